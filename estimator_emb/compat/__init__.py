@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tensorflow-estimator 2.15 needs that TensorFlow >= 2.16 no longer has.
+
+One file per missing module. `prepare` puts them where tensorflow-estimator imports them from; on
+TensorFlow 2.15, which has them all, it changes nothing.
+"""
+
+import importlib
+import importlib.util
+import sys
+
+from estimator_emb.compat import legacy_keras, tf_export
+
+_MODULES = {
+    "tensorflow.python.distribute.estimator_training": "estimator_training",
+    "tensorflow.python.tpu.session_support": "session_support",
+    "tensorflow.python.tpu.tpu_embedding": "tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient": "tpu_embedding_gradient",
+}
+"""Module that tensorflow-estimator imports -> file of this folder that stands in for it."""
+
+
+def prepare() -> None:
+    """Makes `import tensorflow_estimator` work on this TensorFlow. Safe to call again.
+
+    Raises:
+      ImportError: Keras 3 is already bound to `tf.keras`, or tf-keras is missing.
+    """
+    legacy_keras.require()
+    tf_export.restore_estimator_names()
+    for name, file in _MODULES.items():
+        if name in sys.modules or importlib.util.find_spec(name) is not None:
+            continue
+        module = importlib.import_module(f"{__name__}.{file}")
+        sys.modules[name] = module
+        parent, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(parent), attribute, module)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for `tensorflow.python.distribute.estimator_training`.
+
+TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `run_config.py`
+(`init_run_config`), `training.py` (`should_run_distribute_coordinator`, `train_and_evaluate`) and
+`estimator.py` (`estimator_train`, `estimator_evaluate`).
+
+It is the bridge between a `RunConfig` which carries a distribution strategy and TensorFlow's
+distribute coordinator (`tensorflow.python.distribute.distribute_coordinator`, still part of
+TensorFlow). `init_run_config` picks one of three ways to run, kept in
+`config._distribute_coordinator_mode`:
+
+* `None`: the coordinator has no part. A strategy without a cluster, a cluster without a training
+  strategy (parameter servers by TF_CONFIG), or a cluster with a `master` job.
+* `"standalone_client"`: this process drives the servers of
+  `experimental_distribute.remote_cluster`.
+* `"independent_worker"`: TF_CONFIG names a cluster, `train_distribute` is set, and each task of the
+  cluster runs this same program.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.distribute import distribute_coordinator as dc
+from tensorflow.python.distribute import distribute_coordinator_context as dc_context
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.platform import tf_logging as logging
+from tensorflow.python.training import server_lib
+
+# Job names of a cluster, as TF_CONFIG spells them.
+CHIEF = "chief"
+EVALUATOR = "evaluator"
+PS = "ps"
+WORKER = "worker"
+
+_STANDALONE = dc.CoordinatorMode.STANDALONE_CLIENT
+_INDEPENDENT = dc.CoordinatorMode.INDEPENDENT_WORKER
+
+
+# ---- Choosing the mode ------------------------------------------------------------------------
+
+
+def init_run_config(config, tf_config: dict[str, Any]) -> None:
+    """Fills the distributed settings of a `RunConfig` which has a strategy.
+
+    Args:
+      config: the `RunConfig` under construction; changed in place.
+      tf_config: the parsed TF_CONFIG, `{}` when it is not set.
+
+    Raises:
+      ValueError: if a strategy, or the cluster, is given in two places.
+    """
+    experimental = config._experimental_distribute
+    for option in ("train_distribute", "eval_distribute"):
+        strategy = getattr(experimental, option) if experimental else None
+        if not strategy:
+            continue
+        if getattr(config, f"_{option}"):
+            raise ValueError(
+                f"Set either `{option}` or `experimental_distribute.{option}`, not both."
+            )
+        setattr(config, f"_{option}", strategy)
+
+    cluster = server_lib.ClusterSpec(tf_config.get("cluster", {}))
+    remote_cluster = experimental.remote_cluster if experimental else None
+
+    if config._train_distribute and remote_cluster:
+        if cluster:
+            raise ValueError(
+                'Set either "cluster" in TF_CONFIG or `experimental_distribute.remote_cluster`, '
+                "not both."
+            )
+        _use_coordinator(config, _STANDALONE, remote_cluster)
+    elif config._train_distribute and cluster and "master" not in cluster.jobs:
+        _use_coordinator(config, _INDEPENDENT, cluster)
+    else:
+        config._distribute_coordinator_mode = None
+        config._init_distributed_setting_from_environment_var(tf_config)
+        config._maybe_overwrite_session_config_for_distributed_training()
+        logging.info("Not using Distribute Coordinator.")
+
+
+def _use_coordinator(config, mode: str, cluster) -> None:
+    # The task's own settings come later, from the coordinator's worker context: until then the
+    # config is that of a local run which knows the cluster.
+    config._init_distributed_setting_from_environment_var({})
+    config._cluster_spec = cluster
+    config._distribute_coordinator_mode = mode
+    logging.info("RunConfig is set up for Distribute Coordinator in mode %r.", mode)
+
+
+def should_run_distribute_coordinator(config) -> bool:
+    """Whether `train_and_evaluate` is to go through the distribute coordinator."""
+    mode = getattr(config, "_distribute_coordinator_mode", None)
+    if mode is None:
+        logging.info("Not using Distribute Coordinator.")
+        return False
+    if mode not in (_STANDALONE, _INDEPENDENT):
+        logging.warning("Ignoring the unknown distribute coordinator mode %r.", mode)
+        return False
+    if not config.cluster_spec:
+        logging.warning("No cluster: running locally, without Distribute Coordinator.")
+        return False
+    return True
+
+
+# ---- Settings of one task ---------------------------------------------------------------------
+
+
+def _apply_worker_context(config, context) -> None:
+    """Makes `config` that of the task which `context` describes."""
+    cluster, task_type = context.cluster_spec, context.task_type
+    config._service = None
+    config._cluster_spec = cluster
+    config._task_type = task_type
+    config._task_id = context.task_id
+    config._master = config._evaluation_master = context.master_target
+    config._is_chief = context.is_chief
+
+    if not cluster:
+        replicas = (0, 1, 0)
+    elif task_type == EVALUATOR:
+        # An evaluator works alone: it must not see the training cluster, and has no id there.
+        config._cluster_spec = server_lib.ClusterSpec({})
+        replicas = (0, 0, None)
+    else:
+        jobs = cluster.as_dict()
+        replicas = (
+            len(jobs.get(PS, ())),
+            len(jobs.get(WORKER, ())) + len(jobs.get(CHIEF, ())),
+            _global_id(cluster, task_type, context.task_id),
+        )
+    config._num_ps_replicas, config._num_worker_replicas, config._global_id_in_cluster = replicas
+
+
+def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
+    """Rank of a task when all are numbered: the chief, other jobs by name, parameter servers."""
+    if not task_type:
+        return 0  # In-graph replication: one client for the whole cluster.
+    if task_type not in cluster.jobs:
+        raise RuntimeError(f"The cluster {sorted(cluster.jobs)} has no job {task_type!r}.")
+
+    def place(job: str) -> tuple[bool, bool, str]:
+        return (job == PS, job != CHIEF, job)
+
+    before = [job for job in cluster.jobs if place(job) < place(task_type)]
+    return sum(len(cluster.job_tasks(job)) for job in before) + task_id
+
+
+def _estimator_of_task(estimator, phase: str, strategy):
+    """Copies `estimator` for the current task of the coordinator.
+
+    Args:
+      estimator: the user's `Estimator`, left untouched: tasks may run in threads.
+      phase: "train" or "eval", whose strategy is replaced.
+      strategy: the strategy as the coordinator configured it for this task.
+
+    Returns:
+      The copy, and the worker context it was set up from.
+    """
+    context = dc_context.get_current_worker_context()
+    local = copy.deepcopy(estimator)
+    setattr(local._config, f"_{phase}_distribute", strategy)
+    setattr(local, f"_{phase}_distribution", strategy)
+    _apply_worker_context(local._config, context)
+    logging.info("RunConfig of this task: %s", vars(local._config))
+    return local, context
+
+
+# ---- Running ----------------------------------------------------------------------------------
+
+
+def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
+    """Runs `tf.estimator.train_and_evaluate` through the distribute coordinator.
+
+    Args:
+      estimator: the `Estimator` to train and evaluate.
+      train_spec: its `TrainSpec`.
+      eval_spec: its `EvalSpec`.
+      executor_cls: class which runs the continuous evaluation of an evaluator task.
+
+    Raises:
+      ValueError: if the `RunConfig` was not set up for the coordinator.
+    """
+    config = estimator.config
+    mode = config._distribute_coordinator_mode
+    if not mode:
+        raise ValueError("The `RunConfig` has no distribute coordinator mode.")
+    if mode == _STANDALONE and not config.cluster_spec:
+        raise ValueError("The `RunConfig` has no cluster to be the client of.")
+
+    def train(strategy) -> None:
+        local, context = _estimator_of_task(estimator, "train", strategy)
+        # A hook may hold tensors of one graph only: when all the tasks are threads of one client,
+        # the user's hooks go to the chief.
+        takes_hooks = mode == _INDEPENDENT or context.is_chief
+        # The copy trains by itself; with a mode it would call the coordinator again.
+        local._config._distribute_coordinator_mode = None
+        local.train(
+            input_fn=train_spec.input_fn,
+            max_steps=train_spec.max_steps,
+            hooks=list(train_spec.hooks) if takes_hooks else [],
+        )
+
+    def evaluate(strategy) -> None:
+        local, _ = _estimator_of_task(estimator, "eval", strategy)
+        local._config._distribute_coordinator_mode = None
+        executor_cls(local, train_spec, eval_spec)._start_continuous_evaluation()
+
+    dc.run_distribute_coordinator(
+        train,
+        config.train_distribute,
+        evaluate,
+        config.eval_distribute,
+        mode=mode,
+        # An independent worker takes the cluster, and its place there, from TF_CONFIG.
+        cluster_spec=config.cluster_spec if mode == _STANDALONE else None,
+        session_config=config.session_config,
+    )
+
+
+def estimator_train(estimator, train_distributed_fn: Callable, hooks):
+    """Runs `Estimator.train` as a standalone client; `train_distributed_fn` does the training.
+
+    Returns:
+      The copy of `estimator` which was trained.
+    """
+
+    def train(local, strategy, chief_hooks):
+        train_distributed_fn(local, strategy, chief_hooks)
+        return local
+
+    return _run_one_phase(estimator, "train", "train", train, hooks)
+
+
+def estimator_evaluate(estimator, evaluate_distributed_fn: Callable, hooks):
+    """Runs `Estimator.evaluate` as a standalone client.
+
+    Returns:
+      What `evaluate_distributed_fn` returns: the metrics.
+    """
+    return _run_one_phase(estimator, "eval", "evaluate", evaluate_distributed_fn, hooks)
+
+
+def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks):
+    """Runs one phase in-graph: one client, whose graph spans the servers of the cluster.
+
+    Args:
+      estimator: the `Estimator` whose method was called.
+      phase: "train" or "eval", as the names of the strategy options have it.
+      method: name of the `Estimator` method, for the messages.
+      phase_fn: called with a copy of the estimator, the strategy and the chief's hooks.
+      hooks: hooks given to the method.
+
+    Raises:
+      ValueError: if the phase can not run this way.
+    """
+    config = estimator._config
+    mode = config._distribute_coordinator_mode
+    strategy = getattr(config, f"_{phase}_distribute")
+    call = f"`Estimator.{method}`"
+    if not strategy:
+        raise ValueError(f"{call} needs `{phase}_distribute` to use Distribute Coordinator.")
+    if not config.cluster_spec:
+        raise ValueError(f"{call} needs a cluster to use Distribute Coordinator.")
+    cluster = multi_worker_util.normalize_cluster_spec(config.cluster_spec)
+    if EVALUATOR in cluster.jobs:
+        raise ValueError(
+            f"{call} does not support a cluster with an `evaluator` job: "
+            "use `tf.estimator.train_and_evaluate`."
+        )
+    if mode != _STANDALONE:
+        raise ValueError(
+            f"{call} supports Distribute Coordinator only as a standalone client "
+            f"(`experimental_distribute.remote_cluster`), but the mode is {mode!r}: "
+            "use `tf.estimator.train_and_evaluate`."
+        )
+    if strategy.extended.experimental_between_graph:
+        raise ValueError(
+            f"{call} as a standalone client does not support {type(strategy).__name__}, "
+            "which replicates between graphs: use `tf.estimator.train_and_evaluate`."
+        )
+
+    def task(configured_strategy):
+        local, context = _estimator_of_task(estimator, phase, configured_strategy)
+        return phase_fn(local, configured_strategy, hooks if context.is_chief else [])
+
+    return dc.run_distribute_coordinator(
+        task,
+        strategy,
+        mode=mode,
+        cluster_spec=cluster,
+        session_config=config.session_config,
+    )

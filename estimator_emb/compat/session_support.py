@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for `tensorflow.python.tpu.session_support`.
+
+TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, for
+the worker watchdog and for the hook which saves a checkpoint when a TPU worker is about to go away.
+
+What it offers:
+
+* `WorkerHeartbeatManager` asks the TPU workers for their health, and shuts them down. It uses the
+  `WorkerHeartbeat` op, which has a kernel on TPU hosts only; `all_worker_devices` lists them.
+* `WatchdogManager`, `start_worker_watchdog`, `stop_worker_watchdog`: a thread which pings the
+  workers, so that they end when this program, their coordinator, no longer does.
+* `GracefulShutdownHook`: on a worker which is not well, saves a checkpoint and then calls
+  `ShutdownLameWorkers`, `ShutdownAllWorkers` or `ResetComputation`.
+* `CoordinatorResetError`: makes a monitored session start again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from google.protobuf import text_format
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.util import event_pb2
+from tensorflow.python.client import session as session_lib
+from tensorflow.python.framework import dtypes, errors, ops
+from tensorflow.python.ops import array_ops
+from tensorflow.python.platform import tf_logging as logging
+from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow.python.training import session_run_hook, training_util
+
+# What the job manager of a worker sees when the coordinator shuts the worker down.
+_RESTART_EXIT_CODE = 42
+# How long the watchdog waits after a failed ping, at most, before it tries a new session.
+_RETRY_SECS = 1.0
+# How long a shutdown waits above the time which the workers were given.
+_SHUTDOWN_MARGIN_SECS = 10.0
+
+_watchdog: WatchdogManager | None = None
+
+
+class CoordinatorResetError(errors.AbortedError):
+    """Makes a monitored session start again (it does so on an `AbortedError`)."""
+
+    def __init__(self):
+        super().__init__(None, None, "Resetting session loop due to worker shutdown.")
+
+
+def all_worker_devices(session) -> list[str]:
+    """CPU device of each host which has a TPU: where the heartbeat op of that worker runs."""
+    names = [device.name for device in session.list_devices()]
+    return [
+        name.replace("TPU", "CPU")
+        for name in names
+        if ":TPU:0" in name and "coordinator" not in name
+    ]
+
+
+class WorkerHeartbeatManager:
+    """Talks to the heartbeat op of a set of workers. Usually made by `from_devices`."""
+
+    def __init__(self, session, devices: Sequence[str], heartbeat_ops, request_placeholder):
+        """Makes a manager.
+
+        Args:
+          session: session to run the ops in.
+          devices: a device of each worker.
+          heartbeat_ops: the heartbeat op of each worker, in the order of `devices`.
+          request_placeholder: string placeholder, for the request which the ops send.
+        """
+        self._session = session
+        self._devices = devices
+        self._ops = heartbeat_ops
+        self._request_placeholder = request_placeholder
+
+    @staticmethod
+    def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
+        """Adds heartbeat ops for `devices` to the default graph, and manages them."""
+        if devices:
+            logging.info("Creating a heartbeat manager for %s", devices)
+        else:
+            logging.error("A heartbeat manager is being created without devices.")
+        request = array_ops.placeholder(dtypes.string, name="worker_heartbeat_request")
+        heartbeat_ops = []
+        for device in devices:
+            with ops.device(device):
+                heartbeat_ops.append(tpu_ops.worker_heartbeat(request))
+        return WorkerHeartbeatManager(session, devices, heartbeat_ops, request)
+
+    def __repr__(self) -> str:
+        return f"HeartbeatManager({','.join(self._devices)})"
+
+    def num_workers(self) -> int:
+        return len(self._devices)
+
+    def configure(self, message: event_pb2.WorkerHeartbeatRequest) -> None:
+        """Sends `message` to all the workers."""
+        logging.info("Configuring worker heartbeat: %s", text_format.MessageToString(message))
+        self._session.run(self._ops, {self._request_placeholder: message.SerializeToString()})
+
+    def ping(
+        self,
+        request: event_pb2.WorkerHeartbeatRequest | None = None,
+        timeout_in_ms: int = 60000,
+    ) -> list[event_pb2.WorkerHeartbeatResponse]:
+        """Sends `request`, by default an empty one, and returns the workers' answers."""
+        if request is None:
+            request = event_pb2.WorkerHeartbeatRequest()
+        answers = self._session.run(
+            self._ops,
+            feed_dict={self._request_placeholder: request.SerializeToString()},
+            options=config_pb2.RunOptions(timeout_in_ms=timeout_in_ms),
+        )
+        responses = [event_pb2.WorkerHeartbeatResponse.FromString(answer) for answer in answers]
+        logging.debug("Ping results: %s", responses)
+        return responses
+
+    def lame_workers(self) -> WorkerHeartbeatManager | None:
+        """A manager of those workers which do not answer that they are well, or `None`."""
+        lame = [
+            (device, op)
+            for response, device, op in zip(self.ping(), self._devices, self._ops, strict=True)
+            if response.health_status != event_pb2.OK
+        ]
+        if not lame:
+            return None
+        devices, heartbeat_ops = zip(*lame, strict=True)
+        return WorkerHeartbeatManager(
+            self._session, devices, heartbeat_ops, self._request_placeholder
+        )
+
+    def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int = 0) -> None:
+        """Has the workers exit with `exit_code` after a time, and waits until they should have.
+
+        The time lets them finish what a shutdown makes them do, like flushing logs.
+        """
+        logging.info("Shutting down %s.", self)
+        self.configure(
+            event_pb2.WorkerHeartbeatRequest(
+                shutdown_mode=event_pb2.SHUTDOWN_AFTER_TIMEOUT,
+                watchdog_config=event_pb2.WatchdogConfig(timeout_ms=wait_time_in_ms),
+                exit_code=event_pb2.RequestedExitCode(exit_code=exit_code),
+            )
+        )
+        seconds = _SHUTDOWN_MARGIN_SECS + wait_time_in_ms / 1000
+        logging.info("Waiting %.2f seconds for the workers to shut down.", seconds)
+        time.sleep(seconds)
+
+
+class WatchdogManager(threading.Thread):
+    """Pings workers from a thread; a worker which gets no ping for a time shuts down.
+
+    Use it as a context manager, which ends the watch on exit, or call `configure_and_run` for a
+    watch up to the end of the program.
+    """
+
+    def __init__(
+        self,
+        session,
+        devices: Sequence[str] | None = None,
+        ping_interval: float = 60,
+        shutdown_timeout: float = 2 * 3600,
+    ):
+        """Makes a watchdog, which does nothing yet.
+
+        Args:
+          session: a session connected to the workers. Pings use another one, of the same target.
+          devices: devices of the workers to watch, all of them by default.
+          ping_interval: seconds between two pings.
+          shutdown_timeout: seconds without a ping after which a worker shuts down.
+        """
+        super().__init__(daemon=True)
+        self.ping_interval = ping_interval
+        self.shutdown_timeout = shutdown_timeout
+        self._session_target = session.sess_str
+        self._session_config = session._config
+        self._devices = devices
+        self._worker_manager: WorkerHeartbeatManager | None = None
+        self._stopping = threading.Event()
+
+    def configure_and_run(self) -> None:
+        """Sets the workers' timeout and starts to ping them."""
+        logging.info(
+            "Starting the worker watchdog: timeout %d seconds, ping interval %d seconds.",
+            self.shutdown_timeout,
+            self.ping_interval,
+        )
+        self._watch()
+        self.start()
+
+    def stop(self) -> None:
+        """Ends the pings, then the workers' timeout."""
+        logging.info("Stopping the worker watchdog.")
+        # In this order, for the thread may connect again, which sets the timeout.
+        self._stopping.set()
+        self.join()
+        self._connect(event_pb2.NOT_CONFIGURED, -1)
+
+    def __enter__(self) -> None:
+        self.configure_and_run()
+
+    def __exit__(self, exc_type, exc_value, traceback) -> None:
+        self.stop()
+
+    def run(self) -> None:
+        broken = False
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                if broken:
+                    self._watch()
+                self._worker_manager.ping()
+                broken, pause = False, self.ping_interval
+            except errors.OpError as error:
+                # The session is likely broken: go on with a new one.
+                logging.debug("A heartbeat failed: %s", error)
+                broken, pause = True, min(_RETRY_SECS, self.ping_interval)
+
+    def _watch(self) -> None:
+        self._connect(event_pb2.WAIT_FOR_COORDINATOR, int(self.shutdown_timeout * 1000))
+
+    def _connect(self, shutdown_mode, timeout_ms: int) -> None:
+        """Opens a new session, in a graph of its own, and configures the workers through it."""
+        graph = ops.Graph()
+        session = session_lib.Session(
+            target=self._session_target, graph=graph, config=self._session_config
+        )
+        if self._devices is None:
+            self._devices = all_worker_devices(session)
+        with graph.as_default():
+            self._worker_manager = WorkerHeartbeatManager.from_devices(session, self._devices)
+        self._worker_manager.configure(
+            event_pb2.WorkerHeartbeatRequest(
+                shutdown_mode=shutdown_mode,
+                watchdog_config=event_pb2.WatchdogConfig(timeout_ms=timeout_ms),
+            )
+        )
+
+
+def start_worker_watchdog(
+    session,
+    devices: Sequence[str] | None = None,
+    ping_interval: float = 60,
+    shutdown_timeout: float = 3600,
+) -> None:
+    """Starts the one watchdog of this program, unless it runs already."""
+    global _watchdog
+    if _watchdog is None:
+        # Ten pings or more within the timeout: a few may get lost.
+        ping_interval = min(ping_interval, shutdown_timeout / 10)
+        watchdog = WatchdogManager(session, devices, ping_interval, shutdown_timeout)
+        watchdog.configure_and_run()
+        _watchdog = watchdog
+
+
+def stop_worker_watchdog() -> None:
+    """Stops the watchdog of `start_worker_watchdog`, if it runs."""
+    global _watchdog
+    if _watchdog is not None:
+        _watchdog.stop()
+        _watchdog = None
+
+
+class GracefulShutdownHook(session_run_hook.SessionRunHook):
+    """After each step, looks for workers which are not well.
+
+    When there are some, saves a checkpoint, then calls each of `on_shutdown_hooks` with
+    `(run_context, all_workers, lame_workers)`; the last two are `WorkerHeartbeatManager`s.
+    """
+
+    def __init__(
+        self,
+        checkpoint_prefix: str,
+        saver=None,
+        on_shutdown_hooks: Sequence[Callable] | None = None,
+    ):
+        """Makes the hook.
+
+        Args:
+          checkpoint_prefix: path prefix of the checkpoint.
+          saver: saves the checkpoint; by default the one of the SAVERS collection, if any.
+          on_shutdown_hooks: what to call after the checkpoint.
+        """
+        self._checkpoint_prefix = checkpoint_prefix
+        self._saver = saver
+        self._on_shutdown_hooks = on_shutdown_hooks or []
+        self._workers: WorkerHeartbeatManager | None = None
+        self._heartbeat_supported = False
+
+    def after_create_session(self, session, coord) -> None:
+        """Connects to the workers. Not fatal where there are none, or none with heartbeats."""
+        del coord
+        if training_util.get_global_step() is None and self.saver() is not None:
+            raise ValueError(
+                "There is a saver but no global step: call `get_or_create_global_step()` in your "
+                "model definition, so that checkpoints can be saved."
+            )
+        logging.info("Installing the graceful shutdown hook.")
+        # Heartbeats have their own graph, as that of the training is final by now.
+        graph = ops.Graph()
+        own_session = session_lib.Session(
+            target=session.sess_str, graph=graph, config=session._config
+        )
+        with graph.as_default():
+            self._workers = WorkerHeartbeatManager.from_devices(
+                own_session, all_worker_devices(own_session)
+            )
+        self._heartbeat_supported = False
+        if not self._workers.num_workers():
+            logging.warning("No worker supports heartbeats: no failure handling.")
+            return
+        try:
+            self._workers.configure(
+                event_pb2.WorkerHeartbeatRequest(shutdown_mode=event_pb2.WAIT_FOR_COORDINATOR)
+            )
+        except errors.InvalidArgumentError:
+            logging.warning("The TPU workers do not support heartbeats: no failure handling.")
+        else:
+            self._heartbeat_supported = True
+
+    def saver(self):
+        """The saver to use, or `None` if there is none or no telling which."""
+        if self._saver:
+            return self._saver
+        savers = ops.get_collection(ops.GraphKeys.SAVERS)
+        if len(savers) > 1:
+            logging.error(
+                "The SAVERS collection has more than one saver, so none will save a checkpoint on "
+                "shutdown. Give the hook an explicit `saver`."
+            )
+        return savers[0] if len(savers) == 1 else None
+
+    def after_run(self, run_context, run_values) -> None:
+        del run_values
+        lame_workers = self._workers.lame_workers() if self._heartbeat_supported else None
+        if lame_workers is None:
+            return
+        logging.info("Workers which are not well: %s", lame_workers)
+        saver = self.saver()
+        if saver:
+            logging.info("Saving a checkpoint to %s before shutdown.", self._checkpoint_prefix)
+            saver.save(
+                run_context.session,
+                self._checkpoint_prefix,
+                global_step=training_util.get_global_step(),
+                write_state=True,
+            )
+        else:
+            logging.info("No saver, so no checkpoint before shutdown.")
+        for on_shutdown in self._on_shutdown_hooks:
+            on_shutdown(run_context, self._workers, lame_workers)
+
+
+class ShutdownLameWorkers:
+    """Shuts the lame workers down; the training goes on, and waits for them to come back."""
+
+    def __call__(self, run_context, all_workers, lame_workers) -> None:
+        lame_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
+
+
+class ShutdownAllWorkers:
+    """Shuts all the workers down; the training goes on, and waits for them to come back."""
+
+    def __call__(self, run_context, all_workers, lame_workers) -> None:
+        all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
+
+
+class ResetComputation:
+    """Shuts all the workers down and makes the monitored session start again."""
+
+    def __call__(self, run_context, all_workers, lame_workers) -> None:
+        all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
+        logging.info("Resetting the coordinator.")
+        raise CoordinatorResetError()

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for `tensorflow.python.tpu.tpu_embedding_gradient`.
+
+TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and
+so does the TPUEmbedding class of TensorFlow 1 (`tensorflow.python.tpu.tpu_embedding`).
+
+TPU embedding tables are no TensorFlow variables, so no optimizer asks for the gradient of their
+activations. The functions here get it all the same, in either of two ways:
+
+* `get_gradients_through_compute_gradients` asks an optimizer for it.
+* `create_dummy_table_variables` makes one trainable variable for each table, and
+  `hook_dummy_table_variables_to_activations` passes the activations through an op which depends on
+  it. Any optimizer then differentiates that op, whose gradient function (still in
+  `tensorflow.python.tpu.ops.tpu_ops`) leaves the gradient of the activations in a graph
+  collection; `get_gradients_through_dummy_table_variables` collects them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow.python.framework import dtypes, ops
+from tensorflow.python.ops import array_ops, variable_scope, variables
+from tensorflow.python.platform import tf_logging as logging
+from tensorflow.python.tpu.ops import tpu_ops
+
+_VARIABLE_COLLECTION = "tpu_embedding_dummy_table_variables"
+_VARIABLE_NAME = "tpu_embedding_dummy_table_variable_{}"
+# The gradient function of `TPUEmbeddingActivations` writes to the collection of this name. Its
+# item i is the gradient for the feature i of the table, `None` until there is one.
+_GRADIENT_COLLECTION = "tpu_embedding_gradients_table_{}"
+
+
+def get_gradients_through_compute_gradients(
+    optimizer, loss, activations: Mapping[str, Any]
+) -> collections.OrderedDict:
+    """Asks `optimizer` for the gradients of `loss` with respect to `activations`.
+
+    Args:
+      optimizer: a `tf.compat.v1.train.Optimizer`, usually a `CrossShardOptimizer`.
+      loss: the loss tensor.
+      activations: activation tensors by feature name.
+
+    Returns:
+      Gradient tensors by feature name, in the order of `activations`.
+    """
+    pairs = optimizer.compute_gradients(loss, list(activations.values()))
+    return collections.OrderedDict(
+        (feature, gradient) for feature, (gradient, _) in zip(activations, pairs, strict=True)
+    )
+
+
+def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict, Any]:
+    """Makes one dummy variable for each table, and room for the gradients of its features.
+
+    Args:
+      tpu_embedding: the `TPUEmbedding` whose tables they are for.
+
+    Returns:
+      The variables by table name, and the op which initializes them.
+
+    Raises:
+      RuntimeError: if the graph already has gradients for a table.
+    """
+    graph = ops.get_default_graph()
+    dummies = collections.OrderedDict()
+    for table_id, (table, features) in enumerate(tpu_embedding.table_to_features_dict.items()):
+        # Out of GLOBAL_VARIABLES, so no checkpoint has it. (Slots which an optimizer makes for it
+        # do get there.)
+        dummies[table] = variable_scope.get_variable(
+            _VARIABLE_NAME.format(table),
+            shape=[1],
+            dtype=dtypes.float32,
+            trainable=True,
+            use_resource=True,
+            collections=[_VARIABLE_COLLECTION],
+        )
+        name = _GRADIENT_COLLECTION.format(table_id)
+        gradients = graph.get_collection_ref(name)
+        if gradients:
+            raise RuntimeError(f"The graph collection {name} already has gradients.")
+        gradients.extend([None] * len(features))
+    init_op = variables.variables_initializer(
+        list(dummies.values()), name="tpu_embedding_dummy_table_variables_init"
+    )
+    return dummies, init_op
+
+
+def hook_dummy_table_variables_to_activations(
+    tpu_embedding, activations: Mapping[str, Any], dummy_table_variables: Mapping[str, Any]
+) -> collections.OrderedDict:
+    """Makes the activations depend on the dummy variables, with their values unchanged.
+
+    Args:
+      tpu_embedding: the `TPUEmbedding` which the two other arguments come from.
+      activations: activation tensors by feature name.
+      dummy_table_variables: variables of `create_dummy_table_variables`.
+
+    Returns:
+      The tensors to use instead of `activations`.
+    """
+    table_ids = {table: i for i, table in enumerate(tpu_embedding.table_to_config_dict)}
+    hooked = collections.OrderedDict()
+    for feature, activation in activations.items():
+        table = tpu_embedding.feature_to_config_dict[feature].table_id
+        hooked[feature] = tpu_ops.tpu_embedding_activations(
+            dummy_table_variables[table],
+            activation,
+            table_id=table_ids[table],
+            lookup_id=tpu_embedding.table_to_features_dict[table].index(feature),
+        )
+    return hooked
+
+
+def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.OrderedDict:
+    """Collects the gradients which an optimizer has computed for the hooked activations.
+
+    A feature whose activations have no part in the loss gets zeros, and its table a warning.
+
+    Args:
+      tpu_embedding: the `TPUEmbedding` whose activations were hooked.
+
+    Returns:
+      Gradient tensors by feature name, table after table.
+    """
+    graph = ops.get_default_graph()
+    by_table = {
+        table: graph.get_collection(_GRADIENT_COLLECTION.format(table_id))
+        for table_id, table in enumerate(tpu_embedding.table_to_config_dict)
+    }
+    for table_id, (table, gradients) in enumerate(by_table.items()):
+        if any(gradient is None for gradient in gradients):
+            logging.warning(
+                "Table %s (id %d) has features without a gradient: their activations are not used "
+                "in the loss, or tf.stop_gradient() hides them. TPUEmbedding will get zeros, which "
+                "some optimizers (not SGD, AdaGrad, FTRL) tell from no gradient.",
+                table,
+                table_id,
+            )
+    if all(gradient is None for gradients in by_table.values() for gradient in gradients):
+        logging.warning(
+            "No table has a gradient: the activations of TPUEmbedding are not used in the loss. If "
+            "tf.stop_gradient() is applied to all of them, its INFERENCE mode may fit better."
+        )
+
+    found = collections.OrderedDict()
+    for table, gradients in by_table.items():
+        features = tpu_embedding.table_to_features_dict[table]
+        # Without dummy variables there are no gradients, and none to return.
+        for feature, gradient in zip(features, gradients, strict=False):
+            if gradient is None:
+                gradient = _zero_gradient(tpu_embedding, table, feature)
+            found[feature] = gradient
+    return found
+
+
+def _zero_gradient(tpu_embedding, table: str, feature: str):
+    """Zeros in the shape of the activations of `feature`."""
+    shape = [tpu_embedding.batch_size_per_core, tpu_embedding.table_to_config_dict[table].dimension]
+    sequence_length = tpu_embedding.feature_to_config_dict[feature].max_sequence_length
+    if sequence_length:
+        shape.insert(1, sequence_length)
+    return array_ops.zeros(shape)

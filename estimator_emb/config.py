@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program says about its embedding tables: the legacy config classes.
+
+They are namedtuples, because pipelines unpack and `_replace` them. `_replace` bypasses a
+namedtuple's constructor, so everything is checked again where it is used (`validated`).
+"""
+
+import collections
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.optimizers import OptimizationParameters, as_parameters
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+PARTITION_STRATEGIES = ("div", "mod")
+
+
+class TableConfig(
+    collections.namedtuple(
+        "TableConfig",
+        [
+            "vocabulary_size",
+            "dimension",
+            "initializer",
+            "combiner",
+            "hot_id_replication",
+            "learning_rate",
+            "learning_rate_fn",
+            "optimization_parameters",
+        ],
+    )
+):
+    """One embedding table, float32 [vocabulary_size, dimension].
+
+    Args:
+      vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
+      dimension: number of columns, an int >= 1.
+      initializer: callable that makes the initial table from a shape and dtype; None means a
+        truncated normal of mean 0 and standard deviation 1/sqrt(dimension).
+      combiner: how the ids of one sample become one activation: 'mean', 'sum', 'sqrtn', or None
+        (one id per sample, dense input).
+      hot_id_replication: speed hint for the hardware; changes no number.
+      learning_rate: constant rate of this table, in place of its optimizer's.
+      learning_rate_fn: function of the global step that gives the rate; excludes `learning_rate`.
+      optimization_parameters: this table's own optimizer; None means the spec's.
+
+    Raises:
+      ValueError: an argument is out of its range, or both rates are given.
+
+    Source: `TableConfig` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+    """
+
+    def __new__(
+        cls,
+        vocabulary_size: int,
+        dimension: int,
+        initializer: Callable[..., Any] | None = None,
+        combiner: str | None = "mean",
+        hot_id_replication: bool = False,
+        learning_rate: float | None = None,
+        learning_rate_fn: Callable[[Any], Any] | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+    ) -> "TableConfig":
+        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
+            if not _is_integer(value) or value < 1:
+                raise ValueError(f"TableConfig: {name} must be an int >= 1; got {value!r}.")
+        if initializer is not None and not callable(initializer):
+            raise ValueError(
+                f"TableConfig: initializer must be callable or None; got {initializer!r}."
+            )
+        if initializer is None:
+            initializer = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(dimension)
+            )
+        if combiner not in COMBINERS:
+            raise ValueError(
+                f"TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got {combiner!r}."
+            )
+        if learning_rate is not None and learning_rate_fn is not None:
+            raise ValueError(
+                "TableConfig: at most one of learning_rate and learning_rate_fn may be given; got "
+                f"{learning_rate!r} and {learning_rate_fn!r}."
+            )
+        if learning_rate is not None and not _is_number(learning_rate):
+            raise ValueError(f"TableConfig: learning_rate must be a number; got {learning_rate!r}.")
+        if learning_rate_fn is not None and not callable(learning_rate_fn):
+            raise ValueError(
+                "TableConfig: learning_rate_fn must be a function of the global step; got "
+                f"{learning_rate_fn!r}."
+            )
+        if optimization_parameters is not None:
+            optimization_parameters = as_parameters(optimization_parameters, "TableConfig")
+        return super().__new__(
+            cls,
+            vocabulary_size,
+            dimension,
+            initializer,
+            combiner,
+            hot_id_replication,
+            learning_rate,
+            learning_rate_fn,
+            optimization_parameters,
+        )
+
+
+class FeatureConfig(
+    collections.namedtuple("FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])
+):
+    """One feature that looks up a table.
+
+    Args:
+      table_id: the table's key in `table_to_config_dict`.
+      max_sequence_length: 0 combines the ids of a sample into one activation [batch, dimension];
+        a positive int keeps them apart, [batch, max_sequence_length, dimension], cut off there and
+        filled up with zeros.
+      weight_key: key of the feature that holds the ids' weights, of the same shape; None means
+        weight 1.
+
+    Raises:
+      ValueError: `max_sequence_length` is not an int >= 0.
+
+    Source: `FeatureConfig` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+    """
+
+    def __new__(
+        cls, table_id: str, max_sequence_length: int = 0, weight_key: str | None = None
+    ) -> "FeatureConfig":
+        if not _is_integer(max_sequence_length) or max_sequence_length < 0:
+            raise ValueError(
+                "FeatureConfig: max_sequence_length must be an int >= 0; got "
+                f"{max_sequence_length!r}."
+            )
+        return super().__new__(cls, table_id, max_sequence_length, weight_key)
+
+
+class EmbeddingConfigSpec(
+    collections.namedtuple(
+        "EmbeddingConfigSpec",
+        [
+            "feature_columns",
+            "tensor_core_feature_columns",
+            "optimization_parameters",
+            "clipping_limit",
+            "pipeline_execution_with_tensor_core",
+            "experimental_gradient_multiplier_fn",
+            "feature_to_config_dict",
+            "table_to_config_dict",
+            "partition_strategy",
+            "profile_data_directory",
+        ],
+    )
+):
+    """The tables of a program, and how they are trained. Passed to `TPUEstimator`.
+
+    Exactly one of `feature_columns` and the pair of dicts is given.
+
+    Args:
+      feature_columns: list of columns made by `feature_columns.embedding_column` and
+        `feature_columns.shared_embedding_columns` (TensorFlow's own TPU columns are the same).
+      optimization_parameters: the optimizer of all tables that have none of their own. Required
+        with `feature_columns`.
+      clipping_limit: positive number; the gradient of a row, summed over the batch, is clipped to
+        [-clipping_limit, clipping_limit]. None means no limit.
+      pipeline_execution_with_tensor_core: True delays each update by one lookup, so that the lookup
+        of step N+1 sees the updates up to step N-1.
+      experimental_gradient_multiplier_fn: function of the global step; all activation gradients
+        are multiplied by its value, before they are summed and clipped.
+      feature_to_config_dict: feature key -> `FeatureConfig`.
+      table_to_config_dict: table key -> `TableConfig`.
+      partition_strategy: 'div' or 'mod': which rows go to which host of a TPU.
+      profile_data_directory: where the hardware stores lookup statistics.
+
+    Raises:
+      ValueError: both or neither way of naming tables, a feature that names an unknown table, or a
+        field out of its range.
+      TypeError: a column or config of an unsupported class.
+
+    Source: `EmbeddingConfigSpec` of
+    tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
+    """
+
+    def __new__(
+        cls,
+        feature_columns: Sequence[Any] | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+        clipping_limit: float | None = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
+        feature_to_config_dict: Mapping[str, FeatureConfig] | None = None,
+        table_to_config_dict: Mapping[str, TableConfig] | None = None,
+        partition_strategy: str = "div",
+        profile_data_directory: str | None = None,
+    ) -> "EmbeddingConfigSpec":
+        has_dicts = bool(feature_to_config_dict and table_to_config_dict)
+        if bool(feature_columns) == has_dicts:
+            raise ValueError(
+                "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair "
+                "`feature_to_config_dict` and `table_to_config_dict` must be specified."
+            )
+        if partition_strategy not in PARTITION_STRATEGIES:
+            raise ValueError(
+                "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got "
+                f"{partition_strategy!r}."
+            )
+        if clipping_limit is not None and not (_is_number(clipping_limit) and clipping_limit > 0):
+            raise ValueError(
+                "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got "
+                f"{clipping_limit!r}."
+            )
+        multiplier = experimental_gradient_multiplier_fn
+        if multiplier is not None and not callable(multiplier):
+            raise ValueError(
+                "EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of "
+                f"the global step or None; got {multiplier!r}."
+            )
+        embedding_core_columns: list[Any] | None = None
+        tensor_core_columns: list[Any] | None = None
+        if feature_columns:
+            embedding_core_columns, tensor_core_columns = _split_columns(feature_columns)
+            if optimization_parameters is None:
+                raise ValueError(
+                    "EmbeddingConfigSpec: optimization_parameters must be given with "
+                    "feature_columns."
+                )
+        else:
+            assert feature_to_config_dict and table_to_config_dict
+            table_to_config_dict = {
+                table: _as_config(config, TableConfig, f"table {table!r}")
+                for table, config in table_to_config_dict.items()
+            }
+            feature_to_config_dict = {
+                feature: _as_config(config, FeatureConfig, f"feature {feature!r}")
+                for feature, config in feature_to_config_dict.items()
+            }
+            _check_dicts(feature_to_config_dict, table_to_config_dict)
+        if optimization_parameters is not None:
+            optimization_parameters = as_parameters(
+                optimization_parameters, "EmbeddingConfigSpec"
+            )
+        return super().__new__(
+            cls,
+            embedding_core_columns,
+            tensor_core_columns,
+            optimization_parameters,
+            clipping_limit,
+            pipeline_execution_with_tensor_core,
+            experimental_gradient_multiplier_fn,
+            feature_to_config_dict,
+            table_to_config_dict,
+            partition_strategy,
+            profile_data_directory,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One lookup: a feature of the input and how its ids are read.
+
+    Attributes:
+      key: key of the ids in the features dict; the activation takes their place.
+      max_sequence_length: as in `FeatureConfig`.
+      weight_key: as in `FeatureConfig`.
+      column_name: name of the feature column, None for a spec of config dicts.
+      to_ids: turns the strings of this feature into ids, both [n]; None where only ids are allowed.
+        An id of -1 stands for a string that is to be left out.
+    """
+
+    key: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+    column_name: str | None = None
+    to_ids: Callable[[Any], Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """One table with the features that look it up, in sorted order.
+
+    Attributes:
+      name: the legacy name: the key of the config dict, or 'tbl_' and `scope_key`.
+      config: its configuration.
+      features: the lookups, sorted by key.
+      scope_key: the name under which a feature column records the variable scope it was used in;
+        None for a spec of config dicts.
+    """
+
+    name: str
+    config: TableConfig
+    features: tuple[Feature, ...]
+    scope_key: str | None = None
+
+
+def tables_of_dicts(spec: EmbeddingConfigSpec) -> list[Table]:
+    """The tables of a spec made of config dicts, sorted by name."""
+    return [
+        Table(
+            name,
+            config,
+            tuple(
+                Feature(key, feature.max_sequence_length, feature.weight_key)
+                for key, feature in sorted(spec.feature_to_config_dict.items())
+                if feature.table_id == name
+            ),
+        )
+        for name, config in sorted(spec.table_to_config_dict.items())
+    ]
+
+
+def validated(spec: Any) -> EmbeddingConfigSpec:
+    """`spec` checked again, as an `EmbeddingConfigSpec` of ours.
+
+    Args:
+      spec: an `EmbeddingConfigSpec`, ours or tensorflow-estimator's.
+
+    Raises:
+      TypeError: `spec` is neither.
+      ValueError, TypeError: what the constructor raises, for a field that `_replace` made bad.
+    """
+    if type(spec).__name__ != "EmbeddingConfigSpec" or not isinstance(spec, tuple):
+        raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
+    fields = spec._asdict()  # type: ignore[attr-defined]
+    columns = [
+        *(fields.pop("feature_columns") or ()),
+        *(fields.pop("tensor_core_feature_columns") or ()),
+    ]
+    return EmbeddingConfigSpec(feature_columns=columns or None, **fields)
+
+
+def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Columns looked up by the embedding engine, and those the model looks up itself."""
+    from tensorflow.python.feature_column import feature_column as fc_v1
+    from tensorflow.python.feature_column import feature_column_v2 as fc
+    from tensorflow.python.tpu import feature_column as tpu_fc_v1
+    from tensorflow.python.tpu import feature_column_v2 as tpu_fc
+
+    supported = (
+        tpu_fc._TPUEmbeddingColumnV2,
+        tpu_fc._TPUSharedEmbeddingColumnV2,
+        tpu_fc_v1._TPUEmbeddingColumn,
+        tpu_fc_v1._TPUSharedEmbeddingColumn,
+        fc_v1._NumericColumn,
+        fc.NumericColumn,
+        fc_v1._EmbeddingColumn,
+        fc.EmbeddingColumn,
+        fc_v1._SharedEmbeddingColumn,
+    )
+    device_specific = (
+        tpu_fc._TPUDeviceSpecificEmbeddingColumnV2,
+        tpu_fc._TPUSharedDeviceSpecificEmbeddingColumnV2,
+    )
+    embedding_core: list[Any] = []
+    tensor_core: list[Any] = []
+    for column in columns:
+        if not isinstance(column, supported):
+            raise TypeError(
+                "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+                "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
+                f"got {column!r}."
+            )
+        device = getattr(column, "_embedding_lookup_device", None)
+        if (
+            isinstance(column, device_specific)
+            and device == tpu_fc.EmbeddingDevice.TPU_TENSOR_CORE
+        ):
+            tensor_core.append(column)
+        else:
+            embedding_core.append(column)
+    return embedding_core, tensor_core
+
+
+def _as_config(config: Any, ours: Any, owner: str) -> Any:
+    """`config` checked again as one of `ours`; TensorFlow's class of that name is translated."""
+    if isinstance(config, ours) or (
+        type(config).__name__ == ours.__name__
+        and type(config).__module__ == "tensorflow.python.tpu.tpu_embedding"
+    ):
+        return ours(**config._asdict())
+    raise TypeError(
+        f"EmbeddingConfigSpec: the config of {owner} must be a {ours.__name__}; got {config!r}."
+    )
+
+
+def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, TableConfig]) -> None:
+    for feature, config in features.items():
+        if config.table_id not in tables:
+            raise ValueError(
+                f"EmbeddingConfigSpec: feature {feature!r} names table {config.table_id!r}, which "
+                f"is not in table_to_config_dict; its tables are {sorted(tables)}."
+            )
+    unused = sorted(set(tables) - {config.table_id for config in features.values()})
+    if unused:
+        raise ValueError(
+            f"EmbeddingConfigSpec: no feature uses the tables {unused} of table_to_config_dict."
+        )
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, numbers.Real)
+        and not isinstance(value, bool)
+        and not math.isnan(value)
+    )

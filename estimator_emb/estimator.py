@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train off a TPU.
+
+Where it runs is said, never guessed:
+
+* `use_tpu=False`: on the host.
+* `use_tpu=True` and a request to emulate (`TPUConfig(device='host')`, or the environment variable
+  ESTIMATOR_EMB_DEVICE=host): on the host, and the program sees what a TPU would show it.
+* `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery.
+"""
+
+import contextlib
+import inspect
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import function_utils
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
+from tensorflow_estimator.python.estimator.tpu import util as tpu_util
+
+from estimator_emb import config as config_lib
+from estimator_emb.engines import core
+from estimator_emb.engines.host import HostEngine, tables_of
+
+logger = logging.getLogger("estimator_emb")
+
+DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
+DEVICES = ("host", "tpu")
+_HOW_TO_EMULATE = (
+    f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
+    "pass TPUConfig(device='host')."
+)
+
+
+class TPUConfig(tpu_config.TPUConfig):
+    """tensorflow-estimator's `TPUConfig` with a choice of device.
+
+    Args:
+      *args, **kwargs: as in tensorflow-estimator.
+      device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
+        leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+
+    Raises:
+      ValueError: `device` is something else.
+    """
+
+    device: str | None
+
+    def __new__(cls, *args: Any, device: str | None = None, **kwargs: Any) -> "TPUConfig":
+        self = super().__new__(cls, *args, **kwargs)
+        if device is not None:
+            _check_device("TPUConfig: device", device)
+        self.device = device
+        return self
+
+    def _replace(self, **kwargs: Any) -> "TPUConfig":
+        device = kwargs.pop("device", self.device)
+        return type(self)(**{**self._asdict(), **kwargs}, device=device)
+
+
+class TPUEstimator(tpu_estimator.TPUEstimator):
+    """tensorflow-estimator's `TPUEstimator`, whose embedding tables train anywhere.
+
+    With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
+    in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
+    optimizer trains the rest. `params` holds 'batch_size', 'use_tpu' and 'context'.
+
+    Args:
+      See tensorflow-estimator's `TPUEstimator`; every argument keeps its name, order and default.
+
+    Raises:
+      ValueError, TypeError: as there, and for a bad `embedding_config_spec`.
+
+    Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None = None,
+        model_dir: str | None = None,
+        config: Any = None,
+        params: dict[str, Any] | None = None,
+        use_tpu: bool = True,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Any = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: Any = None,
+        embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
+        export_saved_model_api_version: Any = tpu_estimator.ExportSavedModelApiVersion.V1,
+    ):
+        if embedding_config_spec is not None:
+            embedding_config_spec = config_lib.validated(embedding_config_spec)
+        self._on_host = not use_tpu or _asked_device(config) == "host"
+        self._emulated = use_tpu and self._on_host
+        self._spec = embedding_config_spec
+        self._exporting = False
+        if self._on_host:
+            if self._emulated:
+                _check_emulated(config, train_batch_size, eval_batch_size, predict_batch_size)
+            if embedding_config_spec is not None:
+                _check_host_spec(embedding_config_spec)
+            export_to_tpu, export_to_cpu = self._export_on_host(export_to_tpu, export_to_cpu)
+            if callable(model_fn):
+                model_fn = self._on_one_core(model_fn)
+        super().__init__(
+            model_fn=model_fn,
+            model_dir=model_dir,
+            config=config,
+            params=params,
+            use_tpu=use_tpu and not self._on_host,
+            train_batch_size=train_batch_size,
+            eval_batch_size=eval_batch_size,
+            predict_batch_size=predict_batch_size,
+            batch_axis=batch_axis,
+            eval_on_tpu=eval_on_tpu,
+            export_to_tpu=export_to_tpu,
+            export_to_cpu=export_to_cpu,
+            warm_start_from=warm_start_from,
+            embedding_config_spec=None if self._on_host else embedding_config_spec,
+            export_saved_model_api_version=export_saved_model_api_version,
+        )
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        with _explained():
+            return super().train(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with _explained():
+            return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        with _explained():
+            yield from super().predict(*args, **kwargs)
+
+    def _export_on_host(self, to_tpu: bool, to_cpu: bool) -> tuple[bool, bool]:
+        """The metagraph for TPU serving needs a TPU's graph; the host writes the other one."""
+        if self._emulated and to_tpu and not to_cpu:
+            logger.warning(
+                "export_to_cpu=False: without a TPU, export_saved_model writes the metagraph for "
+                "CPU all the same, and none for TPU."
+            )
+            return False, True
+        if self._spec is None and not self._emulated:
+            return to_tpu, to_cpu
+        return False, to_cpu or to_tpu
+
+    def _add_meta_graph_for_mode(self, *args: Any, **kwargs: Any) -> Any:
+        self._exporting = True
+        try:
+            return super()._add_meta_graph_for_mode(*args, **kwargs)
+        finally:
+            self._exporting = False
+
+    def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
+        if self._on_host and (self._emulated or self._spec is not None):
+            input_fn = _with_context(input_fn)
+        return super()._call_input_fn(input_fn, mode, input_context)
+
+    def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> Any:
+        if self._emulated:
+            if steps is None and max_steps is None:
+                raise ValueError(
+                    "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both "
+                    "`None`."
+                )
+        return super()._convert_train_steps_to_hooks(steps, max_steps)
+
+    def _convert_eval_steps_to_hooks(self, steps: int | None) -> Any:
+        if self._emulated and steps is None:
+            raise ValueError("Evaluate `steps` must be set on TPU. Cannot be `None`.")
+        return super()._convert_eval_steps_to_hooks(steps)
+
+    def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
+        names = list(function_utils.fn_args(model_fn))
+
+        def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
+            if "mode" in names:
+                kwargs["mode"] = mode
+            params = kwargs.get("params")
+            if params is not None and not self._exporting:
+                if self._emulated:
+                    tpu_estimator._add_item_to_params(params, "use_tpu", True)
+                if self._emulated or self._spec is not None:
+                    tpu_estimator._add_item_to_params(params, "context", core.HostContext(call_from_input_fn=False))
+            if self._spec is None:
+                with core.one_core(shard_context=self._emulated):
+                    return model_fn(features=features, **kwargs)
+            return self._with_tables(model_fn, features, mode, kwargs)
+
+        return _takes(on_one_core, dict.fromkeys([*names, "mode"]))
+
+    def _with_tables(
+        self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
+    ) -> Any:
+        assert self._spec is not None
+        training = mode == model_fn_lib.ModeKeys.TRAIN
+        engine = HostEngine(
+            self._spec,
+            training,
+            num_cores=(self._emulated and self.config.tpu_config.num_shards) or 1,
+            as_parts=self._emulated and not self._exporting,
+        )
+        if training:
+            logger.info(engine.describe())
+        with core.one_core(shard_context=True):
+            spec = model_fn(features=engine.enqueue(features), **kwargs)
+        engine.connect()
+        if training:
+            spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
+            engine.hide_helper()
+        return spec
+
+
+def _asked_device(config: Any) -> str:
+    device = getattr(getattr(config, "tpu_config", None), "device", None)
+    if device is not None:
+        return device
+    return _check_device(
+        f"Environment variable {DEVICE_VARIABLE}", os.environ.get(DEVICE_VARIABLE) or "tpu"
+    )
+
+
+def _check_device(owner: str, device: str) -> str:
+    if device not in DEVICES:
+        raise ValueError(f"{owner} must be 'host' or 'tpu'; got {device!r}.")
+    return device
+
+
+def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -> None:
+    """What tensorflow-estimator checks only where it runs on a TPU itself."""
+    if train is None:
+        raise ValueError("`train_batch_size` cannot be `None`")
+    for name, size in (
+        ("train_batch_size", train),
+        ("eval_batch_size", evaluation),
+        ("predict_batch_size", prediction),
+    ):
+        if size is not None:
+            tpu_util.check_positive_integer(size, name)
+            shards = getattr(getattr(config, "tpu_config", None), "num_shards", None) or 1
+            if size % shards:
+                raise ValueError(
+                    f"{name} {size} must be divisible by number of replicas {shards}"
+                )
+
+
+def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
+    """Refuses what the host cannot do, before anything is built."""
+    tables_of(spec)
+    if spec.tensor_core_feature_columns:
+        names = [column.name for column in spec.tensor_core_feature_columns]
+        raise NotImplementedError(
+            f"embedding_lookup_device='tpu_tensor_core' is not supported on the host; columns "
+            f"{names} ask for it. Leave embedding_lookup_device out."
+        )
+    if spec.pipeline_execution_with_tensor_core:
+        raise NotImplementedError(
+            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core=True is not supported on the "
+            "host; got True."
+        )
+    if spec.profile_data_directory:
+        logger.warning(
+            "profile_data_directory: lookup statistics are the hardware's own; none are written on "
+            "the host."
+        )
+
+
+def _with_context(input_fn: Callable[..., Any]) -> Callable[..., Any]:
+    def with_context(**kwargs: Any) -> Any:
+        if "params" in kwargs:
+            tpu_estimator._add_item_to_params(kwargs["params"], "context", core.HostContext(call_from_input_fn=True))
+        return input_fn(**kwargs)
+
+    return _takes(with_context, function_utils.fn_args(input_fn))
+
+
+def _takes(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
+    """`function`, for tensorflow-estimator, which passes what a signature names."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind) for name in names]
+    )
+    return function
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Adds to the error about a missing TPU how to do without one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
+            raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error
+        raise

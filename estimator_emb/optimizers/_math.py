@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations an optimizer rule may use, for each kind of array it runs on.
+
+A rule is written once, with Python's arithmetic operators and the six functions below. The engine
+runs it on TensorFlow tensors, the tests on NumPy arrays.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Math:
+    """Elementwise functions of one array library."""
+
+    sqrt: Callable[[Any], Any]
+    pow: Callable[[Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    sign: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    """`where(condition, x, y)`: x where the condition holds, else y."""
+
+
+TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where)
+NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every optimizer class of the TPU embedding hardware has in common."""
+
+import dataclasses
+import inspect
+import math as pymath
+import numbers
+from typing import Any
+
+import numpy as np
+
+from estimator_emb.optimizers._math import Math
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One value an optimizer keeps beside every element of a table.
+
+    Attributes:
+      name: the name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
+      suffix: what the legacy checkpoint appends to the table's variable name, e.g. `/Adagrad`.
+      initial: the value a slot starts from, or the name of the constructor argument that holds it.
+    """
+
+    name: str
+    suffix: str
+    initial: float | str = 0.0
+
+
+class OptimizationParameters:
+    """Base of the legacy `...Parameters` classes: their common arguments, and how they behave.
+
+    Objects print as their constructor call, compare by value, copy and pickle.
+
+    Args:
+      learning_rate: step size, a number. Rounded to float32 like every hyper-parameter, because
+        the hardware holds them so.
+      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
+        update. False runs one update for each core whose slice of the batch holds the row; with
+        one core the two are the same.
+      clip_weight_min: lower limit of a row's weights after its update; None means no limit.
+      clip_weight_max: upper limit likewise.
+      weight_decay_factor: fraction of the weight taken off before the update, on updated rows;
+        None means no decay.
+      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
+        `weight_decay_factor * learning_rate`.
+      clip_gradient_min: lower limit of a row's summed gradient; None means no limit. Needs
+        `use_gradient_accumulation`.
+      clip_gradient_max: upper limit likewise.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a hyper-parameter is NaN, a lower limit exceeds its upper limit, or a gradient
+        limit is given with `use_gradient_accumulation=False`.
+
+    Source: `_OptimizationParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    """The slots, in the order in which `update` takes and returns them."""
+
+    updates_untouched_rows = False
+    """True where a step also changes the rows that no id of the batch names."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        self.learning_rate = learning_rate
+        self.use_gradient_accumulation = use_gradient_accumulation
+        self.clip_weight_min = clip_weight_min
+        self.clip_weight_max = clip_weight_max
+        self.weight_decay_factor = weight_decay_factor
+        self.multiply_weight_decay_factor_by_learning_rate = (
+            multiply_weight_decay_factor_by_learning_rate
+        )
+        self.clip_gradient_min = clip_gradient_min
+        self.clip_gradient_max = clip_gradient_max
+        self._check_number("learning_rate")
+        for name in (
+            "clip_weight_min",
+            "clip_weight_max",
+            "weight_decay_factor",
+            "clip_gradient_min",
+            "clip_gradient_max",
+        ):
+            if getattr(self, name) is not None:
+                self._check_number(name)
+        for low, high in (
+            ("clip_weight_min", "clip_weight_max"),
+            ("clip_gradient_min", "clip_gradient_max"),
+        ):
+            a, b = getattr(self, low), getattr(self, high)
+            if a is not None and b is not None and a > b:
+                raise ValueError(
+                    f"{type(self).__name__}: {low} must not exceed {high}; got {a} and {b}."
+                )
+        limits = (clip_gradient_min, clip_gradient_max)
+        if not use_gradient_accumulation and limits != (None, None):
+            raise ValueError(
+                f"{type(self).__name__}: clip_gradient_min and clip_gradient_max need "
+                f"use_gradient_accumulation=True; got {limits[0]} and {limits[1]} with "
+                f"use_gradient_accumulation={use_gradient_accumulation}."
+            )
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        """One step of the optimizer on rows.
+
+        Args:
+          math: the array library the rows belong to.
+          lr: learning rate, float32 scalar.
+          g: summed, clipped gradient of each row, float32 [rows, dimension].
+          w: the rows' weights, same shape.
+          *slots: the rows' slot values, same shape, in the order of `self.slots`.
+
+        Returns:
+          `(w, *slots)` after the step.
+        """
+        raise NotImplementedError
+
+    def initial_value(self, slot: Slot) -> float:
+        """The number that `slot` starts from."""
+        if isinstance(slot.initial, str):
+            return float(getattr(self, slot.initial))
+        return slot.initial
+
+    def rounded(self, *names: str) -> list[float]:
+        """The named hyper-parameters as the hardware holds them: rounded to float32."""
+        return [float(np.float32(getattr(self, name))) for name in names]
+
+    def arguments(self) -> dict[str, Any]:
+        """Constructor arguments by name, in the order of the signature."""
+        signature = inspect.signature(type(self).__init__)
+        return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
+
+    def _check_number(self, name: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise TypeError(f"{type(self).__name__}: {name} must be a number; got {value!r}.")
+        if pymath.isnan(value):
+            raise ValueError(f"{type(self).__name__}: {name} must not be NaN.")
+
+    def _check(self, holds: bool, name: str, allowed: str) -> None:
+        if not holds:
+            raise ValueError(
+                f"{type(self).__name__}: {name} must be {allowed}; got {getattr(self, name)}."
+            )
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self.arguments() == other.arguments()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.arguments().items())))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From ids to activations, and from the gradients of activations back to rows.
+
+For each feature, with w_j the weight of occurrence j and n_b the normaliser of segment b,
+
+    act_b = sum_j gain_j * E[id_j]              over the occurrences of b
+    dL/dE[i] = sum_j gain_j * dL/dact_b(j)      over the occurrences of id i in the whole batch
+    gain_j = w_j / n_b(j),   n_b = 1 (sum) | sum_j w_j (mean) | sqrt(sum_j w_j^2) (sqrtn)
+
+and gain_j = 0 where n_b is 0. Both sums are products of one sparse matrix of gains with a dense
+matrix, which TensorFlow computes without a copy of the row of every occurrence.
+
+Source: `ConvertToCooTensorOp` of tensorflow/core/tpu/kernels/sparse_core_preprocess_ops.cc.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from estimator_emb.tables.inputs import Ids
+
+
+@dataclasses.dataclass(frozen=True)
+class Occurrences:
+    """The occurrences of one feature among the distinct rows of its table.
+
+    Attributes:
+      ids: the feature's ids.
+      positions: int32 [n], where in the list of distinct rows each id stands.
+      gains: float32 [n]; None means 1.
+    """
+
+    ids: Ids
+    positions: tf.Tensor
+    gains: tf.Tensor | None
+
+
+def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[Occurrences]]:
+    """The distinct ids of all features of one table, and each feature's occurrences among them.
+
+    Args:
+      inputs: the features of the table.
+      combiner: 'mean', 'sum', 'sqrtn' or None, which is a sum.
+
+    Returns:
+      ids [distinct], in order of first occurrence, and one `Occurrences` per feature.
+    """
+    everything = tf.concat([one.ids for one in inputs], axis=0)
+    # Not tf.unique: Grappler rewrites tf.unique, gather and segment sum into a read of the whole
+    # table, which is a copy of it where the table is also updated.
+    rows, positions, _ = tf.unique_with_counts(everything)
+    pieces = tf.split(positions, [tf.size(one.ids) for one in inputs])
+    return rows, [
+        Occurrences(one, piece, _gains(one, combiner))
+        for one, piece in zip(inputs, pieces, strict=True)
+    ]
+
+
+def _gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
+    weights = ids.weights
+    if ids.lengths is not None or (weights is None and ids.segments is None):
+        return None  # One occurrence to a segment, of weight 1.
+    if combiner in ("sum", None):
+        return weights
+    if weights is None:
+        weights = tf.ones_like(ids.ids, tf.float32)
+    segments = ids.samples
+    if combiner == "mean":
+        normalisers = tf.math.unsorted_segment_sum(weights, segments, ids.batch)
+    else:
+        squares = tf.math.unsorted_segment_sum(tf.square(weights), segments, ids.batch)
+        normalisers = tf.sqrt(squares)
+    return tf.math.divide_no_nan(weights, tf.gather(normalisers, segments))
+
+
+def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
+    """The activation of one feature.
+
+    Args:
+      rows: float32 [distinct, dimension], the distinct rows of the table.
+      occurrences: the feature's.
+
+    Returns:
+      float32 [batch, dimension], or [batch, max_sequence_length, dimension] for a sequence.
+    """
+    ids = occurrences.ids
+    if ids.segments is None and occurrences.gains is None:
+        activation = tf.gather(rows, occurrences.positions)
+    else:
+        activation = tf.sparse.sparse_dense_matmul(_matrix(occurrences, tf.shape(rows)[0]), rows)
+    return tf.reshape(activation, activation_shape(ids, rows.shape[1]))
+
+
+def activation_shape(ids: Ids, dimension: int) -> list[int]:
+    """The activation's shape, with -1 for a batch that the graph does not fix."""
+    batch = -1 if ids.static_batch is None else ids.static_batch
+    if ids.feature.max_sequence_length:
+        return [batch, ids.feature.max_sequence_length, dimension]
+    return [batch, dimension]
+
+
+def row_gradients(
+    gradients: list[tf.Tensor], features: list[Occurrences], count: tf.Tensor, dimension: int
+) -> tf.Tensor:
+    """Sums the gradients that all features of a table have for each of its distinct rows.
+
+    Args:
+      gradients: of each feature's activation, float32, in the shape of the activation.
+      features: the features' occurrences, in the same order.
+      count: number of distinct rows.
+      dimension: columns of the table.
+
+    Returns:
+      float32 [distinct, dimension].
+    """
+    parts = []
+    for gradient, occurrences in zip(gradients, features, strict=True):
+        gradient = tf.reshape(gradient, [-1, dimension])
+        if occurrences.ids.segments is None and occurrences.gains is None:
+            part = tf.math.unsorted_segment_sum(gradient, occurrences.positions, count)
+        else:
+            part = tf.sparse.sparse_dense_matmul(
+                _matrix(occurrences, count), gradient, adjoint_a=True
+            )
+        parts.append(part)
+    return tf.add_n(parts)
+
+
+def _matrix(occurrences: Occurrences, count: tf.Tensor) -> tf.SparseTensor:
+    """float32 [segments, distinct]: the gain of each occurrence; equal places add up."""
+    ids, gains = occurrences.ids, occurrences.gains
+    segments = ids.samples if ids.segments is None else ids.segments
+    if gains is None:
+        gains = tf.ones_like(occurrences.positions, tf.float32)
+    return tf.SparseTensor(
+        tf.stack([segments, tf.cast(occurrences.positions, tf.int64)], axis=1),
+        gains,
+        tf.stack([ids.batch * ids.segments_per_sample, tf.cast(count, tf.int64)]),
+    )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From embedding columns to the tables and lookups that an engine works with."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.config import Feature, Table, TableConfig
+
+TABLE_PREFIX = "tbl_"
+"""What tensorflow-estimator puts before a column's name to name its table."""
+
+
+def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
+    """The tables behind embedding columns, sorted by name; a shared table once.
+
+    Args:
+      columns: made by `embedding_column` or `shared_embedding_columns`.
+
+    Raises:
+      ValueError: two columns read the same feature, or one table is asked for in two shapes.
+    """
+    configs: dict[str, TableConfig] = {}
+    scope_keys: dict[str, str] = {}
+    features: dict[str, list[Feature]] = {}
+    owner_of_key: dict[str, str] = {}
+    for column in columns:
+        key = column.get_feature_key_name()
+        scope_key = column.get_embedding_var_name()
+        name = TABLE_PREFIX + scope_key
+        if key in owner_of_key:
+            raise ValueError(
+                f"Feature {key!r} is used by two embedding columns, of tables "
+                f"{owner_of_key[key]!r} and {name!r}; a feature can feed one table only. Give the "
+                "second column its own key, and copy the feature under that key in input_fn."
+            )
+        owner_of_key[key] = name
+        vocabulary_size, dimension = column.get_embedding_table_size()
+        config = TableConfig(
+            vocabulary_size,
+            dimension,
+            initializer=column.get_initializer(),
+            combiner=column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+        first = configs.setdefault(name, config)
+        if (first.vocabulary_size, first.dimension) != (vocabulary_size, dimension):
+            raise ValueError(
+                f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
+                f"{first.dimension}], and [{vocabulary_size}, {dimension}] by feature {key!r}."
+            )
+        scope_keys[name] = scope_key
+        features.setdefault(name, []).append(
+            Feature(
+                key,
+                column.get_max_sequence_length(),
+                column.get_weight_key_name(),
+                column_name=column.name,
+                to_ids=_string_lookup(column.categorical_column),
+            )
+        )
+    return [
+        Table(
+            name,
+            configs[name],
+            tuple(sorted(features[name], key=lambda feature: feature.key)),
+            scope_keys[name],
+        )
+        for name in sorted(configs)
+    ]
+
+
+def _string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """The categorical column's own way from strings to ids, on a vector."""
+    while hasattr(categorical_column, "categorical_column"):  # weighted, sequence
+        categorical_column = categorical_column.categorical_column
+    if getattr(categorical_column, "dtype", None) != tf.string:
+        return None
+
+    def to_ids(strings: tf.Tensor) -> tf.Tensor:
+        positions = tf.range(tf.size(strings, out_type=tf.int64))
+        as_column = tf.SparseTensor(
+            tf.stack([positions, tf.zeros_like(positions)], axis=1),
+            strings,
+            tf.stack([tf.size(strings, out_type=tf.int64), tf.constant(1, tf.int64)]),
+        )
+        return categorical_column._transform_input_tensor(as_column).values
+
+    return to_ids

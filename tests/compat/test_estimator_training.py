@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `estimator_emb.compat.estimator_training`, next to TensorFlow's own on 2.15."""
+
+import importlib
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.distribute.distribute_config import DistributeConfig
+
+from estimator_emb import compat
+from estimator_emb.compat import estimator_training as ours
+
+IMPLEMENTATIONS = [ours]
+if tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16):
+    IMPLEMENTATIONS.append(
+        importlib.import_module("tensorflow.python.distribute.estimator_training")
+    )
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.split(".")[0])
+def module(request):
+    return request.param
+
+
+@pytest.fixture
+def estimator_lib(module, monkeypatch):
+    """The modules of tensorflow-estimator which use the module under test, made to do so."""
+    compat.prepare()
+    found = SimpleNamespace()
+    for name in ("run_config", "estimator", "training"):
+        user = importlib.import_module(f"tensorflow_estimator.python.estimator.{name}")
+        monkeypatch.setattr(user, "distribute_coordinator_training", module)
+        setattr(found, name, user)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return found
+
+
+class Strategy:
+    """A distribution strategy as the coordinator sees it; needs no server."""
+
+    def __init__(self, between_graph=True):
+        self.extended = SimpleNamespace(
+            experimental_between_graph=between_graph,
+            experimental_should_init=True,
+            _std_server_started=True,
+        )
+        self.task = None
+
+    def configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None):
+        self.task = (task_type, task_id)
+
+
+CLUSTER = {
+    "chief": ["c:1"],
+    "evaluator": ["e:1"],
+    "ps": ["p:1", "p:2"],
+    "worker": ["w:1", "w:2"],
+}
+NO_EVALUATOR = {job: tasks for job, tasks in CLUSTER.items() if job != "evaluator"}
+SETTINGS = (
+    "cluster_spec",
+    "task_type",
+    "task_id",
+    "master",
+    "evaluation_master",
+    "is_chief",
+    "num_ps_replicas",
+    "num_worker_replicas",
+    "global_id_in_cluster",
+)
+LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)
+
+
+def settings(config):
+    cluster, *others = (getattr(config, "_" + name) for name in SETTINGS)
+    return (cluster.as_dict() if cluster else {}, *others)
+
+
+# ---- init_run_config --------------------------------------------------------------------------
+
+
+def tf_config(cluster, task_type, index):
+    return {"cluster": cluster, "task": {"type": task_type, "index": index}}
+
+
+MASTER_CLUSTER = {"master": ["m:1"], "ps": ["p:1"], "worker": ["w:1"]}
+
+
+@pytest.mark.parametrize(
+    "options, environment, mode, expected",
+    [
+        pytest.param(
+            {"train_distribute": Strategy()}, {}, None, ({}, *LOCAL_TASK), id="no cluster"
+        ),
+        pytest.param(
+            {"eval_distribute": Strategy()},
+            tf_config(NO_EVALUATOR, "worker", 1),
+            None,
+            (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2),
+            id="cluster without training strategy",
+        ),
+        pytest.param(
+            {"train_distribute": Strategy()},
+            tf_config(MASTER_CLUSTER, "ps", 0),
+            None,
+            (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2),
+            id="master job",
+        ),
+        pytest.param(
+            {"train_distribute": Strategy()},
+            tf_config(CLUSTER, "worker", 1),
+            "independent_worker",
+            (CLUSTER, *LOCAL_TASK),
+            id="cluster",
+        ),
+        pytest.param(
+            {"experimental_distribute": DistributeConfig(train_distribute=Strategy())},
+            tf_config(CLUSTER, "evaluator", 0),
+            "independent_worker",
+            (CLUSTER, *LOCAL_TASK),
+            id="experimental strategy",
+        ),
+        pytest.param(
+            {
+                "train_distribute": Strategy(),
+                "experimental_distribute": DistributeConfig(
+                    remote_cluster=tf.train.ClusterSpec(CLUSTER)
+                ),
+            },
+            {},
+            "standalone_client",
+            (CLUSTER, *LOCAL_TASK),
+            id="remote cluster",
+        ),
+        pytest.param(
+            {
+                "experimental_distribute": DistributeConfig(
+                    remote_cluster=tf.train.ClusterSpec(CLUSTER)
+                ),
+            },
+            {},
+            None,
+            ({}, *LOCAL_TASK),
+            id="remote cluster without training strategy",
+        ),
+    ],
+)
+def test_run_config(estimator_lib, module, monkeypatch, options, environment, mode, expected):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(environment))
+    config = estimator_lib.run_config.RunConfig(**options)
+    assert config._distribute_coordinator_mode == mode
+    assert settings(config) == expected
+    assert module.should_run_distribute_coordinator(config) is (mode is not None)
+    # Device filters, as without a strategy, where the coordinator has no part in a cluster.
+    has_filters = mode is None and bool(environment)
+    assert bool(config.session_config and config.session_config.device_filters) is has_filters
+
+
+def test_experimental_strategies_are_adopted(estimator_lib):
+    train, evaluate = Strategy(), Strategy()
+    config = estimator_lib.run_config.RunConfig(
+        experimental_distribute=DistributeConfig(train, evaluate)
+    )
+    assert (config.train_distribute, config.eval_distribute) == (train, evaluate)
+
+
+@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
+def test_strategy_given_twice(estimator_lib, module, option):
+    experimental = DistributeConfig(**{option: Strategy()})
+    with pytest.raises(ValueError) as error:
+        estimator_lib.run_config.RunConfig(
+            **{option: Strategy(), "experimental_distribute": experimental}
+        )
+    if module is ours:
+        assert str(error.value) == (
+            f"Set either `{option}` or `experimental_distribute.{option}`, not both."
+        )
+
+
+def test_cluster_given_twice(estimator_lib, module, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, "chief", 0)))
+    experimental = DistributeConfig(Strategy(), None, tf.train.ClusterSpec(CLUSTER))
+    with pytest.raises(ValueError) as error:
+        estimator_lib.run_config.RunConfig(experimental_distribute=experimental)
+    if module is ours:
+        assert str(error.value) == (
+            'Set either "cluster" in TF_CONFIG or `experimental_distribute.remote_cluster`, '
+            "not both."
+        )
+
+
+# ---- should_run_distribute_coordinator --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "attributes, expected",
+    [
+        ({}, False),
+        ({"_distribute_coordinator_mode": None}, False),
+        ({"_distribute_coordinator_mode": "other", "cluster_spec": CLUSTER}, False),
+        ({"_distribute_coordinator_mode": 3, "cluster_spec": CLUSTER}, False),
+        ({"_distribute_coordinator_mode": "independent_worker", "cluster_spec": {}}, False),
+        ({"_distribute_coordinator_mode": "independent_worker", "cluster_spec": CLUSTER}, True),
+        ({"_distribute_coordinator_mode": "standalone_client", "cluster_spec": CLUSTER}, True),
+    ],
+)
+def test_should_run(module, attributes, expected):
+    assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is expected
+
+
+# ---- Running ----------------------------------------------------------------------------------
+
+
+class Log(list):
+    """A list which copies of its holder share."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Config:
+    """The part of `RunConfig` which is used when running."""
+
+    def __init__(self, mode, cluster=None, train=None, evaluate=None):
+        self._distribute_coordinator_mode = mode
+        self._cluster_spec = tf.train.ClusterSpec(cluster or {})
+        self._train_distribute = train
+        self._eval_distribute = evaluate
+        self.session_config = None
+
+    cluster_spec = property(lambda self: self._cluster_spec)
+    train_distribute = property(lambda self: self._train_distribute)
+    eval_distribute = property(lambda self: self._eval_distribute)
+
+
+class Estimator:
+    """Notes with which settings it is asked to train and to evaluate."""
+
+    def __init__(self, config):
+        self.config = self._config = config
+        self._train_distribution = config._train_distribute
+        self._eval_distribution = config._eval_distribute
+        self.log = Log()
+
+    def train(self, **arguments):
+        assert self._train_distribution is self._config._train_distribute
+        assert self._config._distribute_coordinator_mode is None
+        self.note("train", self._train_distribution.task, arguments)
+
+    def note(self, what, *details):
+        self.log.append((what, settings(self._config), *details))
+
+
+class Executor:
+    def __init__(self, estimator, train_spec, eval_spec):
+        self.estimator, self.specs = estimator, (train_spec, eval_spec)
+
+    def _start_continuous_evaluation(self):
+        strategy = self.estimator._eval_distribution
+        assert strategy is self.estimator._config._eval_distribute
+        assert self.estimator._config._distribute_coordinator_mode is None
+        self.estimator.note("evaluate", strategy and strategy.task, self.specs)
+
+
+TRAIN_SPEC = SimpleNamespace(input_fn="input_fn", max_steps=9, hooks=("hook",))
+
+
+def train_call(*hooks):
+    return {"input_fn": "input_fn", "max_steps": 9, "hooks": list(hooks)}
+
+
+def task(task_type, task_id, address, is_chief, global_id):
+    master = f"grpc://{address}"
+    return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
+
+
+EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
+
+
+def test_train_and_evaluate_as_client_between_graphs(module, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    config = Config("standalone_client", CLUSTER, Strategy(), Strategy())
+    estimator = Estimator(config)
+    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
+    # Threads end in any order.
+    assert sorted(estimator.log, key=str) == sorted(
+        [
+            ("train", task("chief", 0, "c:1", True, 0), ("chief", 0), train_call("hook")),
+            # The job names in order after the chief: the evaluator takes an id, then the workers.
+            ("train", task("worker", 0, "w:1", False, 2), ("worker", 0), train_call()),
+            ("train", task("worker", 1, "w:2", False, 3), ("worker", 1), train_call()),
+            ("evaluate", EVALUATOR_TASK, (None, None), (TRAIN_SPEC, "eval_spec")),
+        ],
+        key=str,
+    )
+    # The user's own estimator is as it was.
+    assert config._distribute_coordinator_mode == "standalone_client"
+    assert config._train_distribute.task is None
+    assert not hasattr(config, "_task_type")
+
+
+def test_train_and_evaluate_as_client_in_graph(module, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    config = Config("standalone_client", NO_EVALUATOR, Strategy(between_graph=False))
+    estimator = Estimator(config)
+    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
+    everything = (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
+    assert estimator.log == [("train", everything, (None, None), train_call("hook"))]
+
+
+@pytest.mark.parametrize(
+    "task_type, index, expected",
+    [
+        (
+            "chief",
+            0,
+            ("train", task("chief", 0, "c:1", True, 0), ("chief", 0), train_call("hook")),
+        ),
+        (
+            "worker",
+            1,
+            ("train", task("worker", 1, "w:2", False, 3), ("worker", 1), train_call("hook")),
+        ),
+        ("evaluator", 0, ("evaluate", EVALUATOR_TASK, None, (TRAIN_SPEC, "eval_spec"))),
+    ],
+)
+def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type, index, expected):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, task_type, index)))
+    estimator = Estimator(Config("independent_worker", CLUSTER, Strategy()))
+    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
+    assert estimator.log == [expected]
+
+
+def test_train_and_evaluate_needs_a_mode(module):
+    with pytest.raises(ValueError) as error:
+        module.train_and_evaluate(Estimator(Config(None)), TRAIN_SPEC, None, Executor)
+    if module is ours:
+        assert str(error.value) == "The `RunConfig` has no distribute coordinator mode."
+
+
+def test_train_and_evaluate_needs_a_cluster():
+    estimator = Estimator(Config("standalone_client", {}, Strategy()))
+    with pytest.raises(ValueError) as error:
+        ours.train_and_evaluate(estimator, TRAIN_SPEC, None, Executor)
+    assert str(error.value) == "The `RunConfig` has no cluster to be the client of."
+
+
+@pytest.mark.parametrize("phase", ["train", "eval"])
+def test_one_phase_as_client(module, monkeypatch, phase):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    strategy = Strategy(between_graph=False)
+    options = {"train": strategy} if phase == "train" else {"evaluate": strategy}
+    estimator = Estimator(Config("standalone_client", NO_EVALUATOR, **options))
+    calls = []
+
+    def run(local, given_strategy, hooks):
+        assert local is not estimator
+        assert getattr(local, f"_{phase}_distribution") is given_strategy is not strategy
+        assert getattr(local._config, f"_{phase}_distribute") is given_strategy
+        calls.append((local, settings(local._config), hooks))
+        return "metrics"
+
+    function = module.estimator_train if phase == "train" else module.estimator_evaluate
+    result = function(estimator, run, ["hook"])
+    ((local, used, hooks),) = calls
+    assert used == (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
+    assert hooks == ["hook"]
+    assert result is (local if phase == "train" else result)
+    assert phase == "train" or result == "metrics"
+
+
+@pytest.mark.parametrize("phase, method", [("train", "train"), ("eval", "evaluate")])
+@pytest.mark.parametrize(
+    "mode, cluster, strategy, message",
+    [
+        (
+            "standalone_client",
+            NO_EVALUATOR,
+            None,
+            "`Estimator.{method}` needs `{phase}_distribute` to use Distribute Coordinator.",
+        ),
+        (
+            "standalone_client",
+            {},
+            Strategy(),
+            "`Estimator.{method}` needs a cluster to use Distribute Coordinator.",
+        ),
+        (
+            "standalone_client",
+            CLUSTER,
+            Strategy(),
+            "`Estimator.{method}` does not support a cluster with an `evaluator` job: use "
+            "`tf.estimator.train_and_evaluate`.",
+        ),
+        (
+            "independent_worker",
+            NO_EVALUATOR,
+            Strategy(),
+            "`Estimator.{method}` supports Distribute Coordinator only as a standalone client "
+            "(`experimental_distribute.remote_cluster`), but the mode is 'independent_worker': use "
+            "`tf.estimator.train_and_evaluate`.",
+        ),
+        (
+            "standalone_client",
+            NO_EVALUATOR,
+            Strategy(between_graph=True),
+            "`Estimator.{method}` as a standalone client does not support Strategy, which "
+            "replicates between graphs: use `tf.estimator.train_and_evaluate`.",
+        ),
+    ],
+    ids=["no strategy", "no cluster", "evaluator job", "independent worker", "between graphs"],
+)
+def test_one_phase_refusals(module, phase, method, mode, cluster, strategy, message):
+    options = {"train": strategy} if phase == "train" else {"evaluate": strategy}
+    estimator = Estimator(Config(mode, cluster, **options))
+    # The original asserts, without a word, where a setting is missing.
+    with pytest.raises(ValueError if module is ours else (ValueError, AssertionError)) as error:
+        getattr(module, f"estimator_{method}")(estimator, None, [])
+    if module is ours:
+        assert str(error.value) == message.format(phase=phase, method=method)
+
+
+def test_unknown_job():
+    with pytest.raises(RuntimeError) as error:
+        ours._global_id(tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]}), "chief", 0)
+    assert str(error.value) == "The cluster ['ps', 'worker'] has no job 'chief'."
+
+
+# ---- A local strategy, through Estimator ------------------------------------------------------
+
+
+def test_local_mirrored_strategy(estimator_lib, tmp_path):
+    """Two steps of gradient descent on (w - 3)^2 from 0, then an evaluation."""
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(([[1.0]], [[3.0]])).repeat(2)
+
+    def model_fn(features, labels, mode):
+        weight = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features * weight - labels))
+        optimizer = v1.train.GradientDescentOptimizer(0.25)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return estimator_lib.estimator.model_fn_lib.EstimatorSpec(
+            mode, loss=loss, train_op=train_op
+        )
+
+    config = estimator_lib.run_config.RunConfig(
+        model_dir=str(tmp_path),
+        train_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
+        eval_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
+    )
+    estimator = estimator_lib.estimator.EstimatorV2(model_fn, config=config)
+    metrics, _ = estimator_lib.training.train_and_evaluate(
+        estimator,
+        estimator_lib.training.TrainSpec(input_fn, max_steps=2),
+        estimator_lib.training.EvalSpec(input_fn, steps=1),
+    )
+    # w: 0 -> 1.5 -> 2.25.
+    assert estimator.get_variable_value("w") == np.float32(2.25)
+    assert metrics == {"loss": np.float32(0.5625), "global_step": 2}

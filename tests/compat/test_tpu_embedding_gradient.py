@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `estimator_emb.compat.tpu_embedding_gradient`, next to TensorFlow's own on 2.15."""
+
+import collections
+import importlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu.ops import tpu_ops
+
+from estimator_emb.compat import tpu_embedding_gradient as ours
+
+HAS_ORIGINAL = tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16)
+IMPLEMENTATIONS = [ours]
+if HAS_ORIGINAL:
+    IMPLEMENTATIONS.append(importlib.import_module("tensorflow.python.tpu.tpu_embedding_gradient"))
+
+v1 = tf.compat.v1
+
+
+def fake_embedding():
+    """Two tables: `user` of features a (a sequence) and b, `item` of feature c."""
+    feature = collections.namedtuple("feature", "table_id max_sequence_length")
+    table = collections.namedtuple("table", "dimension")
+    return SimpleNamespace(
+        batch_size_per_core=4,
+        table_to_config_dict=collections.OrderedDict(user=table(2), item=table(3)),
+        table_to_features_dict=collections.OrderedDict(user=["a", "b"], item=["c"]),
+        feature_to_config_dict=collections.OrderedDict(
+            c=feature("item", 0), b=feature("user", 0), a=feature("user", 5)
+        ),
+    )
+
+
+def activations():
+    return collections.OrderedDict(
+        [("b", tf.ones([4, 2])), ("c", tf.ones([4, 3])), ("a", tf.ones([4, 5, 2]))]
+    )
+
+
+def build(module, loss_fn):
+    """The training graph of a model whose loss is `loss_fn` of the hooked activations."""
+    embedding = fake_embedding()
+    with tf.Graph().as_default() as graph:
+        dummies, init_op = module.create_dummy_table_variables(embedding)
+        hooked = module.hook_dummy_table_variables_to_activations(
+            embedding, activations(), dummies
+        )
+        loss = loss_fn(hooked)
+        v1.train.GradientDescentOptimizer(0.5).minimize(loss)
+        gradients = module.get_gradients_through_dummy_table_variables(embedding)
+    return graph, dummies, init_op, hooked, gradients
+
+
+def all_used(hooked):
+    return sum(tf.reduce_sum(x * x * (3.0 + i)) for i, x in enumerate(hooked.values()))
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.split(".")[0])
+def module(request):
+    return request.param
+
+
+def test_variables_and_collections(module):
+    with tf.Graph().as_default():
+        dummies, init_op = module.create_dummy_table_variables(fake_embedding())
+        assert list(dummies) == ["user", "item"]
+        assert [v.op.name for v in dummies.values()] == [
+            "tpu_embedding_dummy_table_variable_user",
+            "tpu_embedding_dummy_table_variable_item",
+        ]
+        assert [(v.shape.as_list(), v.dtype) for v in dummies.values()] == [([1], tf.float32)] * 2
+        assert init_op.name == "tpu_embedding_dummy_table_variables_init"
+        names = [v.name for v in dummies.values()]
+        for collection in ("tpu_embedding_dummy_table_variables", "trainable_variables"):
+            assert [v.name for v in v1.get_collection(collection)] == names
+        assert v1.global_variables() == []
+        assert v1.get_collection("tpu_embedding_gradients_table_0") == [None, None]
+        assert v1.get_collection("tpu_embedding_gradients_table_1") == [None]
+
+
+def test_used_collection_is_refused():
+    with tf.Graph().as_default():
+        v1.add_to_collection("tpu_embedding_gradients_table_1", "something")
+        with pytest.raises(RuntimeError) as error:
+            ours.create_dummy_table_variables(fake_embedding())
+    assert str(error.value) == (
+        "The graph collection tpu_embedding_gradients_table_1 already has gradients."
+    )
+
+
+def test_hooked_activations(module):
+    _, _, _, hooked, _ = build(module, all_used)
+    assert list(hooked) == ["b", "c", "a"]
+    attributes = {
+        name: (x.op.type, x.op.get_attr("table_id"), x.op.get_attr("lookup_id"), x.shape.as_list())
+        for name, x in hooked.items()
+    }
+    assert attributes == {
+        "b": ("TPUEmbeddingActivations", 0, 1, [4, 2]),
+        "c": ("TPUEmbeddingActivations", 1, 0, [4, 3]),
+        "a": ("TPUEmbeddingActivations", 0, 0, [4, 5, 2]),
+    }
+
+
+@pytest.fixture
+def plain_activations_op(monkeypatch):
+    """The op has a kernel on TPU only: gives it one with the same gradient for other devices."""
+
+    def activations_op(variable, sliced, table_id, lookup_id, name=None):
+        @tf.custom_gradient
+        def same(dummy, x):
+            def grad(upstream):
+                graph = tf.compat.v1.get_default_graph()
+                ref = graph.get_collection_ref(f"tpu_embedding_gradients_table_{table_id}")
+                ref[lookup_id] = tf.identity(upstream)
+                return tf.zeros([1]), tf.zeros_like(x)
+
+            return tf.identity(x), grad
+
+        return same(tf.convert_to_tensor(variable), sliced)
+
+    monkeypatch.setattr(tpu_ops, "tpu_embedding_activations", activations_op)
+
+
+def test_gradient_values(module, plain_activations_op):
+    graph, _, init_op, _, gradients = build(module, all_used)
+    assert list(gradients) == ["a", "b", "c"]
+    with v1.Session(graph=graph) as session:
+        session.run(init_op)
+        values = session.run(dict(gradients))
+    # d/dx of (3 + i) * x * x at x = 1, where i counts the features b, c, a.
+    np.testing.assert_array_equal(values["b"], np.full([4, 2], 6.0))
+    np.testing.assert_array_equal(values["c"], np.full([4, 3], 8.0))
+    np.testing.assert_array_equal(values["a"], np.full([4, 5, 2], 10.0))
+
+
+def test_registered_gradient_fills_the_collections(module):
+    _, _, _, _, gradients = build(module, all_used)
+    assert [(name, g.op.type, g.shape.as_list()) for name, g in gradients.items()] == [
+        ("a", "Identity", [4, 5, 2]),
+        ("b", "Identity", [4, 2]),
+        ("c", "Identity", [4, 3]),
+    ]
+
+
+def test_unused_features_get_zeros(module):
+    _, _, _, _, gradients = build(module, lambda hooked: tf.reduce_sum(hooked["b"]))
+    assert list(gradients) == ["a", "b", "c"]
+    assert gradients["b"].op.type == "Identity"
+    # No session: the graph has the op which runs on TPU only.
+    zeros = [tf.get_static_value(gradients[name]) for name in ("a", "c")]
+    np.testing.assert_array_equal(zeros[0], np.zeros([4, 5, 2], np.float32))
+    np.testing.assert_array_equal(zeros[1], np.zeros([4, 3], np.float32))
+    assert zeros[0].dtype == np.float32
+
+
+def warnings_of(monkeypatch, gradients_of_tables):
+    seen = []
+    monkeypatch.setattr(ours.logging, "warning", lambda text, *args: seen.append(text % args))
+    with tf.Graph().as_default() as graph:
+        for table_id, gradients in enumerate(gradients_of_tables):
+            ref = graph.get_collection_ref(f"tpu_embedding_gradients_table_{table_id}")
+            ref.extend(gradients)
+        ours.get_gradients_through_dummy_table_variables(fake_embedding())
+    return seen
+
+
+TABLE_WARNING = (
+    "Table %s (id %d) has features without a gradient: their activations are not used in the loss, "
+    "or tf.stop_gradient() hides them. TPUEmbedding will get zeros, which some optimizers (not "
+    "SGD, AdaGrad, FTRL) tell from no gradient."
+)
+ALL_WARNING = (
+    "No table has a gradient: the activations of TPUEmbedding are not used in the loss. If "
+    "tf.stop_gradient() is applied to all of them, its INFERENCE mode may fit better."
+)
+
+
+def test_warnings(monkeypatch):
+    assert warnings_of(monkeypatch, [["x", "y"], ["z"]]) == []
+    assert warnings_of(monkeypatch, [["x", None], ["z"]]) == [TABLE_WARNING % ("user", 0)]
+    assert warnings_of(monkeypatch, [[None, None], [None]]) == [
+        TABLE_WARNING % ("user", 0),
+        TABLE_WARNING % ("item", 1),
+        ALL_WARNING,
+    ]
+
+
+def test_compute_gradients(module):
+    with tf.Graph().as_default():
+        inputs = activations()
+        loss = tf.reduce_sum(inputs["b"] * 2.0) + tf.reduce_sum(inputs["c"] ** 3)
+        optimizer = v1.train.GradientDescentOptimizer(0.5)
+        gradients = module.get_gradients_through_compute_gradients(optimizer, loss, inputs)
+        assert list(gradients) == ["b", "c", "a"]
+        assert gradients["a"] is None
+        with v1.Session() as session:
+            b, c = session.run([gradients["b"], gradients["c"]])
+    np.testing.assert_array_equal(b, np.full([4, 2], 2.0))
+    np.testing.assert_array_equal(c, np.full([4, 3], 3.0))
+
+
+@pytest.mark.skipif(not HAS_ORIGINAL, reason="TensorFlow >= 2.16 has no original to compare with")
+@pytest.mark.parametrize("loss_fn", [all_used, lambda hooked: tf.reduce_sum(hooked["b"])])
+def test_same_graph_as_original(loss_fn):
+    own, original = (build(module, loss_fn)[0].as_graph_def() for module in IMPLEMENTATIONS)
+    assert len(own.node) > 20
+    assert own == original
