@@ -1,48 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEstimator and EmbeddingConfigSpec for today's TensorFlow, on CPU, GPU and TPU."""
+"""TPUEstimator and EmbeddingConfigSpec for today's TensorFlow, on CPU, GPU and TPU.
 
+The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.experimental`.
+"""
+
+# ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
 from estimator_emb import compat
 
 compat.prepare()
 
-from tensorflow_estimator.python.estimator.estimator import (  # noqa: E402
+# Tables and their optimizers.
+from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+from estimator_emb.optimizers import (
+    AdagradParameters,
+    AdamParameters,
+    StochasticGradientDescentParameters,
+)
+
+# The estimator.
+from estimator_emb.estimator import TPUConfig, TPUEstimator
+from tensorflow_estimator.python.estimator.tpu.tpu_config import InputPipelineConfig, RunConfig
+from tensorflow_estimator.python.estimator.tpu.tpu_context import TPUContext
+from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (
+    ExportSavedModelApiVersion,
+    TPUEstimatorSpec,
+)
+
+# What else a training program takes from `tf.estimator`.
+from estimator_emb import export
+from tensorflow_estimator.python.estimator.estimator import (
     Estimator,
     VocabInfo,
     WarmStartSettings,
 )
-from tensorflow_estimator.python.estimator.export.export import (  # noqa: E402
-    ServingInputReceiver,
-    TensorServingInputReceiver,
-    build_parsing_serving_input_receiver_fn,
-    build_raw_serving_input_receiver_fn,
-)
-from tensorflow_estimator.python.estimator.exporter import (  # noqa: E402
+from tensorflow_estimator.python.estimator.exporter import (
     BestExporter,
     Exporter,
     FinalExporter,
     LatestExporter,
 )
-from tensorflow_estimator.python.estimator.mode_keys import ModeKeys  # noqa: E402
-from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec  # noqa: E402
-from tensorflow_estimator.python.estimator.tpu.tpu_config import (  # noqa: E402
-    InputPipelineConfig,
-    RunConfig,
-)
-from tensorflow_estimator.python.estimator.tpu.tpu_context import TPUContext  # noqa: E402
-from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (  # noqa: E402
-    ExportSavedModelApiVersion,
-    TPUEstimatorSpec,
-)
-from tensorflow_estimator.python.estimator.training import (  # noqa: E402
+from tensorflow_estimator.python.estimator.mode_keys import ModeKeys
+from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec
+from tensorflow_estimator.python.estimator.training import (
     EvalSpec,
     TrainSpec,
     train_and_evaluate,
 )
 
-from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig  # noqa: E402
-from estimator_emb.estimator import TPUConfig, TPUEstimator  # noqa: E402
-from estimator_emb.optimizers import (  # noqa: E402
-    AdagradParameters,
-    AdamParameters,
-    StochasticGradientDescentParameters,
-)
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdagradParameters",
+    "AdamParameters",
+    "BestExporter",
+    "EmbeddingConfigSpec",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "ExportSavedModelApiVersion",
+    "Exporter",
+    "FeatureConfig",
+    "FinalExporter",
+    "InputPipelineConfig",
+    "LatestExporter",
+    "ModeKeys",
+    "RunConfig",
+    "StochasticGradientDescentParameters",
+    "TPUConfig",
+    "TPUContext",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
+    "TableConfig",
+    "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
+    "export",
+    "train_and_evaluate",
+]

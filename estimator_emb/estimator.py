@@ -120,7 +120,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             eval_batch_size=eval_batch_size,
             predict_batch_size=predict_batch_size,
             batch_axis=batch_axis,
-            eval_on_tpu=eval_on_tpu,
+            eval_on_tpu=eval_on_tpu and not self._on_host,
             export_to_tpu=export_to_tpu,
             export_to_cpu=export_to_cpu,
             warm_start_from=warm_start_from,

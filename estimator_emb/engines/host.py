@@ -70,9 +70,10 @@ class HostEngine:
           KeyError, ValueError: see `inputs.read`.
         """
         if not isinstance(features, Mapping):
+            found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             raise ValueError(
-                "With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
-                f"{type(features).__name__}."
+                f"With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
+                f"{found}."
             )
         read = [
             inputs.read(table, feature, features)
@@ -126,7 +127,10 @@ class HostEngine:
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
                 self._gradients[key] = upstream
-                return None, tf.zeros_like(helper)
+                # A model without variables of its own has only this to wait for before it
+                # increments the global step.
+                with tf.control_dependencies([upstream]):
+                    return None, tf.zeros_like(helper)
 
             return tf.identity(activation), gradient
 

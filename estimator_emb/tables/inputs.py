@@ -43,6 +43,11 @@ class Ids:
     lengths: tf.Tensor | None = None
 
     @property
+    def owner(self) -> str:
+        """How error messages begin."""
+        return _owner(self.table, self.feature)
+
+    @property
     def segments_per_sample(self) -> int:
         return self.feature.max_sequence_length or 1
 
@@ -67,7 +72,7 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
       KeyError: the feature is not in the batch.
       ValueError: its form, its dtype or its weights are unsupported.
     """
-    owner = f"Feature {feature.key!r} of table {table.name!r}"
+    owner = _owner(table, feature)
     if feature.key not in features:
         raise KeyError(f"{owner} is not among the features of the batch, {sorted(features)}.")
     value = features[feature.key]
@@ -98,10 +103,10 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
     if key is None:
         return None
     if feature.max_sequence_length:
-        raise ValueError(f"{owner}: a sequence feature takes no weights; got weight key {key!r}.")
+        raise ValueError(f"{owner}: a sequence feature takes no weights; got weight key {key}.")
     if key not in features:
         raise ValueError(
-            f"{owner}: its weights {key!r} are not among the features of the batch, "
+            f"{owner}: its weights {key} are not among the features of the batch, "
             f"{sorted(features)}."
         )
     weights = features[key]
@@ -110,7 +115,7 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
     elif not isinstance(weights, tf.SparseTensor):
         weights = tf.convert_to_tensor(weights)
     if not (weights.dtype.is_floating or weights.dtype.is_integer):
-        raise ValueError(f"{owner}: weights {key!r} must be numbers; got {weights.dtype.name}.")
+        raise ValueError(f"{owner}: weights {key} must be numbers; got {weights.dtype.name}.")
     return weights
 
 
@@ -122,7 +127,7 @@ def _read_sparse(
         raise ValueError(f"{owner}: sparse ids must have shape [batch, n]; got {value.shape}.")
     if weights is not None and not isinstance(weights, tf.SparseTensor):
         raise ValueError(
-            f"{owner}: its ids are sparse, so its weights {feature.weight_key!r} must be sparse "
+            f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
             "too, with the same indices; got a dense tensor."
         )
     batch = value.dense_shape[0]
@@ -149,12 +154,12 @@ def _read_dense(
     if weights is not None:
         if isinstance(weights, tf.SparseTensor):
             raise ValueError(
-                f"{owner}: its ids are dense, so its weights {feature.weight_key!r} must be dense "
+                f"{owner}: its ids are dense, so its weights {feature.weight_key} must be dense "
                 "too, of the same shape; got a SparseTensor."
             )
         if not weights.shape.is_compatible_with(value.shape):
             raise ValueError(
-                f"{owner}: weights {feature.weight_key!r} must have the shape of the ids, "
+                f"{owner}: weights {feature.weight_key} must have the shape of the ids, "
                 f"{value.shape}; got {weights.shape}."
             )
         weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
@@ -264,7 +269,7 @@ _Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 def _empty_batch(one: Ids) -> _Problem | None:
     if one.static_batch:
         return None
-    return one.batch > 0, lambda: tf.constant(f"{_owner(one)}: the batch has no samples.")
+    return one.batch > 0, lambda: tf.constant(f"{one.owner}: the batch has no samples.")
 
 
 def _other_batch(one: Ids, first: Ids) -> _Problem | None:
@@ -272,7 +277,7 @@ def _other_batch(one: Ids, first: Ids) -> _Problem | None:
         return None
     if one.static_batch is not None and one.static_batch == first.static_batch:
         return None
-    text = f"{_owner(one)} has {{}} samples, but feature {first.feature.key!r} has {{}}."
+    text = f"{one.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
     return (
         tf.equal(one.batch, first.batch),
         lambda: tf.strings.format(text, (one.batch, first.batch)),
@@ -283,14 +288,14 @@ def _unequal_weights(one: Ids) -> _Problem | None:
     if one.weights is None:
         return None
     ids, weights = tf.size(one.ids), tf.size(one.weights)
-    text = f"{_owner(one)} has {{}} ids but {{}} weights."
+    text = f"{one.owner} has {{}} ids but {{}} weights."
     return tf.equal(ids, weights), lambda: tf.strings.format(text, (ids, weights))
 
 
 def _bad_id(one: Ids) -> _Problem:
     size = tf.constant(one.table.config.vocabulary_size, one.ids.dtype)
     outside = (one.ids < 0) | (one.ids >= size)
-    text = f"{_owner(one)}: id {{}} is outside [0, {one.table.config.vocabulary_size})."
+    text = f"{one.owner}: id {{}} is outside [0, {one.table.config.vocabulary_size})."
     return (
         tf.logical_not(tf.reduce_any(outside)),
         lambda: tf.strings.format(text, (_first(one.ids, outside),)),
@@ -302,7 +307,7 @@ def _bad_weight(one: Ids) -> _Problem | None:
         return None
     weights = one.weights
     finite = tf.math.is_finite(weights)
-    text = f"{_owner(one)}: weight {{}} is not finite."
+    text = f"{one.owner}: weight {{}} is not finite."
     return (
         tf.reduce_all(finite),
         lambda: tf.strings.format(text, (_first(weights, tf.logical_not(finite)),)),
@@ -315,8 +320,9 @@ def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     return some[0]
 
 
-def _owner(one: Ids) -> str:
-    return f"Feature {one.feature.key!r} of table {one.table.name!r}"
+def _owner(table: Table, feature: Feature) -> str:
+    # Without quotes: the op that reports a problem would put a backslash before each.
+    return f"Feature {feature.key} of table {table.name}"
 
 
 def _narrow(one: Ids) -> tf.Tensor:

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host engine does around the optimizers, against closed-form numbers."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
+
+
+def spec_of(tables=None, features=None, parameters=None, **kwargs):
+    tables = tables or {"t": {}}
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict=features or {"x": ee.FeatureConfig("t")},
+        table_to_config_dict={
+            name: ee.TableConfig(
+                4,
+                2,
+                **{"initializer": harness.initializer(START), "combiner": "sum", **arguments},
+            )
+            for name, arguments in tables.items()
+        },
+        optimization_parameters=parameters or ee.StochasticGradientDescentParameters(0.5),
+        **kwargs,
+    )
+
+
+def train(spec, model_dir, data, keys=("x",), steps=None, **kwargs):
+    """Trains on (ids, activation gradients) pairs by key; returns the last checkpoint."""
+    batches = [
+        (
+            {key: np.array(ids[key]) for key in keys},
+            {key: np.array(gradients[key], np.float32) for key in keys},
+        )
+        for ids, gradients in data
+    ]
+    batch = len(batches[0][0][keys[0]])
+    estimator = harness.estimator(
+        harness.gradient_model_fn(keys), spec, model_dir, batch_size=batch, **kwargs
+    )
+    estimator.train(harness.input_fn_of(batches), steps=steps or len(data))
+    return harness.saved(model_dir, len(data))
+
+
+ONE = [({"x": [1, 3, 1]}, {"x": [[1, 2], [-3, 0.1], [0.5, 4]]})]
+
+
+def test_clipping_limit_clips_the_sum_of_a_row(tmp_path):
+    got = train(spec_of(clipping_limit=1.2), tmp_path, ONE)["t"]
+    # Sums: row 1 (1.5, 6), row 3 (-3, 0.1).
+    want = START.copy()
+    want[1] -= 0.5 * np.array([1.2, 1.2])
+    want[3] -= 0.5 * np.array([-1.2, 0.1])
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_gradient_multiplier_comes_before_clipping(tmp_path):
+    def multiplier(step):
+        return tf.cast(step + 1, tf.float32) * 0.1
+
+    spec = spec_of(clipping_limit=0.5, experimental_gradient_multiplier_fn=multiplier)
+    got = train(spec, tmp_path, ONE * 2)["t"]
+    want = START.copy()
+    for factor in (0.1, 0.2):
+        want[1] -= 0.5 * np.clip(np.array([1.5, 6.0]) * factor, -0.5, 0.5)
+        want[3] -= 0.5 * np.clip(np.array([-3.0, 0.1]) * factor, -0.5, 0.5)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_learning_rate_of_each_table(tmp_path):
+    calls = []
+
+    def rate(step):
+        calls.append(step)
+        return 0.1 * tf.cast(step + 1, tf.float32)
+
+    tables = {
+        "a": {"learning_rate_fn": rate},
+        "b": {"learning_rate_fn": rate},
+        "c": {"learning_rate": 0.0},
+        "d": {"learning_rate": 0.25},
+        "e": {},
+    }
+    spec = spec_of(tables, {key: ee.FeatureConfig(key) for key in tables})
+    data = [({key: [1] for key in tables}, {key: [[1, 1]] for key in tables})] * 2
+    got = train(spec, tmp_path, data, keys=tuple(tables))
+    moved = {key: (START[1, 0] - got[key][1, 0]) for key in tables}
+    np.testing.assert_allclose(
+        [moved[key] for key in "abcde"], [0.3, 0.3, 0.0, 0.5, 1.0], rtol=1e-6
+    )
+    assert len(calls) == 1  # Tables that share a function share its value.
+
+
+def test_each_table_has_its_own_optimizer(tmp_path):
+    tables = {
+        "a": {"optimization_parameters": ee.AdagradParameters(0.5, initial_accumulator=0.75)},
+        "b": {"optimization_parameters": ee.AdamParameters(0.5, beta1=0.5, beta2=0.75)},
+        "c": {},
+    }
+    spec = spec_of(tables, {key: ee.FeatureConfig(key) for key in tables})
+    data = [({key: [2] for key in tables}, {key: [[0.5, -0.5]] for key in tables})]
+    got = train(spec, tmp_path, data, keys=tuple(tables))
+    assert set(got) == {"global_step", "a", "a/Adagrad", "b", "b/Adam/m", "b/Adam/v", "c"}
+    np.testing.assert_allclose(got["a"][2], START[2] - np.array([0.25, -0.25]), rtol=1e-6)
+    np.testing.assert_allclose(got["a/Adagrad"][2], [1, 1])
+    np.testing.assert_allclose(got["b/Adam/m"][2], [0.25, -0.25])
+    np.testing.assert_allclose(got["b/Adam/v"][2], [0.0625, 0.0625])
+    np.testing.assert_allclose(got["b"][2], START[2] - np.array([0.5, -0.5]), rtol=1e-6)
+    np.testing.assert_allclose(got["c"][2], START[2] - np.array([0.25, -0.25]), rtol=1e-6)
+
+
+def test_a_row_touched_with_gradient_zero_is_updated_and_others_are_not(tmp_path):
+    parameters = ee.StochasticGradientDescentParameters(0.5, weight_decay_factor=0.5)
+    got = train(spec_of(parameters=parameters), tmp_path, [({"x": [2, 2]}, {"x": [[1, 1], [-1, -1]]})])
+    want = START.copy()
+    want[2] *= 0.5
+    np.testing.assert_array_equal(got["t"], want)
+
+
+def test_adam_that_is_not_lazy_moves_every_row(tmp_path):
+    parameters = ee.AdamParameters(0.5, beta1=0.5, beta2=0.75, epsilon=0.1, lazy_adam=False)
+    data = [({"x": [0, 3]}, {"x": [[1, 2], [3, 4]]}), ({"x": [1, 3]}, {"x": [[-1, 1], [2, 2]]})]
+    got = train(spec_of(parameters=parameters), tmp_path, data)
+    w, m, v = START.astype(np.float64), np.zeros([4, 2]), np.zeros([4, 2])
+    for ids, gradients in data:
+        g = np.zeros([4, 2])
+        np.add.at(g, ids["x"], gradients["x"])
+        m = 0.5 * m + 0.5 * g
+        v = 0.75 * v + 0.25 * g * g
+        w -= 0.5 * m / np.sqrt(v + 0.01)
+    np.testing.assert_allclose(got["t"], w, rtol=1e-5)
+    np.testing.assert_allclose(got["t/Adam/m"], m, rtol=1e-6)
+    np.testing.assert_allclose(got["t/Adam/v"], v, rtol=1e-6)
+
+
+def test_without_accumulation_cores_take_turns(tmp_path):
+    """Four cores, rows seen by one, two and three of them, by hand in the documented order."""
+    parameters = ee.AdagradParameters(0.5, 0.25, use_gradient_accumulation=False)
+    ids = [1, 3, 1, 2, 2, 1, 3, 0]  # two samples to a core
+    gradients = np.array([[1, -1], [2, 0.5], [3, 2], [1, 1], [-2, 1], [0.5, 4], [1, 3], [5, 6]])
+    got = train(
+        spec_of(parameters=parameters),
+        tmp_path,
+        [({"x": ids}, {"x": gradients})],
+        device="host",
+        num_shards=4,
+    )
+    w, a = START.astype(np.float64), np.full([4, 2], 0.25)
+    for row, cores in {0: [3], 1: [1, 0, 2], 2: [2, 1], 3: [3, 0]}.items():
+        for core in cores:
+            mine = [g for i, g in enumerate(gradients) if ids[i] == row and i // 2 == core]
+            assert mine
+            g = np.sum(mine, axis=0)
+            a[row] += g * g
+            w[row] -= 0.5 * g / np.sqrt(a[row])
+    np.testing.assert_allclose(got["t"], w, rtol=1e-5)
+    np.testing.assert_allclose(got["t/Adagrad"], a, rtol=1e-6)
+
+
+def gradients_by(train_op_of, tmp_path, dense=False):
+    """Trains one SGD step of rate 1 with a custom train_op; returns the change of rows 1 and 3."""
+
+    def model_fn(features, labels, mode, params):
+        output = features["x"]
+        if dense:
+            scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
+            output = output * scale
+        loss = tf.reduce_sum(output * labels["x"])
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+
+    spec = spec_of(parameters=ee.StochasticGradientDescentParameters(1.0))
+    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)
+    batch = ({"x": np.array(ONE[0][0]["x"])}, {"x": np.array(ONE[0][1]["x"], np.float32)})
+    estimator.train(harness.input_fn_of([batch]), steps=1)
+    change = START - harness.saved(tmp_path, 1)["t"]
+    return change[[1, 3]]
+
+
+SUMS = np.array([[1.5, 6.0], [-3.0, 0.1]])
+
+
+def test_gradient_of_a_scaled_loss(tmp_path):
+    def train_op_of(loss):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
+        return optimizer.minimize(3.0 * loss, tf.compat.v1.train.get_global_step())
+
+    np.testing.assert_allclose(gradients_by(train_op_of, tmp_path), 3 * SUMS, rtol=1e-5)
+
+
+def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
+    def train_op_of(loss):
+        optimizer = tf.compat.v1.train.AdamOptimizer(0.01)
+        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.001)
+        return optimizer.apply_gradients(
+            zip(clipped, variables, strict=True), tf.compat.v1.train.get_global_step()
+        )
+
+    got = gradients_by(train_op_of, tmp_path, dense=True)
+    np.testing.assert_allclose(got, SUMS, rtol=1e-5)
+    # The optimizer's slots for the variable that carries the gradient are not saved.
+    names = set(harness.saved(tmp_path, 1))
+    assert names == {
+        "t", "global_step", "scale", "scale/Adam", "scale/Adam_1", "beta1_power", "beta2_power"
+    }
+
+
+def test_gradient_by_tf_gradients_over_trainable_variables(tmp_path):
+    def train_op_of(loss):
+        variables = tf.compat.v1.trainable_variables()
+        gradients = tf.gradients(loss, variables)
+        return tf.compat.v1.train.GradientDescentOptimizer(0.1).apply_gradients(
+            zip(gradients, variables, strict=True), tf.compat.v1.train.get_global_step()
+        )
+
+    got = gradients_by(train_op_of, tmp_path, dense=True)
+    np.testing.assert_allclose(got, SUMS, rtol=1e-5)
+
+
+def test_a_feature_without_gradient_counts_as_zero(tmp_path, caplog):
+    def train_op_of(loss):
+        return tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
+
+    np.testing.assert_array_equal(gradients_by(train_op_of, tmp_path), np.zeros([2, 2]))
+    assert "No gradient reaches features ['x'] of table t: zeros are used." in caplog.text
+
+
+def test_cross_replica_sum_computes(tmp_path):
+    def train_op_of(loss):
+        total = tf.compat.v1.tpu.cross_replica_sum(2.0 * loss)
+        return tf.compat.v1.train.GradientDescentOptimizer(0.0).minimize(
+            total, tf.compat.v1.train.get_global_step()
+        )
+
+    np.testing.assert_allclose(gradients_by(train_op_of, tmp_path), 2 * SUMS, rtol=1e-5)
+
+
+def test_a_bad_id_stops_before_any_update(tmp_path):
+    spec = spec_of(
+        {"good": {}, "bad": {}},
+        {"x": ee.FeatureConfig("good"), "y": ee.FeatureConfig("bad")},
+    )
+    data = [
+        ({"x": [1], "y": [1]}, {"x": [[1, 1]], "y": [[1, 1]]}),
+        ({"x": [2], "y": [4]}, {"x": [[1, 1]], "y": [[1, 1]]}),
+    ]
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        train(spec, tmp_path, data, keys=("x", "y"))
+    assert "[Feature y of table bad: id 4 is outside [0, 4).]" in error.value.message
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-1")
+    assert not list(tmp_path.glob("*-2*"))
+
+
+def test_a_feature_that_the_model_never_uses(tmp_path):
+    spec = spec_of({"t": {}, "u": {}}, {"x": ee.FeatureConfig("t"), "y": ee.FeatureConfig("u")})
+    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path, batch_size=1)
+    batch = ({"x": np.array([1]), "y": np.array([1])}, {"x": np.ones([1, 2], np.float32)})
+    with pytest.raises(ValueError) as error:
+        estimator.train(harness.input_fn_of([batch]), steps=1)
+    assert str(error.value) == (
+        "Feature 'y' of table 'u' is in the EmbeddingConfigSpec, but model_fn never uses it: take "
+        "it out of the spec, or use features['y'] or its column."
+    )
+    assert not list(tmp_path.glob("model.ckpt*"))
+
+
+def test_features_must_be_a_dict(tmp_path):
+    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec_of(), tmp_path)
+    with pytest.raises(ValueError) as error:
+        estimator.train(lambda params: tf.data.Dataset.from_tensors((1, 2)), steps=1)
+    assert str(error.value) == (
+        "With an EmbeddingConfigSpec, input_fn must return its features as a dict; got a tensor."
+    )
+
+
+def test_a_table_without_optimizer(tmp_path):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        table_to_config_dict={"t": ee.TableConfig(4, 2)},
+    )
+    with pytest.raises(ValueError) as error:
+        train(spec, tmp_path, ONE)
+    assert str(error.value) == (
+        "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
+        "EmbeddingConfigSpec."
+    )
+
+
+def test_a_column_read_straight_from_the_features(tmp_path):
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("x", 4), 2, initializer=harness.initializer(START)
+    )
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[column],
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    )
+    got = train(spec, tmp_path, ONE)["x_embedding/embedding_weights"]
+    np.testing.assert_allclose(got[[1, 3]], START[[1, 3]] - 0.5 * SUMS, rtol=1e-5)
+
+
+def test_mod_trains_as_div_does(tmp_path):
+    parameters = ee.AdagradParameters(0.5)
+    div = train(spec_of(parameters=parameters), tmp_path / "div", ONE)
+    mod = train(spec_of(parameters=parameters, partition_strategy="mod"), tmp_path / "mod", ONE)
+    assert set(div) == set(mod)
+    for name in div:
+        np.testing.assert_array_equal(div[name], mod[name])
+
+
+def test_what_the_host_does_not_do_is_refused(tmp_path):
+    spec = spec_of(pipeline_execution_with_tensor_core=True)
+    with pytest.raises(NotImplementedError) as error:
+        harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: pipeline_execution_with_tensor_core=True is not supported on the "
+        "host; got True."
+    )
+
+
+def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
+    for name, value, message in (
+        (
+            "partition_strategy",
+            "rows",
+            "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'rows'.",
+        ),
+        (
+            "clipping_limit",
+            -1.0,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1.0.",
+        ),
+        (
+            "table_to_config_dict",
+            {"t": ee.TableConfig(4, 2)._replace(dimension=-1)},
+            "TableConfig: dimension must be an int >= 1; got -1.",
+        ),
+    ):
+        spec = spec_of()._replace(**{name: value})
+        with pytest.raises(ValueError) as error:
+            harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
+        assert str(error.value) == message
+
+
+def test_one_line_says_what_runs_where(tmp_path, caplog):
+    caplog.set_level("INFO", logger="estimator_emb")
+    train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
+    assert [r.message for r in caplog.records if r.name == "estimator_emb"] == [
+        "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "
+        "(Adam x 1)."
+    ]

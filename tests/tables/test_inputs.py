@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: each kind is an error that names feature, table and value."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.tables import inputs
+
+
+def table_of(*features, combiner="mean", vocabulary=10):
+    return Table("users", TableConfig(vocabulary, 2, combiner=combiner), features)
+
+
+def message_of(error):
+    """The message of a failed check, without TensorFlow's own words around it."""
+    return error.value.message.split("assertion failed: [")[1].split("]")[0]
+
+
+def check(table, features):
+    return inputs.check([inputs.read(table, one, features) for one in table.features])
+
+
+@pytest.mark.parametrize(
+    "ids, bad",
+    [
+        (tf.constant([1, 10]), 10),
+        (tf.constant([1, -1]), -1),
+        (tf.constant([[1, 2], [-2, -1]]), -2),
+        (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
+        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
+        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([-7, 3]), [2, 2]), -7),
+        (tf.ragged.constant([[1], [4, 11]]), 11),
+    ],
+)
+def test_id_outside_the_vocabulary(ids, bad):
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x")), {"x": ids})
+    assert message_of(error) == f"Feature x of table users: id {bad} is outside [0, 10)."
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_weight_not_finite(bad):
+    features = {
+        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
+        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5, bad]], np.float32)),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x", weight_key="w")), features)
+    assert message_of(error) == f"Feature x of table users: weight {bad} is not finite."
+
+
+def test_other_number_of_weights():
+    features = {
+        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
+        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5]], np.float32)),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x", weight_key="w")), features)
+    assert message_of(error) == "Feature x of table users has 3 ids but 2 weights."
+
+
+def test_empty_batch():
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x")), {"x": tf.zeros([0], tf.int64)})
+    assert message_of(error) == "Feature x of table users: the batch has no samples."
+
+
+def test_batches_of_different_sizes():
+    table = table_of(Feature("x"), Feature("y"))
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table, {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])})
+    assert message_of(error) == "Feature y of table users has 3 samples, but feature x has 2."
+
+
+def test_the_first_of_several_problems_is_reported():
+    table = table_of(Feature("x"), Feature("y"))
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table, {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])})
+    assert message_of(error) == "Feature x of table users: id 20 is outside [0, 10)."
+
+
+@pytest.mark.parametrize(
+    "feature, features, error_type, message",
+    [
+        (
+            Feature("x"),
+            {"z": tf.constant([1]), "a": tf.constant([1])},
+            KeyError,
+            "Feature x of table users is not among the features of the batch, ['a', 'z'].",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.constant([1.0])},
+            ValueError,
+            "Feature x of table users: ids must be int32 or int64; got float32.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.constant([1], tf.int16)},
+            ValueError,
+            "Feature x of table users: ids must be int32 or int64; got int16.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.constant(["a"])},
+            ValueError,
+            "Feature x of table users: ids must be int32 or int64; got strings. Strings need "
+            "a categorical column with a vocabulary or hash buckets.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.zeros([2, 2, 2], tf.int64)},
+            ValueError,
+            "Feature x of table users: dense ids must have shape [batch] or [batch, n]; got "
+            "(2, 2, 2).",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])},
+            ValueError,
+            "Feature x of table users: sparse ids must have shape [batch, n]; got (1, 1, 1).",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.constant([1])},
+            ValueError,
+            "Feature x of table users: its weights w are not among the features of the "
+            "batch, ['x'].",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.SparseTensor([[0, 0]], [1], [1, 1]), "w": tf.constant([[1.0]])},
+            ValueError,
+            "Feature x of table users: its ids are sparse, so its weights w must be sparse "
+            "too, with the same indices; got a dense tensor.",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.constant([1]), "w": tf.SparseTensor([[0, 0]], [1.0], [1, 1])},
+            ValueError,
+            "Feature x of table users: its ids are dense, so its weights w must be dense "
+            "too, of the same shape; got a SparseTensor.",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.constant([1]), "w": tf.constant([[1.0, 2.0]])},
+            ValueError,
+            "Feature x of table users: weights w must have the shape of the ids, (1,); got "
+            "(1, 2).",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.constant([1]), "w": tf.constant(["1"])},
+            ValueError,
+            "Feature x of table users: weights w must be numbers; got string.",
+        ),
+        (
+            Feature("x", max_sequence_length=2, weight_key="w"),
+            {"x": tf.constant([1]), "w": tf.constant([1.0])},
+            ValueError,
+            "Feature x of table users: a sequence feature takes no weights; got weight key "
+            "w.",
+        ),
+    ],
+)
+def test_bad_form(feature, features, error_type, message):
+    with pytest.raises(error_type) as error:
+        inputs.read(table_of(feature), feature, features)
+    assert error.value.args[0] == message
+
+
+def test_combiner_none_takes_one_id_per_sample():
+    table = table_of(Feature("x"), combiner=None)
+    with pytest.raises(ValueError) as error:
+        check(table, {"x": tf.constant([[1, 2]])})
+    assert str(error.value) == (
+        "Feature x of table users: its table has combiner None, so ids must have shape "
+        "[batch] or [batch, 1]; got (1, 2)."
+    )

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups of every input form against TensorFlow's own lookup and against NumPy."""
+
+import harness
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.tables import inputs, lookup
+
+settings = hypothesis.settings(deadline=None, max_examples=40)
+finite = st.floats(0.1, 3.0, width=32)
+
+
+def make_table(vocabulary, dimension, combiner, features):
+    return Table(
+        "t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features)
+    )
+
+
+@st.composite
+def samples(draw, vocabulary, batch):
+    rows = st.lists(st.integers(0, vocabulary - 1), max_size=4)
+    return draw(st.lists(rows, min_size=batch, max_size=batch))
+
+
+def run(table, features, weights, gradients):
+    """Activations by feature, distinct ids and their row gradients."""
+    read = inputs.check([inputs.read(table, one, features) for one in table.features])
+    rows, occurrences = lookup.distinct(read, table.config.combiner)
+    values = tf.gather(weights, rows)
+    activations = [lookup.combine(values, one) for one in occurrences]
+    summed = lookup.row_gradients(
+        gradients, occurrences, tf.size(rows), table.config.dimension
+    )
+    return activations, rows.numpy(), summed.numpy()
+
+
+@settings
+@hypothesis.given(data=st.data(), combiner=st.sampled_from(["sum", "mean", "sqrtn"]))
+def test_sparse_features_of_one_table(data, combiner):
+    vocabulary = data.draw(st.integers(1, 9), "vocabulary")
+    dimension = data.draw(st.integers(1, 4), "dimension")
+    batch = data.draw(st.integers(1, 5), "batch")
+    weighted = data.draw(st.booleans(), "weighted")
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]), "dtype")
+    rng = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
+    ids = {key: data.draw(samples(vocabulary, batch), key) for key in ("a", "b")}
+    features, specs = {}, []
+    for key, rows in ids.items():
+        features[key] = tf.SparseTensor(*harness.sparse(rows, dtype))
+        weight_key = None
+        if weighted and key == "a":
+            weight_key = "weights"
+            features[weight_key] = tf.SparseTensor(
+                *harness.sparse([rng.uniform(0.1, 3, len(row)) for row in rows], np.float32)
+            )
+        specs.append(Feature(key, weight_key=weight_key))
+    weights = tf.Variable(rng.normal(size=[vocabulary, dimension]).astype(np.float32))
+    gradients = [rng.normal(size=[batch, dimension]).astype(np.float32) for _ in ids]
+    table = make_table(vocabulary, dimension, combiner, specs)
+
+    activations, rows, summed = run(table, features, weights, gradients)
+
+    with tf.GradientTape() as tape:
+        expected = [
+            tf.nn.safe_embedding_lookup_sparse(
+                weights,
+                tf.cast(features[spec.key], tf.int64),
+                features.get(spec.weight_key),
+                combiner=combiner,
+            )
+            for spec in specs
+        ]
+        loss = tf.add_n(
+            [tf.reduce_sum(x * g) for x, g in zip(expected, gradients, strict=True)]
+        )
+    for got, want in zip(activations, expected, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    dense = np.zeros([vocabulary, dimension], np.float32)
+    dense[rows] = summed
+    slope = tape.gradient(loss, weights)
+    want = np.zeros_like(dense)
+    np.add.at(want, slope.indices.numpy(), slope.values.numpy())
+    np.testing.assert_allclose(dense, want, atol=1e-4)
+    touched = {value for one in ids.values() for row in one for value in row}
+    assert sorted(rows.tolist()) == sorted(touched)
+
+
+@settings
+@hypothesis.given(data=st.data(), limit=st.integers(1, 5))
+def test_sequences(data, limit):
+    vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
+    ids = data.draw(samples(vocabulary, batch), "ids")
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=[vocabulary, dimension]).astype(np.float32)
+    gradient = rng.normal(size=[batch, limit, dimension]).astype(np.float32)
+    table = make_table(vocabulary, dimension, "mean", [Feature("s", max_sequence_length=limit)])
+    features = {"s": tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)}
+
+    (activation,), rows, summed = run(table, features, weights, [gradient])
+
+    want = np.zeros([batch, limit, dimension], np.float32)
+    slope = np.zeros([vocabulary, dimension], np.float32)
+    for sample, row in enumerate(ids):
+        for position, value in enumerate(row[:limit]):
+            want[sample, position] = weights[value]
+            slope[value] += gradient[sample, position]
+    np.testing.assert_array_equal(activation, want)
+    got = np.zeros_like(slope)
+    got[rows] = summed
+    np.testing.assert_allclose(got, slope, atol=1e-5)
+    (read,) = inputs.check([inputs.read(table, table.features[0], features)])
+    np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", None])
+@pytest.mark.parametrize("shape", [[4], [4, 1]])
+def test_one_dense_id_per_sample_keeps_id_0(combiner, shape):
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    table = make_table(5, 2, combiner, [Feature("x")])
+    ids = np.array([0, 4, 0, 2])
+    gradient = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+    (activation,), rows, summed = run(
+        table, {"x": tf.constant(ids.reshape(shape))}, weights, [gradient]
+    )
+    np.testing.assert_array_equal(activation, weights[ids])
+    assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == {
+        0: [6, 8], 4: [3, 4], 2: [7, 8]
+    }
+
+
+def test_dense_matrix_with_padding():
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
+    table = make_table(5, 2, "mean", [Feature("x")])
+    ids = tf.constant([[0, 3, -1], [-1, -1, -1], [2, -1, 2]])
+    (activation,), rows, _ = run(table, {"x": ids}, weights, [np.zeros([3, 2], np.float32)])
+    np.testing.assert_array_equal(
+        activation, [(weights[0] + weights[3]) / 2, [0, 0], weights[2]]
+    )
+    assert sorted(rows.tolist()) == [0, 2, 3]
+
+
+def test_dense_weights():
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
+    table = make_table(5, 2, "mean", [Feature("x", weight_key="w")])
+    features = {"x": tf.constant([[1, 3], [2, -1]]), "w": tf.constant([[1.0, 3.0], [5.0, 9.0]])}
+    (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
+    np.testing.assert_allclose(activation, [weights[1] / 4 + weights[3] * 3 / 4, weights[2]])
+
+
+@pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
+def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
+    weights = np.ones([3, 2], np.float32)
+    table = make_table(3, 2, combiner, [Feature("x", weight_key="w")])
+    w = [[1.0, -1.0], [2.0]] if combiner == "mean" else [[0.0, 0.0], [2.0]]
+    features = {
+        "x": tf.SparseTensor(*harness.sparse([[0, 1], [2]])),
+        "w": tf.SparseTensor(*harness.sparse(w, np.float32)),
+    }
+    (activation,), rows, summed = run(table, features, weights, [np.ones([2, 2], np.float32)])
+    np.testing.assert_array_equal(activation, [[0, 0], [1, 1]])
+    assert rows.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(summed, [[0, 0], [0, 0], [1, 1]])
+
+
+def test_strings_by_the_columns_own_vocabulary():
+    import feature_columns as fc
+    from feature_columns.tables import tables_of_columns
+
+    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    strings = [["b", "unknown", "c"], ["unknown"], []]
+    for value in (
+        tf.ragged.constant(strings),
+        tf.constant([["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]),
+    ):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            value = tf.ragged.constant(strings) if isinstance(value, tf.RaggedTensor) else (
+                tf.constant(value.numpy())
+            )
+            (read,) = inputs.check([inputs.read(table, table.features[0], {"word": value})])
+            _, (occurrences,) = lookup.distinct([read], "sum")
+            rows, _ = lookup.distinct([read], "sum")
+            activation = lookup.combine(tf.gather(weights, rows), occurrences)
+            session.run(tf.compat.v1.tables_initializer())
+            np.testing.assert_array_equal(
+                session.run(activation), [weights[1] + weights[2], [0, 0], [0, 0]]
+            )

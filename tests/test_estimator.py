@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEstimator on the host: train, evaluate, predict, export, with one set of tables."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+VOCABULARY = 20
+DIMENSION = 3
+
+
+def batches(count=6, batch=4, seed=0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        features = {
+            "item": rng.integers(0, VOCABULARY, batch),
+            "words": harness.sparse(
+                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
+            ),
+            "history": harness.sparse(
+                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
+            ),
+            "age": rng.random([batch, 1]).astype(np.float32),
+        }
+        made.append((features, rng.random(batch).astype(np.float32)))
+    return made
+
+
+def columns():
+    item = fc.categorical_column_with_identity("item", VOCABULARY)
+    words = fc.categorical_column_with_identity("words", VOCABULARY)
+    history = fc.sequence_categorical_column_with_identity("history", VOCABULARY)
+    return [
+        fc.embedding_column(item, DIMENSION, combiner="sum"),
+        *fc.shared_embedding_columns(
+            [words, history], DIMENSION, combiner="sqrtn", max_sequence_lengths=[0, 2]
+        ),
+    ]
+
+
+def model_fn_of(tpu_columns, seen=None):
+    def model_fn(features, labels, mode, params):
+        if seen is not None:
+            seen.append((dict(features), dict(params)))
+        flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
+        sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
+        hidden = tf.concat(
+            [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]], axis=1
+        )
+        output = tf.compat.v1.layers.dense(
+            hidden,
+            1,
+            kernel_initializer=tf.compat.v1.glorot_uniform_initializer(seed=3),
+            name="output",
+        )[:, 0]
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(
+                mode,
+                predictions={"output": output, "hidden": hidden},
+                export_outputs={
+                    "serving_default": ee.export.PredictOutput({"output": output})
+                },
+            )
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.AdagradOptimizer(0.1)
+            )
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            eval_metrics=(
+                lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
+                [output],
+            ),
+        )
+
+    return model_fn
+
+
+def make(model_dir, device=None, parameters=None, seen=None, **kwargs):
+    tpu_columns = columns()
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=tpu_columns,
+        optimization_parameters=parameters or ee.AdagradParameters(0.1),
+    )
+    return harness.estimator(
+        model_fn_of(tpu_columns, seen), spec, model_dir, device=device, **kwargs
+    )
+
+
+def hidden_by_numpy(features, variables):
+    """The model's hidden layer for one batch, from the tables of a checkpoint."""
+    item = variables["dense_features/item_embedding/embedding_weights"]
+    shared = variables["history_words_shared_embedding"]
+
+    def rows(sparse):
+        found = [[] for _ in range(sparse.dense_shape[0])]
+        for (row, _), value in zip(sparse.indices, sparse.values, strict=True):
+            found[row].append(shared[value])
+        return found
+
+    words = [sum(r) / np.sqrt(len(r)) if r else np.zeros(DIMENSION) for r in rows(features["words"])]
+    history = rows(features["history"])
+    sequence = [sum(r[:2], np.zeros(DIMENSION)) for r in history]
+    lengths = [[min(len(r), 2)] for r in history]
+    # DenseFeatures sorts its columns by name: age, item_embedding, words_shared_embedding.
+    return np.concatenate(
+        [features["age"], item[features["item"]], words, sequence, lengths], axis=1
+    )
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_train_evaluate_predict(device, tmp_path):
+    data = batches()
+    estimator = make(tmp_path, device)
+    estimator.train(harness.input_fn_of(data), steps=6)
+    variables = harness.saved(tmp_path, 6)
+    assert set(variables) == {
+        "global_step",
+        "output/kernel",
+        "output/kernel/Adagrad",
+        "output/bias",
+        "output/bias/Adagrad",
+        "dense_features/item_embedding/embedding_weights",
+        "dense_features/item_embedding/embedding_weights/Adagrad",
+        "history_words_shared_embedding",
+        "history_words_shared_embedding/Adagrad",
+    }
+    hidden = np.concatenate([hidden_by_numpy(features, variables) for features, _ in data])
+    output = hidden @ variables["output/kernel"][:, 0] + variables["output/bias"]
+
+    predictions = list(estimator.predict(harness.input_fn_of(data)))
+    np.testing.assert_allclose([one["hidden"] for one in predictions], hidden, atol=1e-6)
+    np.testing.assert_allclose([one["output"] for one in predictions], output, atol=1e-6)
+
+    metrics = estimator.evaluate(harness.input_fn_of(data), steps=6)
+    labels = np.concatenate([labels for _, labels in data])
+    np.testing.assert_allclose(metrics["loss"], np.mean(np.square(output - labels)), atol=1e-6)
+    np.testing.assert_allclose(metrics["mean_output"], np.mean(output), atol=1e-6)
+    assert metrics["global_step"] == 6
+
+
+def test_variable_names_in_the_graph(tmp_path):
+    names = {}
+
+    class Names(tf.compat.v1.train.SessionRunHook):
+        def __init__(self, device):
+            self.device = device
+
+        def after_create_session(self, session, coord):
+            names[self.device] = {
+                v.op.name for v in tf.compat.v1.global_variables() if "embedding" in v.name
+            }
+
+    for device in (None, "host"):
+        make(tmp_path / str(device), device).train(
+            harness.input_fn_of(batches(1)), steps=1, hooks=[Names(device)]
+        )
+    assert names[None] == {
+        "dense_features/item_embedding/embedding_weights",
+        "dense_features/item_embedding/embedding_weights/Adagrad",
+        "history_words_shared_embedding",
+        "history_words_shared_embedding/Adagrad",
+    }
+    assert names["host"] == {name + "/part_0" for name in names[None]}
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_what_model_fn_sees(device, tmp_path):
+    seen = []
+    make(tmp_path, device, seen=seen).train(harness.input_fn_of(batches(1)), steps=1)
+    features, params = seen[0]
+    assert {key: value.shape.as_list() for key, value in features.items()} == {
+        "item": [4, 3],
+        "words": [4, 3],
+        "history": [4, 2, 3],
+        "history_seq_length_": [4],
+        "age": [4, 1],
+    }
+    assert all(features[key].dtype == tf.float32 for key in ("item", "words", "history"))
+    assert params["batch_size"] == 4
+    assert params["use_tpu"] is (device == "host")
+    assert (params["context"].num_replicas, params["context"].num_hosts) == (1, 1)
+    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
+        params["context"].current_input_fn_deployment()
+
+
+def test_context_in_input_fn(tmp_path):
+    def input_fn(params):
+        assert params["batch_size"] == 4
+        _, call, calls, replicas = params["context"].current_input_fn_deployment()
+        assert (call, calls, replicas) == (0, 1, 1)
+        return harness.dataset(batches(1))
+
+    make(tmp_path, "host").train(input_fn, steps=1)
+
+
+def test_training_equals_numpy_over_several_steps(tmp_path):
+    """Tables and slots after six steps, from NumPy's gradients of the same model."""
+    data = batches()
+    parameters = ee.AdagradParameters(0.1, initial_accumulator=0.2)
+    make(tmp_path, parameters=parameters).train(harness.input_fn_of(data), steps=6)
+    item = "dense_features/item_embedding/embedding_weights"
+    shared = "history_words_shared_embedding"
+    state = harness.saved(tmp_path, 0)
+    state = {name: value.astype(np.float64) for name, value in state.items()}
+    for features, labels in data:
+        hidden = hidden_by_numpy(features, state)
+        kernel = state["output/kernel"][:, 0]
+        output = hidden @ kernel + state["output/bias"]
+        d_output = 2 * (output - labels) / len(labels)
+        d_hidden = np.outer(d_output, kernel)
+        gradients = {item: np.zeros([VOCABULARY, 3]), shared: np.zeros([VOCABULARY, 3])}
+        touched = {item: set(), shared: set()}
+        for row, value in enumerate(features["item"]):
+            gradients[item][value] += d_hidden[row, 1:4]
+            touched[item].add(value)
+        words = features["words"]
+        counts = np.bincount(words.indices[:, 0], minlength=len(labels))
+        for (row, _), value in zip(words.indices, words.values, strict=True):
+            gradients[shared][value] += d_hidden[row, 4:7] / np.sqrt(counts[row])
+            touched[shared].add(value)
+        history = features["history"]
+        for (row, column), value in zip(history.indices, history.values, strict=True):
+            if column < 2:
+                gradients[shared][value] += d_hidden[row, 7:10]
+                touched[shared].add(value)
+        for name, gradient in gradients.items():
+            for row in touched[name]:
+                state[name + "/Adagrad"][row] += gradient[row] ** 2
+                state[name][row] -= 0.1 * gradient[row] / np.sqrt(state[name + "/Adagrad"][row])
+        for name, gradient in (
+            ("output/kernel", (hidden.T @ d_output)[:, None]),
+            ("output/bias", d_output.sum(keepdims=True)),
+        ):
+            state[name + "/Adagrad"] += gradient**2
+            state[name] -= 0.1 * gradient / np.sqrt(state[name + "/Adagrad"])
+    got = harness.saved(tmp_path, 6)
+    for name in (item, item + "/Adagrad", shared, shared + "/Adagrad", "output/kernel"):
+        np.testing.assert_allclose(got[name], state[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_exported_model_predicts_without_estimator_emb(device, tmp_path):
+    data = batches()
+    estimator = make(tmp_path / "model", device)
+    estimator.train(harness.input_fn_of(data), steps=6)
+
+    def receiver():
+        item = tf.compat.v1.placeholder(tf.int64, [None], name="item")
+        age = tf.compat.v1.placeholder(tf.float32, [None, 1], name="age")
+        words = tf.compat.v1.placeholder(tf.int64, [None, None], name="words")
+        history = tf.compat.v1.placeholder(tf.int64, [None, None], name="history")
+        raw = {"item": item, "age": age, "words": words, "history": history}
+        return ee.export.ServingInputReceiver(dict(raw), raw)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    words = np.array([[1, 2, -1], [3, -1, -1], [-1, -1, -1]])
+    history = np.array([[5], [0], [-1]])
+    raw = {
+        "item": np.array([0, 7, 19]),
+        "age": np.array([[0.1], [0.2], [0.3]], np.float32),
+        "words": words,
+        "history": history,
+    }
+    np.savez(tmp_path / "raw.npz", **raw)
+    program = """
+        import sys
+        sys.modules["estimator_emb"] = sys.modules["feature_columns"] = None
+        import numpy as np, tensorflow as tf
+        folder, raw, out = sys.argv[1:]
+        serve = tf.saved_model.load(folder).signatures["serving_default"]
+        inputs = {key: tf.constant(value) for key, value in np.load(raw).items()}
+        np.save(out, serve(**inputs)["output"].numpy())
+    """
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(program),
+            folder.decode(),
+            str(tmp_path / "raw.npz"),
+            str(tmp_path / "out.npy"),
+        ],
+        check=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    variables = harness.saved(tmp_path / "model", 6)
+    rows = [[v for v in row if v >= 0] for row in words.tolist()]
+    features = {
+        **raw,
+        "words": harness.sparse(rows),
+        "history": harness.sparse([[5], [0], []]),
+    }
+    hidden = hidden_by_numpy(features, variables)
+    expected = hidden @ variables["output/kernel"][:, 0] + variables["output/bias"]
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+
+
+def test_train_and_evaluate(tmp_path):
+    data = batches()
+    estimator = make(tmp_path)
+    metrics, _ = ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(harness.input_fn_of(data), max_steps=6),
+        ee.EvalSpec(harness.input_fn_of(data), steps=6, throttle_secs=0),
+    )
+    np.testing.assert_allclose(
+        metrics["loss"], estimator.evaluate(harness.input_fn_of(data))["loss"], atol=1e-6
+    )
+    assert metrics["global_step"] == 6
+
+
+def test_training_goes_on_from_the_checkpoint(tmp_path):
+    data = batches()
+    make(tmp_path / "once").train(harness.input_fn_of(data), steps=6)
+    # All the data in the first half too: the seeds of a graph depend on its number of ops.
+    make(tmp_path / "twice").train(harness.input_fn_of(data), steps=3)
+    make(tmp_path / "twice").train(harness.input_fn_of(data[3:]), steps=3)
+    once, twice = (harness.saved(tmp_path / run, 6) for run in ("once", "twice"))
+    assert set(once) == set(twice)
+    for name in once:
+        np.testing.assert_allclose(twice[name], once[name], atol=1e-7, err_msg=name)
+
+
+def test_warm_start_takes_the_tables(tmp_path):
+    data = batches()
+    make(tmp_path / "first").train(harness.input_fn_of(data), steps=6)
+    second = make(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
+    second.train(harness.input_fn_of(data[:1]), steps=1)
+    before, after = harness.saved(tmp_path / "first", 6), harness.saved(tmp_path / "second", 0)
+    for name in ("dense_features/item_embedding/embedding_weights", "output/kernel"):
+        np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
+    estimator = make(tmp_path, use_tpu=True)
+    with pytest.raises(RuntimeError) as error:
+        estimator.train(harness.input_fn_of(batches(1)), steps=1)
+    assert "Cannot find any TPU cores" in str(error.value)
+    assert str(error.value).endswith(
+        "To run this program without a TPU, set the environment variable "
+        "ESTIMATOR_EMB_DEVICE=host, or pass TPUConfig(device='host')."
+    )
+
+
+def test_environment_asks_to_emulate(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    estimator = make(tmp_path, use_tpu=True)
+    estimator.train(harness.input_fn_of(batches(1)), steps=1)
+    assert estimator.latest_checkpoint().endswith("-1")
+
+
+def test_a_wrong_device_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
+    with pytest.raises(ValueError) as error:
+        make(tmp_path, use_tpu=True)
+    assert str(error.value) == (
+        "Environment variable ESTIMATOR_EMB_DEVICE must be 'host' or 'tpu'; got 'gpu'."
+    )
+    with pytest.raises(ValueError) as error:
+        ee.TPUConfig(device="cpu")
+    assert str(error.value) == "TPUConfig: device must be 'host' or 'tpu'; got 'cpu'."
+
+
+def test_tpu_config_keeps_its_device():
+    import copy
+
+    config = ee.TPUConfig(iterations_per_loop=7, device="host")
+    assert copy.deepcopy(config).device == "host"
+    replaced = config._replace(num_shards=2)
+    assert (replaced.device, replaced.num_shards, replaced.iterations_per_loop) == ("host", 2, 7)
+    assert ee.RunConfig(tpu_config=config).replace(model_dir="x").tpu_config.device == "host"
