@@ -18,7 +18,7 @@ VOCABULARY = 20
 DIMENSION = 3
 
 
-def batches(count=6, batch=4, seed=0):
+def batches(count=6, batch=4, seed=0, longest_history=4):
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -28,7 +28,10 @@ def batches(count=6, batch=4, seed=0):
                 [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
             ),
             "history": harness.sparse(
-                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
+                [
+                    rng.integers(0, VOCABULARY, rng.integers(0, longest_history + 1))
+                    for _ in range(batch)
+                ]
             ),
             "age": rng.random([batch, 1]).astype(np.float32),
         }
@@ -48,7 +51,7 @@ def columns():
     ]
 
 
-def model_fn_of(tpu_columns, seen=None):
+def model_fn_of(tpu_columns, seen=None, cross_shard=True):
     def model_fn(features, labels, mode, params):
         if seen is not None:
             seen.append((dict(features), dict(params)))
@@ -74,9 +77,9 @@ def model_fn_of(tpu_columns, seen=None):
         loss = tf.reduce_mean(tf.square(output - labels))
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.AdagradOptimizer(0.1)
-            )
+            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+            if cross_shard:
+                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
             train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(
             mode,

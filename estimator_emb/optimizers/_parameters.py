@@ -62,6 +62,9 @@ class OptimizationParameters:
     updates_untouched_rows = False
     """True where a step also changes the rows that no id of the batch names."""
 
+    required_dimension: int | None = None
+    """The only dimension a table with this optimizer may have; None means any."""
+
     def __init__(
         self,
         learning_rate: float,

@@ -45,6 +45,8 @@ def parameters_of(case):
         arguments |= {f"{limit}_min": low, f"{limit}_max": high}
     rate = hyper.pop("learning_rate")
     rates = rate if isinstance(rate, list) else None
+    if case["optimizer"] == "CenteredRmsProp":
+        assert hyper.pop("initial_ms") == 0
     cls = CLASSES[case["optimizer"]]
     if case["optimizer"] == "FrequencyEstimator":
         arguments = {}

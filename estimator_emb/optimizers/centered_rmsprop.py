@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RMSProp that divides by the deviation of the gradient from its own mean.
+
+    ms  <- ms + (g * g - ms) * (1 - rho)
+    mg  <- mg + (g - mg) * (1 - rho)
+    mom <- momentum * mom + lr * g / sqrt(ms - mg * mg + epsilon)
+    w   <- w - mom
+
+ms - mg * mg is an estimate of a variance and never negative in exact arithmetic. In float32 it can
+come out below zero when the gradient hardly varies, so epsilon must outweigh the rounding of ms.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class CenteredRMSPropParameters(OptimizationParameters):
+    """Centered RMSProp for embedding tables. Slots ms, mom and mg, all starting from 0.
+
+    The hardware knows this optimizer, but TensorFlow never had a Python class for it. Argument
+    order, defaults and the names `<table>/CenteredRMSProp/ms`, `.../mom` and `.../mg` are therefore
+    ours, after those of `RMSPropParameters`.
+
+    Args:
+      learning_rate: step size.
+      rho: decay of ms and mg. Any number.
+      momentum: decay of mom. Any number.
+      epsilon: added inside the root. Any number; with 0, a row whose gradients were all 0 becomes
+        NaN.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
+
+    Source: `CenteredRmsPropParameters` of optimization_parameters.proto and
+    LoadTPUEmbeddingCenteredRMSPropParameters, TF 2.15.1; rule: `functor::ApplyCenteredRMSProp` of
+    tensorflow/core/kernels/training_ops.cc, to which the proto refers.
+    """
+
+    slots = (
+        Slot("ms", "/CenteredRMSProp/ms"),
+        Slot("mom", "/CenteredRMSProp/mom"),
+        Slot("mg", "/CenteredRMSProp/mg"),
+    )
+
+    def __init__(
+        self,
+        learning_rate: float,
+        rho: float,
+        momentum: float,
+        epsilon: float,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min,
+            clip_gradient_max,
+        )
+        self.rho = rho
+        self.momentum = momentum
+        self.epsilon = epsilon
+        for name in ("rho", "momentum", "epsilon"):
+            self._check_number(name)
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        ms, mom, mg = slots
+        rho, momentum, epsilon = self.rounded("rho", "momentum", "epsilon")
+        ms = ms + (g * g - ms) * (1 - rho)
+        mg = mg + (g - mg) * (1 - rho)
+        mom = momentum * mom + (lr * g) / math.sqrt(ms - mg * mg + epsilon)
+        return w - mom, ms, mom, mg

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimate of how many steps pass between two lookups of a row.
+
+With t the number of the step, c a clipped distance, D the table's only column and L the step of the
+row's last lookup:
+
+    delta = t - L
+    c     = min(delta, max_delta)
+    D <- c                               delta >= outlier_threshold * D
+    D <- D * (1 - tau) + c * tau         otherwise
+    L <- t
+
+t arrives as the learning rate: the table's `learning_rate_fn` must return the global step as a
+float32. No gradient is used. D should start from max_delta, by the table's initializer.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class FrequencyEstimatorParameters(OptimizationParameters):
+    """Frequency estimator for embedding tables of dimension 1. No learning takes place.
+
+    One slot, `L` above, saved as `<table>/FrequencyEstimator` and starting from 0. The learning
+    rate is 1.0, gradients are accumulated and nothing is clipped or decayed; none of that is an
+    argument.
+
+    Args:
+      tau: share of a new distance in the estimate, between 0 and 1. Any number is accepted.
+      max_delta: upper limit of a distance, in steps.
+      outlier_threshold: a distance of at least this many times the estimate replaces the estimate.
+      weight_exponent: kept and never used. It is said to turn a distance into a weight
+        (delta / max_delta)^weight_exponent, but where the hardware does so is not published.
+
+    Source: `FrequencyEstimatorParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1;
+    rule: the comment on `FrequencyEstimatorParameters` of optimization_parameters.proto.
+    """
+
+    slots = (Slot("last_hit_step", "/FrequencyEstimator"),)
+    required_dimension = 1
+
+    def __init__(
+        self,
+        tau: float,
+        max_delta: float,
+        outlier_threshold: float,
+        weight_exponent: float,
+    ):
+        super().__init__(learning_rate=1.0)
+        self.tau = tau
+        self.max_delta = max_delta
+        self.outlier_threshold = outlier_threshold
+        self.weight_exponent = weight_exponent
+        for name in ("tau", "max_delta", "outlier_threshold", "weight_exponent"):
+            self._check_number(name)
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        (last_hit_step,) = slots
+        tau, max_delta, threshold = self.rounded("tau", "max_delta", "outlier_threshold")
+        t = lr + 0 * last_hit_step  # in the shape of the rows
+        delta = t - last_hit_step
+        c = math.minimum(delta, max_delta)
+        return math.where(delta >= threshold * w, c, w * (1 - tau) + c * tau), t

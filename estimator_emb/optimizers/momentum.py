@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Momentum, plain or Nesterov's.
+
+    m <- momentum * m + g
+    w <- w - lr * m                              use_nesterov=False
+    w <- w - (lr * g + lr * momentum * m)        use_nesterov=True
+
+m holds no learning rate, so a change of rate acts on the whole step at once. (Keras's SGD keeps
+the rate inside its momentum.) Nesterov's form reads the new m.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class MomentumParameters(OptimizationParameters):
+    """Momentum for embedding tables. One slot, `m` above, saved as `<table>/Momentum`.
+
+    m starts from 0.
+
+    Args:
+      learning_rate: step size.
+      momentum: decay of m. Any number; 0 makes this gradient descent.
+      use_nesterov: which of the two steps above.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
+
+    Source: `MomentumParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
+    `functor::ApplyMomentum` of tensorflow/core/kernels/training_ops.cc, to which
+    optimization_parameters.proto refers.
+    """
+
+    slots = (Slot("momenta", "/Momentum"),)
+
+    def __init__(
+        self,
+        learning_rate: float,
+        momentum: float,
+        use_nesterov: bool = False,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min,
+            clip_gradient_max,
+        )
+        self.momentum = momentum
+        self.use_nesterov = use_nesterov
+        self._check_number("momentum")
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        (m,) = slots
+        (momentum,) = self.rounded("momentum")
+        m = momentum * m + g
+        if self.use_nesterov:
+            return w - (lr * g + (lr * momentum) * m), m
+        return w - lr * m, m

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adagrad whose step is followed by a proximal step for L1 and L2 regularization.
+
+    a <- a + g * g
+    e =  lr / sqrt(a)
+    p =  w - e * g
+    w <- sign(p) * max(|p| - e * l1, 0) / (1 + l2 * e)        l1 > 0
+    w <- p / (1 + l2 * e)                                     l1 = 0
+
+The new accumulator divides, and there is no epsilon: only a positive initial accumulator keeps the
+first step finite.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class ProximalAdagradParameters(OptimizationParameters):
+    """Proximal Adagrad for embedding tables. One slot, `a`, saved as `<table>/ProximalAdagrad`.
+
+    Args:
+      learning_rate: step size.
+      initial_accumulator: start of every accumulator, > 0.
+      l1_regularization_strength: `l1` above, >= 0.
+      l2_regularization_strength: `l2` above, >= 0.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
+
+    Raises:
+      ValueError: `initial_accumulator` is not positive, or a strength is negative.
+
+    Source: `ProximalAdagradParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
+    `functor::ApplyProximalAdagrad` of tensorflow/core/kernels/training_ops.cc, to which
+    optimization_parameters.proto refers.
+    """
+
+    slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator"),)
+
+    def __init__(
+        self,
+        learning_rate: float,
+        initial_accumulator: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min,
+            clip_gradient_max,
+        )
+        self.initial_accumulator = initial_accumulator
+        self.l1_regularization_strength = l1_regularization_strength
+        self.l2_regularization_strength = l2_regularization_strength
+        self._check_number("initial_accumulator")
+        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+        for name in ("l1_regularization_strength", "l2_regularization_strength"):
+            self._check_number(name)
+            self._check(getattr(self, name) >= 0, name, "at least 0")
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        (a,) = slots
+        l1, l2 = self.rounded("l1_regularization_strength", "l2_regularization_strength")
+        a = a + g * g
+        e = lr / math.sqrt(a)
+        p = w - e * g
+        if l1 > 0:
+            p = math.sign(p) * math.maximum(math.maximum(p, -p) - e * l1, 0.0)
+        return p / (1 + l2 * e), a

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Yogi followed by a proximal step for L1 and L2 regularization, without bias correction.
+
+    m <- beta1 * m + (1 - beta1) * g
+    v <- v + (1 - beta2) * sign(g * g - v) * g * g
+    e =  lr / (sqrt(v) + epsilon)
+    p =  w - e * m
+    w <- sign(p) * max(|p| - e * l1, 0) / (1 + l2 * e)        l1 > 0
+    w <- p / (1 + l2 * e)                                     l1 = 0
+
+The hardware's rule is not published. optimization_parameters.proto only says: Yogi (Algorithm 2 of
+its paper), no bias correction, extensions taken from FTRL. The rule above is our reading of that:
+`tfa.optimizers.Yogi`, which has the same defaults, without its bias correction.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class ProximalYogiParameters(OptimizationParameters):
+    """Proximal Yogi for embedding tables. Slots v and m.
+
+    They are saved as `<table>/ProximalYogi` (v) and `<table>/ProximalYogi_1` (m); m starts from 0.
+
+    Args:
+      learning_rate: step size.
+      beta1: decay of m, in [0, 1).
+      beta2: 1 - beta2 is the rate at which v follows g * g, in [0, 1).
+      epsilon: added to the root, > 0.
+      l1_regularization_strength: `l1` above, >= 0.
+      l2_regularization_strength: `l2` above, >= 0.
+      initial_accumulator_value: start of every v. Any number; a negative one soon gives NaN.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
+
+    Raises:
+      ValueError: a beta is outside [0, 1), epsilon is not positive, or a strength is negative.
+
+    Source: `ProximalYogiParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule: a
+    choice, see the top of this file.
+    """
+
+    slots = (
+        Slot("v", "/ProximalYogi", "initial_accumulator_value"),
+        Slot("m", "/ProximalYogi_1"),
+    )
+
+    def __init__(
+        self,
+        learning_rate: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-3,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        initial_accumulator_value: float = 1e-6,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min,
+            clip_gradient_max,
+        )
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = epsilon
+        self.l1_regularization_strength = l1_regularization_strength
+        self.l2_regularization_strength = l2_regularization_strength
+        self.initial_accumulator_value = initial_accumulator_value
+        for name in ("beta1", "beta2", "epsilon", "initial_accumulator_value"):
+            self._check_number(name)
+        self._check(0 <= beta1 < 1, "beta1", "in [0, 1)")
+        self._check(0 <= beta2 < 1, "beta2", "in [0, 1)")
+        self._check(epsilon > 0, "epsilon", "positive")
+        for name in ("l1_regularization_strength", "l2_regularization_strength"):
+            self._check_number(name)
+            self._check(getattr(self, name) >= 0, name, "at least 0")
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        v, m = slots
+        beta1, beta2, epsilon = self.rounded("beta1", "beta2", "epsilon")
+        l1, l2 = self.rounded("l1_regularization_strength", "l2_regularization_strength")
+        m = beta1 * m + (1 - beta1) * g
+        v = v + ((1 - beta2) * math.sign(g * g - v) * g) * g
+        e = lr / (math.sqrt(v) + epsilon)
+        p = w - e * m
+        if l1 > 0:
+            p = math.sign(p) * math.maximum(math.maximum(p, -p) - e * l1, 0.0)
+        return p / (1 + l2 * e), v, m

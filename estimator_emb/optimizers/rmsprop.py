@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RMSProp with momentum.
+
+    ms  <- ms + (g * g - ms) * (1 - rho)
+    mom <- momentum * mom + lr * g / sqrt(ms + epsilon)
+    w   <- w - mom
+
+epsilon stands inside the root, and mom holds the learning rate of the steps that built it.
+"""
+
+from typing import Any
+
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+
+
+class RMSPropParameters(OptimizationParameters):
+    """RMSProp for embedding tables. Slots ms and mom, saved as `<table>/RMSProp/ms` and `.../mom`.
+
+    mom starts from 0.
+
+    Args:
+      learning_rate: step size.
+      rho: decay of ms. Any number.
+      momentum: decay of mom. Any number.
+      epsilon: added to ms inside the root. Any number; with 0, a row whose gradients were all 0
+        becomes NaN.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
+      initial_ms: start of every ms. `tf.compat.v1.train.RMSPropOptimizer` starts from 1; the TPU
+        classes start from 0 and have no such argument, which is why it is keyword-only.
+
+    Source: `RMSPropParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
+    `functor::ApplyRMSProp` of tensorflow/core/kernels/training_ops.cc, to which
+    optimization_parameters.proto refers.
+    """
+
+    slots = (Slot("ms", "/RMSProp/ms", "initial_ms"), Slot("mom", "/RMSProp/mom"))
+
+    def __init__(
+        self,
+        learning_rate: float,
+        rho: float,
+        momentum: float,
+        epsilon: float,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+        *,
+        initial_ms: float = 0.0,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min,
+            clip_gradient_max,
+        )
+        self.rho = rho
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.initial_ms = initial_ms
+        for name in ("rho", "momentum", "epsilon", "initial_ms"):
+            self._check_number(name)
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
+        ms, mom = slots
+        rho, momentum, epsilon = self.rounded("rho", "momentum", "epsilon")
+        ms = ms + (g * g - ms) * (1 - rho)
+        mom = momentum * mom + (lr * g) / math.sqrt(ms + epsilon)
+        return w - mom, ms, mom

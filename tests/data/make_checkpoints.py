@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/data/checkpoints: three training steps, and what comes of them.
+
+    PYTHONPATH=.:tests python tests/data/make_checkpoints.py
+
+Run under TensorFlow 2.15.1 it writes `stock-2.15.1`, by stock tensorflow-estimator with
+`use_tpu=False` and `AdagradOptimizer` for tables and model alike, and `host-2.15.1`, by this
+project; under another version it writes `host-<version>` alone. Each folder holds the checkpoint of
+step 3, the predictions from it, and the variables after step 4.
+"""
+
+import pathlib
+import shutil
+import tempfile
+
+import harness
+import numpy as np
+import tensorflow as tf
+import test_estimator
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
+
+FOLDER = pathlib.Path(__file__).parent / "checkpoints"
+
+
+# Without a TPU, stock tensorflow-estimator does not cut sequences off at max_sequence_length.
+DATA = test_estimator.batches(4, seed=5, longest_history=2)
+
+
+def stock(model_dir):
+    columns = test_estimator.columns()
+    return tpu_estimator.TPUEstimator(
+        test_estimator.model_fn_of(columns, cross_shard=False),
+        config=tpu_config.RunConfig(
+            model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1
+        ),
+        use_tpu=False,
+        train_batch_size=4,
+        predict_batch_size=4,
+    )
+
+
+def write(name, make):
+    with tempfile.TemporaryDirectory() as model_dir:
+        estimator = make(model_dir)
+        estimator.train(harness.input_fn_of(DATA), steps=3)
+        predictions = list(estimator.predict(harness.input_fn_of(DATA)))
+        folder = FOLDER / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in pathlib.Path(model_dir).glob("model.ckpt-3.*"):
+            if file.suffix != ".meta":
+                shutil.copy(file, folder)
+        (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+        estimator.train(harness.input_fn_of(DATA[3:]), steps=1)
+        np.savez(
+            folder / "expected.npz",
+            output=[one["output"] for one in predictions],
+            **{f"step4/{key}": value for key, value in harness.saved(model_dir, 4).items()},
+        )
+
+
+if __name__ == "__main__":
+    if tf.__version__ == "2.15.1":
+        write("stock-2.15.1", stock)
+    write(f"host-{tf.__version__}", test_estimator.make)

@@ -1,0 +1,640 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The update rules against stored golden values, extremes, and TensorFlow's own kernels.
+
+Golden values: three steps of a small batch with repeated ids, weights, empty samples and one row
+whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was computed in float64,
+`f32` in float32 as the hardware does.
+"""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from estimator_emb import optimizers
+from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
+
+with open(os.path.join(os.path.dirname(__file__), "..", "golden.json")) as file:
+    GOLDEN = json.load(file)
+
+CLASSES = {
+    "Sgd": (optimizers.StochasticGradientDescentParameters, reference.sgd),
+    "Adagrad": (optimizers.AdagradParameters, reference.adagrad),
+    "AdagradMomentum": (optimizers.AdagradMomentumParameters, reference.adagrad_momentum),
+    "Adam": (optimizers.AdamParameters, reference.adam),
+    "Ftrl": (optimizers.FtrlParameters, reference.ftrl),
+    "Momentum": (optimizers.MomentumParameters, reference.momentum),
+    "RmsProp": (optimizers.RMSPropParameters, reference.rmsprop),
+    "CenteredRmsProp": (optimizers.CenteredRMSPropParameters, reference.centered_rmsprop),
+    "Adadelta": (optimizers.AdadeltaParameters, reference.adadelta),
+    "ProximalAdagrad": (optimizers.ProximalAdagradParameters, reference.proximal_adagrad),
+    "ProximalYogi": (optimizers.ProximalYogiParameters, reference.proximal_yogi),
+    "FrequencyEstimator": (
+        optimizers.FrequencyEstimatorParameters,
+        reference.frequency_estimator,
+    ),
+}
+"""Optimizer of a golden case -> our class, and the reference's rule."""
+
+RENAMED = {
+    "l1": "l1_regularization_strength",
+    "l2": "l2_regularization_strength",
+}
+INITIAL_NAMES = ("initial_accumulator", "initial_accumulator_value", "initial_ms")
+STEPS = ("step1", "step2", "step3")
+
+
+def test_golden_covers_every_optimizer():
+    assert {case["optimizer"] for case in GOLDEN["cases"]} == set(CLASSES)
+    assert {ours for ours, _ in CLASSES.values()} == set(optimizers.PARAMETERS)
+
+
+def cases(more_than_one_core):
+    for case in GOLDEN["cases"]:
+        if more_than_one_core or case["hyper"].get("num_shards", 1) == 1:
+            yield pytest.param(case, id=case["name"])
+
+
+def table_of(case):
+    return np.array(case.get("table", GOLDEN["table"]))
+
+
+def rates(hyper):
+    rate = hyper["learning_rate"]
+    return rate if isinstance(rate, list) else [rate] * len(STEPS)
+
+
+def build(case):
+    """Our object for a golden case; a changing rate comes from outside, so any number will do."""
+    ours, _ = CLASSES[case["optimizer"]]
+    hyper = dict(case["hyper"])
+    del hyper["combiner"]
+    hyper.pop("num_shards", None)
+    hyper["learning_rate"] = rates(case["hyper"])[0]
+    for kind in ("gradient", "weight"):
+        low, high = hyper.pop(f"clip_{kind}", (None, None))
+        hyper[f"clip_{kind}_min"], hyper[f"clip_{kind}_max"] = low, high
+    if ours is optimizers.FrequencyEstimatorParameters:
+        names = ("tau", "max_delta", "outlier_threshold", "weight_exponent")
+        return ours(**{name: hyper[name] for name in names})
+    if "initial_accumulator" in hyper and ours is not optimizers.AdagradParameters:
+        if ours is not optimizers.ProximalAdagradParameters:
+            hyper["initial_accumulator_value"] = hyper.pop("initial_accumulator")
+    if ours is optimizers.CenteredRMSPropParameters:
+        assert hyper.pop("initial_ms") == 0  # ours has no such argument: it always starts from 0
+    return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
+
+
+def batch(number):
+    one = GOLDEN["steps"][number]
+    return one["ids"], one["weights"], one["act_grad"]
+
+
+def assert_state(actual, case, precision, name, tolerance):
+    """`actual` is `(w, *slots)`; golden values name them, in the same order."""
+    expected = case[precision][name]
+    assert len(actual) == len(expected)
+    for array, key in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(
+            array,
+            np.array(expected[key]),
+            rtol=tolerance,
+            atol=tolerance,
+            err_msg=f"{case['name']}, {name}, {key}",
+        )
+
+
+@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("case", cases(more_than_one_core=False))
+def test_rule_and_step_equal_golden(case, library):
+    parameters = build(case)
+    assert [slot.name for slot in parameters.slots] == list(case["f32"]["step1"])[1:]
+    w = table_of(case).astype(np.float32)
+    state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
+    for number, name in enumerate(STEPS):
+        summed = dict(reference.updates(*batch(number), case["hyper"]["combiner"]))
+        # Rows the batch does not name: only non-lazy Adam updates them, with gradient 0.
+        rows = sorted(range(len(w)) if parameters.updates_untouched_rows else summed)
+        zero = np.zeros(len(GOLDEN["table"][0]))
+        g = np.array([summed.get(row, zero) for row in rows], np.float32)[:, : w.shape[1]]
+        lr = np.float32(rates(case["hyper"])[number])
+        w_rows, *slot_rows = (array[rows] for array in state)
+        if library == "numpy":
+            after = step(parameters, NUMPY, lr, g, w_rows, tuple(slot_rows))
+        else:
+            lr, g, w_rows, *slot_rows = map(tf.constant, (lr, g, w_rows, *slot_rows))
+            after = step(parameters, TENSORFLOW, lr, g, w_rows, tuple(slot_rows))
+            after = [tensor.numpy() for tensor in after]
+        for array, new in zip(state, after, strict=True):
+            assert new.dtype == np.float32
+            array[rows] = new
+        assert_state(state, case, "f32", name, 1e-5)
+
+
+@pytest.mark.parametrize("case", cases(more_than_one_core=True))
+def test_reference_equals_golden(case):
+    _, rule = CLASSES[case["optimizer"]]
+    hyper = dict(case["hyper"])
+    combiner = hyper.pop("combiner")
+    cores = hyper.pop("num_shards", 1)
+    lazy = hyper.pop("lazy_adam", True)
+    for name in ("learning_rate", "use_gradient_accumulation", "weight_exponent"):
+        hyper.pop(name, None)
+    w = table_of(case)
+    slots = [np.zeros_like(w) for _ in list(case["f64"]["step1"])[1:]]
+    for name in INITIAL_NAMES:
+        if name in hyper:
+            slots[0][:] = hyper.pop(name)
+    state = [w, *slots]
+    for number, name in enumerate(STEPS):
+        todo = reference.updates(*batch(number), combiner, cores)
+        if not lazy:
+            named = {row for row, _ in todo}
+            todo += [(row, np.zeros(w.shape[1])) for row in range(len(w)) if row not in named]
+        for row, g in todo:
+            w_row, *slot_rows = (array[row] for array in state)
+            lr = rates(case["hyper"])[number]
+            new = reference.step(rule, lr, g[: w.shape[1]], w_row, slot_rows, **hyper)
+            for array, values in zip(state, new, strict=True):
+                array[row] = values
+        assert_state(state, case, "f64", name, 1e-12)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_reference_pipeline_equals_golden(combiner):
+    golden = GOLDEN["pipeline"][combiner]
+    for number in range(len(STEPS)):
+        ids, weights, act_grad = batch(number)
+        activations = reference.combine(GOLDEN["table"], ids, weights, combiner)
+        np.testing.assert_allclose(
+            activations, golden["activations_initial_table"][number], rtol=1e-12, atol=1e-12
+        )
+        rows = reference.row_gradients(ids, weights, act_grad, combiner)
+        expected = golden["row_gradients"][number]
+        assert sorted(rows) == sorted(map(int, expected))
+        for row, g in rows.items():
+            np.testing.assert_allclose(g, expected[str(row)], rtol=1e-12, atol=1e-12)
+
+
+EXTREME = {
+    "sgd": (optimizers.StochasticGradientDescentParameters(0.1), reference.sgd, {}),
+    "adagrad": (optimizers.AdagradParameters(0.1), reference.adagrad, {}),
+    "adagrad_momentum": (
+        optimizers.AdagradMomentumParameters(0.1, 0.9),
+        reference.adagrad_momentum,
+        dict(momentum=0.9, use_nesterov=False, exponent=2, beta2=1, epsilon=1e-10),
+    ),
+    "adagrad_momentum_nesterov": (
+        optimizers.AdagradMomentumParameters(0.1, 0.9, True, 3, 0.99, 1e-4),
+        reference.adagrad_momentum,
+        dict(momentum=0.9, use_nesterov=True, exponent=3, beta2=0.99, epsilon=1e-4),
+    ),
+    "adam": (
+        optimizers.AdamParameters(0.1),
+        reference.adam,
+        dict(beta1=0.9, beta2=0.999, epsilon=1e-8, sum_inside_sqrt=True),
+    ),
+    "adam_outside": (
+        optimizers.AdamParameters(0.1, sum_inside_sqrt=False),
+        reference.adam,
+        dict(beta1=0.9, beta2=0.999, epsilon=1e-8, sum_inside_sqrt=False),
+    ),
+    "ftrl": (
+        optimizers.FtrlParameters(0.1),
+        reference.ftrl,
+        dict(
+            learning_rate_power=-0.5, l1=0, l2=0, beta=0, multiply_linear_by_learning_rate=False
+        ),
+    ),
+    "ftrl_multiplied": (
+        optimizers.FtrlParameters(0.1, multiply_linear_by_learning_rate=True),
+        reference.ftrl,
+        dict(learning_rate_power=-0.5, l1=0, l2=0, beta=0, multiply_linear_by_learning_rate=True),
+    ),
+    "ftrl_regularized": (
+        optimizers.FtrlParameters(0.1, -0.5, 0.0, 0.2, 0.3, beta=1.0),
+        reference.ftrl,
+        dict(
+            learning_rate_power=-0.5,
+            l1=0.2,
+            l2=0.3,
+            beta=1.0,
+            multiply_linear_by_learning_rate=False,
+        ),
+    ),
+    "momentum": (
+        optimizers.MomentumParameters(0.1, 0.9, True),
+        reference.momentum,
+        dict(momentum=0.9, use_nesterov=True),
+    ),
+    "rmsprop": (
+        optimizers.RMSPropParameters(0.1, 0.9, 0.8, 1e-3),
+        reference.rmsprop,
+        dict(rho=0.9, momentum=0.8, epsilon=1e-3),
+    ),
+    "centered_rmsprop": (
+        optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.8, 1e-3),
+        reference.centered_rmsprop,
+        dict(rho=0.9, momentum=0.8, epsilon=1e-3),
+    ),
+    "adadelta": (
+        optimizers.AdadeltaParameters(1.0, 0.95, 1e-6),
+        reference.adadelta,
+        dict(rho=0.95, epsilon=1e-6),
+    ),
+    "proximal_adagrad": (
+        optimizers.ProximalAdagradParameters(0.1, 0.1, 0.2, 0.3),
+        reference.proximal_adagrad,
+        dict(l1=0.2, l2=0.3),
+    ),
+    "proximal_yogi": (
+        optimizers.ProximalYogiParameters(l1_regularization_strength=0.05),
+        reference.proximal_yogi,
+        dict(beta1=0.9, beta2=0.999, epsilon=1e-3, l1=0.05, l2=0.0),
+    ),
+    "frequency_estimator": (
+        optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0),
+        reference.frequency_estimator,
+        dict(tau=0.1, max_delta=50.0, outlier_threshold=3.0),
+    ),
+}
+DIVIDES_BY_THE_ACCUMULATOR_ALONE = ("adagrad", "proximal_adagrad", "ftrl", "ftrl_multiplied")
+"""TensorFlow and the hardware take a denormal accumulator for 0, and these have no epsilon."""
+
+FLOAT32 = np.finfo(np.float32)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2)], ids=["vocabulary1_dimension1", "3x2"])
+@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("name", EXTREME)
+def test_extremes_stay_finite(name, library, shape):
+    """Finite wherever float64 arithmetic gives values that float32 can hold."""
+    parameters, rule, hyper = EXTREME[name]
+    compared = 0
+    for slot in (0.0, 1e-45, 1e-40, 0.1):
+        for gradient in (0.0, 1e-20, -1e-20, 1.0, 1e20, -1e20):
+            for weight in (0.0, -2.0):
+                w = np.full(shape, weight, np.float32)
+                g = np.full(shape, gradient, np.float32)
+                slots = [np.full(shape, slot, np.float32) for _ in parameters.slots]
+                lr = np.float32(parameters.learning_rate)
+                with np.errstate(all="ignore"):
+                    expected = rule(
+                        float(lr),
+                        g.astype(np.float64),
+                        w.astype(np.float64),
+                        *(s.astype(np.float64) for s in slots),
+                        **hyper,
+                    )
+                    if library == "numpy":
+                        actual = step(parameters, NUMPY, lr, g, w, tuple(slots))
+                    else:
+                        tensors = [tf.constant(array) for array in (lr, g, w, *slots)]
+                        actual = step(parameters, TENSORFLOW, *tensors[:3], tuple(tensors[3:]))
+                if not all(np.all(np.abs(array) <= FLOAT32.max) for array in expected):
+                    continue
+                if name in DIVIDES_BY_THE_ACCUMULATOR_ALONE:
+                    # expected[1] is the accumulator; exactly 0 is for FTRL to deal with.
+                    zero_is_fine = name.startswith("ftrl")
+                    if np.any(expected[1] < FLOAT32.tiny) and not (
+                        zero_is_fine and np.all(expected[1] == 0)
+                    ):
+                        continue
+                compared += 1
+                for array in actual:
+                    assert np.all(np.isfinite(array)), (slot, gradient, weight, actual, expected)
+    assert compared >= 8
+
+
+@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("multiply", [False, True])
+def test_ftrl_without_history_gives_zero(library, multiply):
+    """Zero accumulator, zero gradient, no beta, no l2: 0 / 0 means no weight."""
+    parameters = optimizers.FtrlParameters(
+        0.1, initial_accumulator_value=0.0, multiply_linear_by_learning_rate=multiply
+    )
+    zeros = np.zeros((2, 2), np.float32)
+    w = np.ones((2, 2), np.float32)
+    arrays = (np.float32(0.1), zeros, w, zeros, zeros)
+    if library == "numpy":
+        after = parameters.update(NUMPY, *arrays)
+    else:
+        after = parameters.update(TENSORFLOW, *map(tf.constant, arrays))
+    for array in after:
+        np.testing.assert_array_equal(array, zeros)
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_rule_in_a_v1_graph_equals_numpy(name):
+    """In a v1 graph `==` on tensors compares objects, among other traps."""
+    parameters, _, _ = EXTREME[name]
+    g = np.array([[0.5, -1.0], [0.0, 0.0]], np.float32)
+    w = np.array([[1.0, -2.0], [0.25, 0.0]], np.float32)
+    slots = [np.full_like(w, 0.1) for _ in parameters.slots]
+    lr = np.float32(0.1)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = [tf.compat.v1.placeholder(tf.float32) for _ in range(3 + len(slots))]
+        after = step(parameters, TENSORFLOW, *tensors[:3], tuple(tensors[3:]))
+        actual = session.run(after, dict(zip(tensors, (lr, g, w, *slots), strict=True)))
+    expected = step(parameters, NUMPY, lr, g, w, tuple(slots))
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+# TensorFlow's kernels, in float64 so that only a wrong formula can differ.
+
+SHAPE = (3, 2)
+RULE_EXAMPLES = settings(max_examples=25, deadline=None)
+
+
+def numbers(low, high):
+    """Floats of float32 precision, so that rounding a hyper-parameter changes nothing."""
+    return st.floats(np.float32(low).item(), np.float32(high).item(), width=32)
+
+
+def arrays(low, high):
+    return hnp.arrays(np.float64, SHAPE, elements=numbers(low, high))
+
+
+gradients = arrays(-10, 10)
+weights = arrays(-5, 5)
+signed_slots = arrays(-3, 3)
+accumulators = arrays(0.015625, 10)
+learning_rates = numbers(0.0009765625, 1)
+decays = numbers(0, 0.9990234375)
+epsilons = numbers(1e-4, 1)
+strengths = st.one_of(st.just(0.0), numbers(0.0009765625, 2))
+
+
+class Kernel:
+    """Variables for one run of a kernel; `rows` is what the sparse kernels update."""
+
+    def __init__(self, *values):
+        self.variables = [tf.Variable(value) for value in values]
+        self.handles = [variable.handle for variable in self.variables]
+        self.rows = tf.constant([2, 0])
+
+    def assert_equal(self, parameters, lr, g, w, *slots, sparse=False):
+        """Compares with our rule on all rows, or on `rows` alone."""
+        tensors = [tf.constant(array, tf.float64) for array in (lr, g, w, *slots)]
+        if not sparse:
+            expected = parameters.update(TENSORFLOW, *tensors)
+        else:
+            lr, *others = tensors
+            rows = [tf.gather(tensor, self.rows) for tensor in others]
+            expected = [
+                tf.tensor_scatter_nd_update(tensor, self.rows[:, tf.newaxis], new)
+                for tensor, new in zip(
+                    others[1:], parameters.update(TENSORFLOW, lr, *rows), strict=True
+                )
+            ]
+        for variable, array in zip(self.variables, expected, strict=True):
+            assert array.dtype == tf.float64
+            np.testing.assert_allclose(variable.numpy(), array.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def f64(x):
+    return tf.constant(x, tf.float64)
+
+
+@RULE_EXAMPLES
+@given(lr=learning_rates, g=gradients, w=weights, a=accumulators, version=st.sampled_from([1, 2]))
+def test_adagrad_equals_kernel(lr, g, w, a, version):
+    kernel = Kernel(w, a)
+    common = dict(
+        var=kernel.handles[0],
+        accum=kernel.handles[1],
+        lr=f64(lr),
+        grad=g[[2, 0]],
+        indices=kernel.rows,
+    )
+    if version == 1:
+        tf.raw_ops.ResourceSparseApplyAdagrad(**common)
+    else:
+        tf.raw_ops.ResourceSparseApplyAdagradV2(epsilon=f64(0.0), **common)
+    kernel.assert_equal(optimizers.AdagradParameters(lr), lr, g, w, a, sparse=True)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    a=accumulators,
+    z=signed_slots,
+    power=st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
+    l1=strengths,
+    l2=strengths,
+    beta=strengths,
+    multiply=st.booleans(),
+    sparse=st.booleans(),
+)
+def test_ftrl_equals_kernel(lr, g, w, a, z, power, l1, l2, beta, multiply, sparse):
+    kernel = Kernel(w, a, z)
+    common = dict(
+        var=kernel.handles[0],
+        accum=kernel.handles[1],
+        linear=kernel.handles[2],
+        lr=f64(lr),
+        l1=f64(l1),
+        # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
+        l2=f64(l2 + beta / (2 * lr)),
+        lr_power=f64(power),
+        multiply_linear_by_lr=multiply,
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyFtrl(grad=g[[2, 0]], indices=kernel.rows, **common)
+    else:
+        tf.raw_ops.ResourceApplyFtrl(grad=g, **common)
+    parameters = optimizers.FtrlParameters(
+        lr, power, 0.1, l1, l2, multiply_linear_by_learning_rate=multiply, beta=beta
+    )
+    kernel.assert_equal(parameters, lr, g, w, a, z, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    m=signed_slots,
+    momentum=decays,
+    nesterov=st.booleans(),
+    sparse=st.booleans(),
+)
+def test_momentum_equals_kernel(lr, g, w, m, momentum, nesterov, sparse):
+    kernel = Kernel(w, m)
+    common = dict(
+        var=kernel.handles[0],
+        accum=kernel.handles[1],
+        lr=f64(lr),
+        momentum=f64(momentum),
+        use_nesterov=nesterov,
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyMomentum(grad=g[[2, 0]], indices=kernel.rows, **common)
+    else:
+        tf.raw_ops.ResourceApplyMomentum(grad=g, **common)
+    parameters = optimizers.MomentumParameters(lr, momentum, nesterov)
+    kernel.assert_equal(parameters, lr, g, w, m, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    ms=accumulators,
+    mom=signed_slots,
+    rho=decays,
+    momentum=decays,
+    epsilon=epsilons,
+    sparse=st.booleans(),
+)
+def test_rmsprop_equals_kernel(lr, g, w, ms, mom, rho, momentum, epsilon, sparse):
+    kernel = Kernel(w, ms, mom)
+    common = dict(
+        var=kernel.handles[0],
+        ms=kernel.handles[1],
+        mom=kernel.handles[2],
+        lr=f64(lr),
+        rho=f64(rho),
+        momentum=f64(momentum),
+        epsilon=f64(epsilon),
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
+    else:
+        tf.raw_ops.ResourceApplyRMSProp(grad=g, **common)
+    parameters = optimizers.RMSPropParameters(lr, rho, momentum, epsilon)
+    kernel.assert_equal(parameters, lr, g, w, ms, mom, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    variance=accumulators,
+    mom=signed_slots,
+    mg=signed_slots,
+    rho=decays,
+    momentum=decays,
+    epsilon=epsilons,
+    sparse=st.booleans(),
+)
+def test_centered_rmsprop_equals_kernel(
+    lr, g, w, variance, mom, mg, rho, momentum, epsilon, sparse
+):
+    ms = mg**2 + variance  # what real gradients give: never below the square of the mean
+    kernel = Kernel(w, ms, mom, mg)
+    common = dict(
+        var=kernel.handles[0],
+        ms=kernel.handles[1],
+        mom=kernel.handles[2],
+        mg=kernel.handles[3],
+        lr=f64(lr),
+        rho=f64(rho),
+        momentum=f64(momentum),
+        epsilon=f64(epsilon),
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyCenteredRMSProp(
+            grad=g[[2, 0]], indices=kernel.rows, **common
+        )
+    else:
+        tf.raw_ops.ResourceApplyCenteredRMSProp(grad=g, **common)
+    parameters = optimizers.CenteredRMSPropParameters(lr, rho, momentum, epsilon)
+    kernel.assert_equal(parameters, lr, g, w, ms, mom, mg, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    a=accumulators,
+    u=accumulators,
+    rho=decays,
+    epsilon=epsilons,
+    sparse=st.booleans(),
+)
+def test_adadelta_equals_kernel(lr, g, w, a, u, rho, epsilon, sparse):
+    kernel = Kernel(w, a, u)
+    common = dict(
+        var=kernel.handles[0],
+        accum=kernel.handles[1],
+        accum_update=kernel.handles[2],
+        lr=f64(lr),
+        rho=f64(rho),
+        epsilon=f64(epsilon),
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyAdadelta(grad=g[[2, 0]], indices=kernel.rows, **common)
+    else:
+        tf.raw_ops.ResourceApplyAdadelta(grad=g, **common)
+    parameters = optimizers.AdadeltaParameters(lr, rho, epsilon)
+    kernel.assert_equal(parameters, lr, g, w, a, u, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    a=accumulators,
+    l1=strengths,
+    l2=strengths,
+    sparse=st.booleans(),
+)
+def test_proximal_adagrad_equals_kernel(lr, g, w, a, l1, l2, sparse):
+    kernel = Kernel(w, a)
+    common = dict(
+        var=kernel.handles[0], accum=kernel.handles[1], lr=f64(lr), l1=f64(l1), l2=f64(l2)
+    )
+    if sparse:
+        tf.raw_ops.ResourceSparseApplyProximalAdagrad(
+            grad=g[[2, 0]], indices=kernel.rows, **common
+        )
+    else:
+        tf.raw_ops.ResourceApplyProximalAdagrad(grad=g, **common)
+    parameters = optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2)
+    kernel.assert_equal(parameters, lr, g, w, a, sparse=sparse)
+
+
+@RULE_EXAMPLES
+@given(
+    lr=learning_rates,
+    g=gradients,
+    w=weights,
+    m=signed_slots,
+    v=accumulators,
+    beta1=decays,
+    beta2=decays,
+    epsilon=epsilons,
+)
+def test_non_lazy_adam_equals_kernel(lr, g, w, m, v, beta1, beta2, epsilon):
+    kernel = Kernel(w, m, v)
+    tf.raw_ops.ResourceApplyAdam(
+        var=kernel.handles[0],
+        m=kernel.handles[1],
+        v=kernel.handles[2],
+        # Powers of 0 switch the bias correction off, which the hardware does not have.
+        beta1_power=f64(0.0),
+        beta2_power=f64(0.0),
+        lr=f64(lr),
+        beta1=f64(beta1),
+        beta2=f64(beta2),
+        epsilon=f64(epsilon),
+        grad=g,
+    )
+    parameters = optimizers.AdamParameters(
+        lr, beta1, beta2, epsilon, lazy_adam=False, sum_inside_sqrt=False
+    )
+    kernel.assert_equal(parameters, lr, g, w, m, v)

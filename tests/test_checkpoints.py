@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints written by other TensorFlow versions, and by stock tensorflow-estimator.
+
+`tests/data/make_checkpoints.py` writes them, and says how.
+"""
+
+import pathlib
+import shutil
+
+import harness
+import numpy as np
+import pytest
+import test_estimator
+
+FOLDERS = sorted((pathlib.Path(__file__).parent / "data" / "checkpoints").iterdir())
+
+
+def test_there_is_one_of_each_kind():
+    assert [folder.name for folder in FOLDERS] == ["host-2.15.1", "host-2.21.0", "stock-2.15.1"]
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_restores_predicts_and_trains_on(folder, device, tmp_path):
+    """Accumulators included: without them the fourth step would end elsewhere."""
+    shutil.copytree(folder, tmp_path / "model")
+    expected = np.load(folder / "expected.npz")
+    data = test_estimator.batches(4, seed=5, longest_history=2)
+    estimator = test_estimator.make(tmp_path / "model", device)
+    predictions = list(estimator.predict(harness.input_fn_of(data)))
+    np.testing.assert_allclose(
+        [one["output"] for one in predictions], expected["output"], atol=1e-6
+    )
+    estimator.train(harness.input_fn_of(data[3:]), steps=1)
+    got = harness.saved(tmp_path / "model", 4)
+    assert {f"step4/{name}" for name in got} == set(expected.files) - {"output"}
+    for name, value in got.items():
+        np.testing.assert_allclose(value, expected[f"step4/{name}"], atol=1e-6, err_msg=name)
