@@ -102,12 +102,16 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self._emulated = use_tpu and self._on_host
         self._spec = embedding_config_spec
         self._exporting = False
+        self._asked_export_to_tpu = False
         if self._on_host:
             if self._emulated:
                 _check_emulated(config, train_batch_size, eval_batch_size, predict_batch_size)
             if embedding_config_spec is not None:
                 _check_host_spec(embedding_config_spec)
-            export_to_tpu, export_to_cpu = self._export_on_host(export_to_tpu, export_to_cpu)
+            if self._emulated or embedding_config_spec is not None:
+                # The metagraph for TPU holds ops that only a TPU's graph can have.
+                self._asked_export_to_tpu = export_to_tpu
+                export_to_tpu, export_to_cpu = False, export_to_cpu or export_to_tpu
             if callable(model_fn):
                 model_fn = self._on_one_core(model_fn)
         super().__init__(
@@ -140,19 +144,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         with _explained():
             yield from super().predict(*args, **kwargs)
 
-    def _export_on_host(self, to_tpu: bool, to_cpu: bool) -> tuple[bool, bool]:
-        """The metagraph for TPU serving needs a TPU's graph; the host writes the other one."""
-        if self._emulated and to_tpu and not to_cpu:
-            logger.warning(
-                "export_to_cpu=False: without a TPU, export_saved_model writes the metagraph for "
-                "CPU all the same, and none for TPU."
-            )
-            return False, True
-        if self._spec is None and not self._emulated:
-            return to_tpu, to_cpu
-        return False, to_cpu or to_tpu
-
     def _add_meta_graph_for_mode(self, *args: Any, **kwargs: Any) -> Any:
+        if self._on_host and self._asked_export_to_tpu:
+            logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
         self._exporting = True
         try:
             return super()._add_meta_graph_for_mode(*args, **kwargs)
@@ -190,7 +184,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 if self._emulated:
                     tpu_estimator._add_item_to_params(params, "use_tpu", True)
                 if self._emulated or self._spec is not None:
-                    tpu_estimator._add_item_to_params(params, "context", core.HostContext(call_from_input_fn=False))
+                    context = core.HostContext(call_from_input_fn=False)
+                    tpu_estimator._add_item_to_params(params, "context", context)
             if self._spec is None:
                 with core.one_core(shard_context=self._emulated):
                     return model_fn(features=features, **kwargs)
@@ -211,10 +206,16 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         )
         if training:
             logger.info(engine.describe())
+            if engine.num_cores > 1:
+                logger.info(
+                    "%d cores are emulated as one: model_fn sees the whole batch.",
+                    engine.num_cores,
+                )
         with core.one_core(shard_context=True):
             spec = model_fn(features=engine.enqueue(features), **kwargs)
         engine.connect()
-        if training:
+        if training and getattr(spec, "train_op", None) is not None:
+            engine.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
             engine.hide_helper()
         return spec
@@ -256,12 +257,6 @@ def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
     """Refuses what the host cannot do, before anything is built."""
     tables_of(spec)
-    if spec.tensor_core_feature_columns:
-        names = [column.name for column in spec.tensor_core_feature_columns]
-        raise NotImplementedError(
-            f"embedding_lookup_device='tpu_tensor_core' is not supported on the host; columns "
-            f"{names} ask for it. Leave embedding_lookup_device out."
-        )
     if spec.pipeline_execution_with_tensor_core:
         raise NotImplementedError(
             "EmbeddingConfigSpec: pipeline_execution_with_tensor_core=True is not supported on the "
@@ -277,7 +272,8 @@ def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
 def _with_context(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     def with_context(**kwargs: Any) -> Any:
         if "params" in kwargs:
-            tpu_estimator._add_item_to_params(kwargs["params"], "context", core.HostContext(call_from_input_fn=True))
+            context = core.HostContext(call_from_input_fn=True)
+            tpu_estimator._add_item_to_params(kwargs["params"], "context", context)
         return input_fn(**kwargs)
 
     return _takes(with_context, function_utils.fn_args(input_fn))

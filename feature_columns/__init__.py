@@ -8,10 +8,10 @@ modules, two of them private.
 take any categorical column of this module. The input layers turn columns into the input of a model.
 """
 
-import estimator_emb.config  # noqa: F401  (binds Keras 2, which the input layers are part of)
+# ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.
+import estimator_emb.config  # noqa: F401
 
 import tensorflow as tf
-
 from tensorflow.compat.v1.tpu.experimental import embedding_column, shared_embedding_columns
 
 bucketized_column = tf.feature_column.bucketized_column

@@ -19,6 +19,7 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
       columns: made by `embedding_column` or `shared_embedding_columns`.
 
     Raises:
+      TypeError: a column is of another kind.
       ValueError: two columns read the same feature, or one table is asked for in two shapes.
     """
     configs: dict[str, TableConfig] = {}
@@ -26,6 +27,12 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
     features: dict[str, list[Feature]] = {}
     owner_of_key: dict[str, str] = {}
     for column in columns:
+        if not hasattr(column, "get_embedding_var_name"):
+            raise TypeError(
+                f"Column {column.name!r} of the EmbeddingConfigSpec has no table for an embedding "
+                "engine; make it with feature_columns.embedding_column or "
+                f"feature_columns.shared_embedding_columns. It is a {type(column).__name__}."
+            )
         key = column.get_feature_key_name()
         scope_key = column.get_embedding_var_name()
         name = TABLE_PREFIX + scope_key

@@ -33,9 +33,7 @@ def adam(lr, g, w, m, v, *, beta1, beta2, epsilon, sum_inside_sqrt):
     return w - lr * m / denominator, m, v
 
 
-def ftrl(
-    lr, g, w, a, z, *, learning_rate_power, l1, l2, beta, multiply_linear_by_learning_rate
-):
+def ftrl(lr, g, w, a, z, *, learning_rate_power, l1, l2, beta, multiply_linear_by_learning_rate):
     before, a = a**-learning_rate_power, a + g**2
     after = a**-learning_rate_power
     if multiply_linear_by_learning_rate:
@@ -171,9 +169,7 @@ def updates(ids, weights, activation_gradient, combiner, cores=1):
     """
     size = len(ids) // cores
     slices = [slice(core * size, (core + 1) * size) for core in range(cores)]
-    by_core = [
-        row_gradients(ids[s], weights[s], activation_gradient[s], combiner) for s in slices
-    ]
+    by_core = [row_gradients(ids[s], weights[s], activation_gradient[s], combiner) for s in slices]
     rows = sorted(set().union(*by_core))
     return [
         (row, by_core[core][row])

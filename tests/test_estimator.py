@@ -116,7 +116,10 @@ def hidden_by_numpy(features, variables):
             found[row].append(shared[value])
         return found
 
-    words = [sum(r) / np.sqrt(len(r)) if r else np.zeros(DIMENSION) for r in rows(features["words"])]
+    words = [
+        sum(row) / np.sqrt(len(row)) if row else np.zeros(DIMENSION)
+        for row in rows(features["words"])
+    ]
     history = rows(features["history"])
     sequence = [sum(r[:2], np.zeros(DIMENSION)) for r in history]
     lengths = [[min(len(r), 2)] for r in history]
@@ -389,3 +392,106 @@ def test_tpu_config_keeps_its_device():
     replaced = config._replace(num_shards=2)
     assert (replaced.device, replaced.num_shards, replaced.iterations_per_loop) == ("host", 2, 7)
     assert ee.RunConfig(tpu_config=config).replace(model_dir="x").tpu_config.device == "host"
+
+
+def test_a_last_batch_that_is_smaller(tmp_path):
+    data = batches()
+    estimator = make(tmp_path)
+    estimator.train(harness.input_fn_of(data), steps=6)
+    whole = [one["output"] for one in estimator.predict(harness.input_fn_of(data[:2]))]
+    small = batches(1, batch=2, seed=9)
+    parts = list(estimator.predict(harness.input_fn_of(data[:2] + small)))
+    np.testing.assert_allclose([one["output"] for one in parts[:8]], whole, atol=1e-6)
+    assert len(parts) == 10
+
+
+def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
+    start = np.arange(8, dtype=np.float32).reshape(4, 2)
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("x", 4),
+        2,
+        combiner="mean",
+        initializer=harness.initializer(start),
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 2],
+    )
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
+    )
+
+    def model_fn(features, labels, mode, params):
+        activation = fc.DenseFeatures([column])(features)
+        loss = tf.reduce_sum(activation * labels)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    data = [({"x": harness.sparse([[1, 3, 0], [2], []])}, np.ones([3, 2], np.float32))]
+    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)
+    estimator.train(harness.input_fn_of(data), steps=1)
+    got = harness.saved(tmp_path, 1)
+    assert set(got) == {"global_step", "dense_features/x_embedding/embedding_weights"}
+    # The third id of the first sample is beyond tensor_core_shape.
+    want = start - 0.5 * np.array([[0, 0], [0.5, 0.5], [1, 1], [0.5, 0.5]])
+    np.testing.assert_allclose(got["dense_features/x_embedding/embedding_weights"], want)
+
+
+def test_a_saver_made_in_model_fn_is_refused(tmp_path):
+    tpu_columns = columns()
+    inner = model_fn_of(tpu_columns)
+
+    def model_fn(features, labels, mode, params):
+        spec = inner(features, labels, mode, params)
+        return ee.EstimatorSpec(
+            mode,
+            loss=spec.loss,
+            train_op=spec.train_op,
+            scaffold=tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver()),
+        )
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=tpu_columns,
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.1),
+    )
+    with pytest.raises(ValueError) as error:
+        harness.estimator(model_fn, spec, tmp_path).train(
+            harness.input_fn_of(batches(1)), steps=1
+        )
+    assert str(error.value) == (
+        "The saver of model_fn's Scaffold leaves out the embedding variables "
+        "['dense_features/item_embedding/embedding_weights:0', "
+        "'history_words_shared_embedding:0']: it was made before they were. Return a "
+        "TPUEstimatorSpec, whose scaffold_fn is called after them."
+    )
+
+
+def test_steps_are_required_where_a_tpu_is_emulated(tmp_path):
+    estimator = make(tmp_path, "host")
+    with pytest.raises(ValueError) as error:
+        estimator.train(harness.input_fn_of(batches(1)))
+    assert str(error.value) == (
+        "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`."
+    )
+    with pytest.raises(ValueError) as error:
+        estimator.evaluate(harness.input_fn_of(batches(1)))
+    assert str(error.value) == "Evaluate `steps` must be set on TPU. Cannot be `None`."
+
+
+def test_a_plain_model_may_use_cross_shard_optimizer(tmp_path):
+    """Without an EmbeddingConfigSpec too, wherever it runs."""
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", initializer=2.0)
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.25)
+        )
+        loss = tf.square(weight)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    for device in (None, "host"):
+        folder = tmp_path / str(device)
+        estimator = harness.estimator(model_fn, None, folder, device=device)
+        data = [({"x": np.zeros(4, np.float32)}, np.zeros(4, np.float32))]
+        estimator.train(harness.input_fn_of(data), steps=1)
+        assert harness.saved(folder, 1)["weight"] == 1.0

@@ -120,6 +120,7 @@ def _apply_worker_context(config, context) -> None:
     config._master = config._evaluation_master = context.master_target
     config._is_chief = context.is_chief
 
+    replicas: tuple[int, int, int | None]
     if not cluster:
         replicas = (0, 1, 0)
     elif task_type == EVALUATOR:
@@ -147,7 +148,7 @@ def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
         return (job == PS, job != CHIEF, job)
 
     before = [job for job in cluster.jobs if place(job) < place(task_type)]
-    return sum(len(cluster.job_tasks(job)) for job in before) + task_id
+    return sum(len(cluster.job_tasks(job)) for job in before) + (task_id or 0)
 
 
 def _estimator_of_task(estimator, phase: str, strategy):

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binds `tf.keras` to Keras 2.
 
-tensorflow-estimator and `DenseFeatures` are written for Keras 2. From TensorFlow 2.16 on, `tf.keras`
-is Keras 3 unless the environment variable TF_USE_LEGACY_KERAS is set before its first use and the
-package tf-keras, which is Keras 2 under another name, is installed.
+tensorflow-estimator and `DenseFeatures` are written for Keras 2. From TensorFlow 2.16 on,
+`tf.keras` is Keras 3 unless the environment variable TF_USE_LEGACY_KERAS is set before its first
+use and the package tf-keras, which is Keras 2 under another name, is installed.
 """
 
 import importlib.util
 import os
 import sys
 from types import ModuleType
+from typing import Any
 
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
@@ -38,15 +39,20 @@ def require() -> None:
             "environment variable TF_USE_LEGACY_KERAS=1, or import estimator_emb before anything "
             "that uses tf.keras."
         )
-    if os.environ.get(_VARIABLE) not in _ON:
-        # TensorFlow came first, without the variable. Its attribute `keras` is resolved on first
-        # use, but the search path of `import tensorflow.keras...` is set already.
-        os.environ[_VARIABLE] = "1"
-        for module, api in ((tf, "_v2"), (tf.compat.v1, "_v1")):
-            folder = importlib.util.find_spec(f"tf_keras.api.{api}.keras")
-            if folder is not None and folder.submodule_search_locations:
-                parent = os.path.dirname(folder.submodule_search_locations[0])
-                module.__path__ = [parent, *module.__path__]
+    # TensorFlow resolves its attribute `keras` on first use, but has set the search path of `import
+    # tensorflow.keras...` by the variable when it was imported.
+    os.environ.setdefault(_VARIABLE, "1")
+    for module, api in _keras_parents(tf):
+        spec = importlib.util.find_spec(f"tf_keras.api.{api}.keras")
+        if spec is not None and spec.submodule_search_locations:
+            folder = os.path.dirname(spec.submodule_search_locations[0])
+            if folder not in module.__path__:
+                module.__path__ = [folder, *module.__path__]
+
+
+def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:
+    """The modules that have a Keras, each with the folder of tf-keras that is theirs."""
+    return (tf, "_v2"), (tf.compat.v1, "_v1"), (tf.compat.v2, "_v2")
 
 
 def _is_2_15() -> bool:
@@ -59,8 +65,11 @@ def _is_2_15() -> bool:
 
 
 def _keras_3_is_bound(tf: ModuleType) -> bool:
-    for module in (tf, tf.compat.v1):
-        loader = vars(module).get("keras")
-        if getattr(loader, "_tfll_initialized", False):
-            return loader._tfll_keras_version != "tf_keras"
+    """Whether a `keras` is in use, by attribute or by import, that is not tf-keras."""
+    for module, _ in _keras_parents(tf):
+        keras: Any = vars(module)["keras"]
+        # A loader until its first use, then a module; asking a module resolves nothing more.
+        used = getattr(keras, "_tfll_initialized", True)
+        if used and not keras.Model.__module__.startswith("tf_keras."):
+            return True
     return False

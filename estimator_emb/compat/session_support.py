@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 from collections.abc import Callable, Sequence
 
 from google.protobuf import text_format
@@ -177,7 +178,7 @@ class WatchdogManager(threading.Thread):
         self._session_target = session.sess_str
         self._session_config = session._config
         self._devices = devices
-        self._worker_manager: WorkerHeartbeatManager | None = None
+        self._worker_manager: Any = None
         self._stopping = threading.Event()
 
     def configure_and_run(self) -> None:
@@ -286,7 +287,7 @@ class GracefulShutdownHook(session_run_hook.SessionRunHook):
         self._checkpoint_prefix = checkpoint_prefix
         self._saver = saver
         self._on_shutdown_hooks = on_shutdown_hooks or []
-        self._workers: WorkerHeartbeatManager | None = None
+        self._workers: Any = None
         self._heartbeat_supported = False
 
     def after_create_session(self, session, coord) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column as tpu_fc
+from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.optimizers import OptimizationParameters
@@ -31,9 +32,9 @@ through the activations. The name begins as that of the legacy engine's, which p
 
 def tables_of(spec: EmbeddingConfigSpec) -> list[Table]:
     """The tables of a spec, sorted by name."""
-    if spec.feature_columns:
-        return tables_of_columns(spec.feature_columns)
-    return tables_of_dicts(spec)
+    if spec.table_to_config_dict:
+        return tables_of_dicts(spec)
+    return tables_of_columns(spec.feature_columns or ())
 
 
 class HostEngine:
@@ -52,7 +53,7 @@ class HostEngine:
         self._spec = spec
         self._tables = tables_of(spec)
         self._training = training
-        self._num_cores = num_cores
+        self.num_cores = num_cores
         self._as_parts = as_parts
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, tf.Tensor] = {}
@@ -80,7 +81,9 @@ class HostEngine:
             for table in self._tables
             for feature in table.features
         ]
-        seen_by_model = dict(features)
+        seen_by_model = {**features, **self._padded(features)}
+        if not read:
+            return seen_by_model
         helper = self._helper() if self._training else None
         for one in inputs.check(read):
             key = one.feature.key
@@ -93,6 +96,37 @@ class HostEngine:
                 seen_by_model[name] = one.lengths
             seen_by_model.pop(one.feature.weight_key, None)
         return seen_by_model
+
+    def _padded(self, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Ids and their mask for columns whose table the model looks up itself.
+
+        `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which
+        the program's own optimizer trains; it expects ids padded to `tensor_core_shape`.
+        """
+        padded = {}
+        for column in self._spec.tensor_core_feature_columns or ():
+            key = column.get_feature_key_name()
+            if key not in features:
+                raise KeyError(
+                    f"Feature {key} of column {column.name} is not among the features of the "
+                    f"batch, {sorted(features)}."
+                )
+            ids = features[key]
+            if isinstance(ids, tf.RaggedTensor):
+                ids = ids.to_sparse()
+            if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+                raise ValueError(
+                    f"Feature {key} of column {column.name}: with "
+                    "embedding_lookup_device='tpu_tensor_core', ids must be a SparseTensor or "
+                    f"RaggedTensor of integers; got {ids!r}."
+                )
+            values, mask = tpu_fc_v2.pad_sparse_embedding_lookup_indices(
+                ids, column._tensor_core_shape[1]
+            )
+            shape = [ids.shape[0], column._tensor_core_shape[1]]
+            padded[key] = tf.ensure_shape(values, shape)
+            padded[key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
+        return padded
 
     def _helper(self) -> tf.Tensor:
         with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
@@ -203,13 +237,17 @@ class HostEngine:
 
         A feature that no gradient reached counts as one of gradient zero: its rows are updated.
         """
+        if not self._tables:
+            return tf.no_op()
         for table in self._tables:
             without = [f.key for f in table.features if f.key not in self._gradients]
             if without:
                 logger.warning(
                     "No gradient reaches features %s of table %s: zeros are used. The loss may not "
-                    "depend on them, or the optimizer was given a var_list without the variable %s.",
-                    without, table.name, HELPER_VARIABLE,
+                    "depend on them, or the optimizer was given a var_list without %s.",
+                    without,
+                    table.name,
+                    HELPER_VARIABLE,
                 )
         with tf.name_scope("embedding_update"):
             multiplier = self._multiplier()
@@ -224,7 +262,7 @@ class HostEngine:
                         [self._gradient(one, multiplier) for one in
                          self._occurrences[table.name][1]],
                         self._spec.clipping_limit,
-                        self._num_cores,
+                        self.num_cores,
                     )
                     for table in self._tables
                 )
@@ -246,6 +284,29 @@ class HostEngine:
                 "tf.cond; compute gradients in the body of model_fn."
             )
         return gradient if multiplier is None else gradient * multiplier
+
+    def check_saver(self, scaffold: Any) -> None:
+        """Refuses a saver that model_fn made before the tables existed.
+
+        Raises:
+          ValueError: the scaffold's saver leaves tables out.
+        """
+        listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
+        if listed is None:
+            return
+        saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
+        missing = sorted(
+            variable.name
+            for variables in self._variables.values()
+            for variable in (variables.weights, *variables.slots)
+            if variable.name not in saved
+        )
+        if missing:
+            raise ValueError(
+                f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
+                "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
+                "called after them."
+            )
 
     def hide_helper(self) -> None:
         """Keeps the helper variable and its slots out of checkpoints and of later lists."""

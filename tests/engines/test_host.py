@@ -115,7 +115,8 @@ def test_each_table_has_its_own_optimizer(tmp_path):
 
 def test_a_row_touched_with_gradient_zero_is_updated_and_others_are_not(tmp_path):
     parameters = ee.StochasticGradientDescentParameters(0.5, weight_decay_factor=0.5)
-    got = train(spec_of(parameters=parameters), tmp_path, [({"x": [2, 2]}, {"x": [[1, 1], [-1, -1]]})])
+    data = [({"x": [2, 2]}, {"x": [[1, 1], [-1, -1]]})]
+    got = train(spec_of(parameters=parameters), tmp_path, data)
     want = START.copy()
     want[2] *= 0.5
     np.testing.assert_array_equal(got["t"], want)

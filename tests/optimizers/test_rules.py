@@ -188,80 +188,90 @@ EXTREME = {
     "adagrad_momentum": (
         optimizers.AdagradMomentumParameters(0.1, 0.9),
         reference.adagrad_momentum,
-        dict(momentum=0.9, use_nesterov=False, exponent=2, beta2=1, epsilon=1e-10),
+        {"momentum": 0.9, "use_nesterov": False, "exponent": 2, "beta2": 1, "epsilon": 1e-10},
     ),
     "adagrad_momentum_nesterov": (
         optimizers.AdagradMomentumParameters(0.1, 0.9, True, 3, 0.99, 1e-4),
         reference.adagrad_momentum,
-        dict(momentum=0.9, use_nesterov=True, exponent=3, beta2=0.99, epsilon=1e-4),
+        {"momentum": 0.9, "use_nesterov": True, "exponent": 3, "beta2": 0.99, "epsilon": 1e-4},
     ),
     "adam": (
         optimizers.AdamParameters(0.1),
         reference.adam,
-        dict(beta1=0.9, beta2=0.999, epsilon=1e-8, sum_inside_sqrt=True),
+        {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "sum_inside_sqrt": True},
     ),
     "adam_outside": (
         optimizers.AdamParameters(0.1, sum_inside_sqrt=False),
         reference.adam,
-        dict(beta1=0.9, beta2=0.999, epsilon=1e-8, sum_inside_sqrt=False),
+        {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "sum_inside_sqrt": False},
     ),
     "ftrl": (
         optimizers.FtrlParameters(0.1),
         reference.ftrl,
-        dict(
-            learning_rate_power=-0.5, l1=0, l2=0, beta=0, multiply_linear_by_learning_rate=False
-        ),
+        {
+            "learning_rate_power": -0.5,
+            "l1": 0,
+            "l2": 0,
+            "beta": 0,
+            "multiply_linear_by_learning_rate": False,
+        },
     ),
     "ftrl_multiplied": (
         optimizers.FtrlParameters(0.1, multiply_linear_by_learning_rate=True),
         reference.ftrl,
-        dict(learning_rate_power=-0.5, l1=0, l2=0, beta=0, multiply_linear_by_learning_rate=True),
+        {
+            "learning_rate_power": -0.5,
+            "l1": 0,
+            "l2": 0,
+            "beta": 0,
+            "multiply_linear_by_learning_rate": True,
+        },
     ),
     "ftrl_regularized": (
         optimizers.FtrlParameters(0.1, -0.5, 0.0, 0.2, 0.3, beta=1.0),
         reference.ftrl,
-        dict(
-            learning_rate_power=-0.5,
-            l1=0.2,
-            l2=0.3,
-            beta=1.0,
-            multiply_linear_by_learning_rate=False,
-        ),
+        {
+            "learning_rate_power": -0.5,
+            "l1": 0.2,
+            "l2": 0.3,
+            "beta": 1.0,
+            "multiply_linear_by_learning_rate": False,
+        },
     ),
     "momentum": (
         optimizers.MomentumParameters(0.1, 0.9, True),
         reference.momentum,
-        dict(momentum=0.9, use_nesterov=True),
+        {"momentum": 0.9, "use_nesterov": True},
     ),
     "rmsprop": (
         optimizers.RMSPropParameters(0.1, 0.9, 0.8, 1e-3),
         reference.rmsprop,
-        dict(rho=0.9, momentum=0.8, epsilon=1e-3),
+        {"rho": 0.9, "momentum": 0.8, "epsilon": 1e-3},
     ),
     "centered_rmsprop": (
         optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.8, 1e-3),
         reference.centered_rmsprop,
-        dict(rho=0.9, momentum=0.8, epsilon=1e-3),
+        {"rho": 0.9, "momentum": 0.8, "epsilon": 1e-3},
     ),
     "adadelta": (
         optimizers.AdadeltaParameters(1.0, 0.95, 1e-6),
         reference.adadelta,
-        dict(rho=0.95, epsilon=1e-6),
+        {"rho": 0.95, "epsilon": 1e-6},
     ),
     "proximal_adagrad": (
         optimizers.ProximalAdagradParameters(0.1, 0.1, 0.2, 0.3),
         reference.proximal_adagrad,
-        dict(l1=0.2, l2=0.3),
+        {"l1": 0.2, "l2": 0.3},
     ),
     "proximal_yogi": (
         optimizers.ProximalYogiParameters(l1_regularization_strength=0.05),
         reference.proximal_yogi,
-        dict(beta1=0.9, beta2=0.999, epsilon=1e-3, l1=0.05, l2=0.0),
+        {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-3, "l1": 0.05, "l2": 0.0},
     ),
     "frequency_estimator": (
         optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0),
         reference.frequency_estimator,
-        dict(tau=0.1, max_delta=50.0, outlier_threshold=3.0),
+        {"tau": 0.1, "max_delta": 50.0, "outlier_threshold": 3.0},
     ),
 }
 DIVIDES_BY_THE_ACCUMULATOR_ALONE = ("adagrad", "proximal_adagrad", "ftrl", "ftrl_multiplied")
@@ -312,7 +322,7 @@ def test_extremes_stay_finite(name, library, shape):
     assert compared >= 8
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("library", ["numpy", "tensorflow", "v1 graph"])
 @pytest.mark.parametrize("multiply", [False, True])
 def test_ftrl_without_history_gives_zero(library, multiply):
     """Zero accumulator, zero gradient, no beta, no l2: 0 / 0 means no weight."""
@@ -324,10 +334,23 @@ def test_ftrl_without_history_gives_zero(library, multiply):
     arrays = (np.float32(0.1), zeros, w, zeros, zeros)
     if library == "numpy":
         after = parameters.update(NUMPY, *arrays)
-    else:
+    elif library == "tensorflow":
         after = parameters.update(TENSORFLOW, *map(tf.constant, arrays))
+    else:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            after = session.run(parameters.update(TENSORFLOW, *map(tf.constant, arrays)))
     for array in after:
         np.testing.assert_array_equal(array, zeros)
+
+
+def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
+    parameters = optimizers.FrequencyEstimatorParameters(0.25, 50.0, 3.0, 1.0)
+    w = np.full((3, 1), 4.0, np.float32)
+    last_hit_step = np.array([[9.0], [8.0], [7.0]], np.float32)  # 11, 12 and 13 steps ago
+    lr = np.float32(20.0)
+    w, last_hit_step = parameters.update(NUMPY, lr, np.zeros_like(w), w, last_hit_step)
+    np.testing.assert_array_equal(w, [[4 * 0.75 + 11 * 0.25], [12.0], [13.0]])
+    np.testing.assert_array_equal(last_hit_step, np.full((3, 1), 20.0))
 
 
 @pytest.mark.parametrize("name", EXTREME)
@@ -407,13 +430,13 @@ def f64(x):
 @given(lr=learning_rates, g=gradients, w=weights, a=accumulators, version=st.sampled_from([1, 2]))
 def test_adagrad_equals_kernel(lr, g, w, a, version):
     kernel = Kernel(w, a)
-    common = dict(
-        var=kernel.handles[0],
-        accum=kernel.handles[1],
-        lr=f64(lr),
-        grad=g[[2, 0]],
-        indices=kernel.rows,
-    )
+    common = {
+        "var": kernel.handles[0],
+        "accum": kernel.handles[1],
+        "lr": f64(lr),
+        "grad": g[[2, 0]],
+        "indices": kernel.rows,
+    }
     if version == 1:
         tf.raw_ops.ResourceSparseApplyAdagrad(**common)
     else:
@@ -437,17 +460,17 @@ def test_adagrad_equals_kernel(lr, g, w, a, version):
 )
 def test_ftrl_equals_kernel(lr, g, w, a, z, power, l1, l2, beta, multiply, sparse):
     kernel = Kernel(w, a, z)
-    common = dict(
-        var=kernel.handles[0],
-        accum=kernel.handles[1],
-        linear=kernel.handles[2],
-        lr=f64(lr),
-        l1=f64(l1),
+    common = {
+        "var": kernel.handles[0],
+        "accum": kernel.handles[1],
+        "linear": kernel.handles[2],
+        "lr": f64(lr),
+        "l1": f64(l1),
         # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
-        l2=f64(l2 + beta / (2 * lr)),
-        lr_power=f64(power),
-        multiply_linear_by_lr=multiply,
-    )
+        "l2": f64(l2 + beta / (2 * lr)),
+        "lr_power": f64(power),
+        "multiply_linear_by_lr": multiply,
+    }
     if sparse:
         tf.raw_ops.ResourceSparseApplyFtrl(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
@@ -470,13 +493,13 @@ def test_ftrl_equals_kernel(lr, g, w, a, z, power, l1, l2, beta, multiply, spars
 )
 def test_momentum_equals_kernel(lr, g, w, m, momentum, nesterov, sparse):
     kernel = Kernel(w, m)
-    common = dict(
-        var=kernel.handles[0],
-        accum=kernel.handles[1],
-        lr=f64(lr),
-        momentum=f64(momentum),
-        use_nesterov=nesterov,
-    )
+    common = {
+        "var": kernel.handles[0],
+        "accum": kernel.handles[1],
+        "lr": f64(lr),
+        "momentum": f64(momentum),
+        "use_nesterov": nesterov,
+    }
     if sparse:
         tf.raw_ops.ResourceSparseApplyMomentum(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
@@ -499,15 +522,15 @@ def test_momentum_equals_kernel(lr, g, w, m, momentum, nesterov, sparse):
 )
 def test_rmsprop_equals_kernel(lr, g, w, ms, mom, rho, momentum, epsilon, sparse):
     kernel = Kernel(w, ms, mom)
-    common = dict(
-        var=kernel.handles[0],
-        ms=kernel.handles[1],
-        mom=kernel.handles[2],
-        lr=f64(lr),
-        rho=f64(rho),
-        momentum=f64(momentum),
-        epsilon=f64(epsilon),
-    )
+    common = {
+        "var": kernel.handles[0],
+        "ms": kernel.handles[1],
+        "mom": kernel.handles[2],
+        "lr": f64(lr),
+        "rho": f64(rho),
+        "momentum": f64(momentum),
+        "epsilon": f64(epsilon),
+    }
     if sparse:
         tf.raw_ops.ResourceSparseApplyRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
@@ -534,20 +557,18 @@ def test_centered_rmsprop_equals_kernel(
 ):
     ms = mg**2 + variance  # what real gradients give: never below the square of the mean
     kernel = Kernel(w, ms, mom, mg)
-    common = dict(
-        var=kernel.handles[0],
-        ms=kernel.handles[1],
-        mom=kernel.handles[2],
-        mg=kernel.handles[3],
-        lr=f64(lr),
-        rho=f64(rho),
-        momentum=f64(momentum),
-        epsilon=f64(epsilon),
-    )
+    common = {
+        "var": kernel.handles[0],
+        "ms": kernel.handles[1],
+        "mom": kernel.handles[2],
+        "mg": kernel.handles[3],
+        "lr": f64(lr),
+        "rho": f64(rho),
+        "momentum": f64(momentum),
+        "epsilon": f64(epsilon),
+    }
     if sparse:
-        tf.raw_ops.ResourceSparseApplyCenteredRMSProp(
-            grad=g[[2, 0]], indices=kernel.rows, **common
-        )
+        tf.raw_ops.ResourceSparseApplyCenteredRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
         tf.raw_ops.ResourceApplyCenteredRMSProp(grad=g, **common)
     parameters = optimizers.CenteredRMSPropParameters(lr, rho, momentum, epsilon)
@@ -567,14 +588,14 @@ def test_centered_rmsprop_equals_kernel(
 )
 def test_adadelta_equals_kernel(lr, g, w, a, u, rho, epsilon, sparse):
     kernel = Kernel(w, a, u)
-    common = dict(
-        var=kernel.handles[0],
-        accum=kernel.handles[1],
-        accum_update=kernel.handles[2],
-        lr=f64(lr),
-        rho=f64(rho),
-        epsilon=f64(epsilon),
-    )
+    common = {
+        "var": kernel.handles[0],
+        "accum": kernel.handles[1],
+        "accum_update": kernel.handles[2],
+        "lr": f64(lr),
+        "rho": f64(rho),
+        "epsilon": f64(epsilon),
+    }
     if sparse:
         tf.raw_ops.ResourceSparseApplyAdadelta(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
@@ -595,13 +616,15 @@ def test_adadelta_equals_kernel(lr, g, w, a, u, rho, epsilon, sparse):
 )
 def test_proximal_adagrad_equals_kernel(lr, g, w, a, l1, l2, sparse):
     kernel = Kernel(w, a)
-    common = dict(
-        var=kernel.handles[0], accum=kernel.handles[1], lr=f64(lr), l1=f64(l1), l2=f64(l2)
-    )
+    common = {
+        "var": kernel.handles[0],
+        "accum": kernel.handles[1],
+        "lr": f64(lr),
+        "l1": f64(l1),
+        "l2": f64(l2),
+    }
     if sparse:
-        tf.raw_ops.ResourceSparseApplyProximalAdagrad(
-            grad=g[[2, 0]], indices=kernel.rows, **common
-        )
+        tf.raw_ops.ResourceSparseApplyProximalAdagrad(grad=g[[2, 0]], indices=kernel.rows, **common)
     else:
         tf.raw_ops.ResourceApplyProximalAdagrad(grad=g, **common)
     parameters = optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2)

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer classes as values: signatures, comparison, copies, validation, translation."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb import optimizers
+from estimator_emb.optimizers import PARAMETERS, as_parameters
+
+HAS_ORIGINALS = tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16)
+ORIGINALS = (
+    importlib.import_module("tensorflow.python.tpu.tpu_embedding") if HAS_ORIGINALS else None
+)
+needs_originals = pytest.mark.skipif(not HAS_ORIGINALS, reason="TensorFlow >= 2.16 has no original")
+
+WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
+"""Optimizers of the hardware for which TensorFlow has no class."""
+
+ADDED_ARGUMENTS = {"RMSPropParameters": ["initial_ms"]}
+"""Keyword-only arguments that only ours have."""
+
+REQUIRED = {
+    "learning_rate": 0.125,
+    "momentum": 0.75,
+    "rho": 0.875,
+    "epsilon": 0.0625,
+    "tau": 0.1,
+    "max_delta": 50.0,
+    "outlier_threshold": 3.0,
+    "weight_exponent": 1.0,
+}
+"""A value for every argument that has no default somewhere."""
+
+COMMON = [
+    "use_gradient_accumulation",
+    "clip_weight_min",
+    "clip_weight_max",
+    "weight_decay_factor",
+    "multiply_weight_decay_factor_by_learning_rate",
+    "clip_gradient_min",
+    "clip_gradient_max",
+]
+
+
+def by_name(ours):
+    return ours.__name__
+
+
+every_class = pytest.mark.parametrize("ours", PARAMETERS, ids=by_name)
+
+
+def arguments_of(cls):
+    return list(inspect.signature(cls.__init__).parameters.values())[1:]
+
+
+def example_arguments(cls):
+    """The defaults, with values for the arguments that have none."""
+    return {
+        a.name: REQUIRED[a.name] if a.default is a.empty else a.default for a in arguments_of(cls)
+    }
+
+
+def other_value(name, value):
+    """A valid value for the argument `name` that differs from `value`."""
+    if name == "multiply_weight_decay_factor_by_learning_rate":
+        return True
+    if value is None:
+        return 0.25
+    if isinstance(value, bool):
+        return not value
+    return value / 2 if value else 0.25
+
+
+def changed_everywhere(cls):
+    """Arguments that are all away from their defaults and go together."""
+    changed = {name: other_value(name, value) for name, value in example_arguments(cls).items()}
+    if "use_gradient_accumulation" in changed:
+        # Gradient limits and lazy_adam=False exclude its other value.
+        changed["use_gradient_accumulation"] = True
+        changed["clip_weight_max"] = changed["clip_gradient_max"] = 0.5
+    return changed
+
+
+@every_class
+def test_repr_is_the_call(ours):
+    for arguments in (example_arguments(ours), changed_everywhere(ours)):
+        value = ours(**arguments)
+        assert eval(repr(value), {by_name(ours): ours}) == value
+        listed = ", ".join(f"{name}={argument!r}" for name, argument in arguments.items())
+        assert repr(value) == f"{by_name(ours)}({listed})"
+
+
+@every_class
+def test_equality_and_hash_see_every_argument(ours):
+    arguments = example_arguments(ours)
+    value = ours(**arguments)
+    assert value == ours(**arguments)
+    assert hash(value) == hash(ours(**arguments))
+    different = {value}
+    for name, argument in arguments.items():
+        changed = ours(**{**arguments, name: other_value(name, argument)})
+        assert changed != value, name
+        assert getattr(changed, name) == other_value(name, argument)
+        different.add(changed)
+    assert len(different) == 1 + len(arguments)
+    assert value != "something else"
+
+
+def test_classes_with_the_same_arguments_differ():
+    rmsprop = optimizers.RMSPropParameters(0.1, 0.9, 0.8, 0.01)
+    centered = optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.8, 0.01)
+    assert rmsprop != centered
+
+
+@every_class
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_equal(ours, duplicate):
+    value = ours(**changed_everywhere(ours))
+    other = duplicate(value)
+    assert other is not value
+    assert other == value
+    assert hash(other) == hash(value)
+    assert vars(other) == vars(value)
+
+
+@every_class
+def test_slots_have_distinct_names_and_starts(ours):
+    value = ours(**example_arguments(ours))
+    assert len({slot.name for slot in value.slots}) == len(value.slots)
+    assert len({slot.suffix for slot in value.slots}) == len(value.slots)
+    for slot in value.slots:
+        assert isinstance(value.initial_value(slot), float)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (optimizers.StochasticGradientDescentParameters(1.0), []),
+        (optimizers.AdagradParameters(1.0, 0.25), [("accumulators", "/Adagrad", 0.25)]),
+        (
+            optimizers.AdagradMomentumParameters(1.0, 0.9),
+            [
+                ("accumulators", "/AdagradMomentum/Accumulator", 0),
+                ("momenta", "/AdagradMomentum/Momentum", 0),
+            ],
+        ),
+        (
+            optimizers.AdamParameters(1.0),
+            [("momenta", "/Adam/m", 0), ("velocities", "/Adam/v", 0)],
+        ),
+        (
+            optimizers.FtrlParameters(1.0, -0.5, 0.25),
+            [("accumulators", "/Ftrl", 0.25), ("linears", "/Ftrl_1", 0)],
+        ),
+        (optimizers.MomentumParameters(1.0, 0.9), [("momenta", "/Momentum", 0)]),
+        (
+            optimizers.RMSPropParameters(1.0, 0.9, 0.8, 0.01),
+            [("ms", "/RMSProp/ms", 0), ("mom", "/RMSProp/mom", 0)],
+        ),
+        (
+            optimizers.RMSPropParameters(1.0, 0.9, 0.8, 0.01, initial_ms=1.0),
+            [("ms", "/RMSProp/ms", 1), ("mom", "/RMSProp/mom", 0)],
+        ),
+        (
+            optimizers.CenteredRMSPropParameters(1.0, 0.9, 0.8, 0.01),
+            [
+                ("ms", "/CenteredRMSProp/ms", 0),
+                ("mom", "/CenteredRMSProp/mom", 0),
+                ("mg", "/CenteredRMSProp/mg", 0),
+            ],
+        ),
+        (
+            optimizers.AdadeltaParameters(1.0, 0.95, 0.01),
+            [
+                ("accumulators", "/Adadelta/accumulators", 0),
+                ("updates", "/Adadelta/updates", 0),
+            ],
+        ),
+        (
+            optimizers.ProximalAdagradParameters(1.0, 0.25),
+            [("accumulators", "/ProximalAdagrad", 0.25)],
+        ),
+        (
+            optimizers.ProximalYogiParameters(initial_accumulator_value=0.25),
+            [("v", "/ProximalYogi", 0.25), ("m", "/ProximalYogi_1", 0)],
+        ),
+        (
+            optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0),
+            [("last_hit_step", "/FrequencyEstimator", 0)],
+        ),
+    ],
+    ids=lambda value: by_name(type(value)) if not isinstance(value, list) else "",
+)
+def test_slot_names_of_checkpoints(value, expected):
+    slots = [(slot.name, slot.suffix, value.initial_value(slot)) for slot in value.slots]
+    assert slots == expected
+
+
+def test_only_the_frequency_estimator_requires_a_dimension():
+    required = {by_name(ours): ours.required_dimension for ours in PARAMETERS}
+    assert required.pop("FrequencyEstimatorParameters") == 1
+    assert set(required.values()) == {None}
+
+
+def test_frequency_estimator_fixes_the_common_arguments():
+    value = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
+    assert list(value.arguments()) == ["tau", "max_delta", "outlier_threshold", "weight_exponent"]
+    assert value.learning_rate == 1.0
+    assert value.use_gradient_accumulation is True
+    assert {getattr(value, name) for name in COMMON[1:]} == {None}
+
+
+def test_only_non_lazy_adam_updates_untouched_rows():
+    for ours in PARAMETERS:
+        assert ours(**example_arguments(ours)).updates_untouched_rows is False
+    assert optimizers.AdamParameters(0.1, lazy_adam=False).updates_untouched_rows is True
+
+
+@pytest.mark.parametrize("arguments", [(), (0.1,), (0.1, 2, 3)])
+def test_mdl_adagrad_light_says_why_it_is_missing(arguments):
+    with pytest.raises(NotImplementedError) as caught:
+        optimizers.MdlAdagradLightParameters(*arguments, anything=True)
+    assert str(caught.value) == (
+        "MdlAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
+        "so it cannot be reproduced. Choose another optimizer."
+    )
+    assert optimizers.MdlAdagradLightParameters not in PARAMETERS
+
+
+# Validation.
+
+POSITIVE = "positive"
+NON_NEGATIVE = "at least 0"
+BETA = "in [0, 1)"
+
+RANGES = {
+    "AdagradParameters": {"initial_accumulator": (POSITIVE, [0, -0.5])},
+    "AdagradMomentumParameters": {
+        "exponent": (POSITIVE, [0, -2]),
+        "epsilon": (POSITIVE, [0, -1e-10]),
+    },
+    "AdamParameters": {
+        "beta1": (BETA, [-0.5, 1, 1.5]),
+        "beta2": (BETA, [-0.5, 1, 1.5]),
+        "epsilon": (POSITIVE, [0, -1e-8]),
+    },
+    "FtrlParameters": {
+        "learning_rate_power": ("at most 0", [0.5]),
+        "initial_accumulator_value": (NON_NEGATIVE, [-0.5]),
+        "l1_regularization_strength": (NON_NEGATIVE, [-0.5]),
+        "l2_regularization_strength": (NON_NEGATIVE, [-0.5]),
+    },
+    "ProximalAdagradParameters": {
+        "initial_accumulator": (POSITIVE, [0, -0.5]),
+        "l1_regularization_strength": (NON_NEGATIVE, [-0.5]),
+        "l2_regularization_strength": (NON_NEGATIVE, [-0.5]),
+    },
+    "ProximalYogiParameters": {
+        "beta1": (BETA, [-0.5, 1, 1.5]),
+        "beta2": (BETA, [-0.5, 1, 1.5]),
+        "epsilon": (POSITIVE, [0, -1e-8]),
+        "l1_regularization_strength": (NON_NEGATIVE, [-0.5]),
+        "l2_regularization_strength": (NON_NEGATIVE, [-0.5]),
+    },
+}
+"""Class -> argument -> what it must be, and values that it must not be."""
+
+FLAGS = {
+    "use_gradient_accumulation",
+    "multiply_weight_decay_factor_by_learning_rate",
+    "use_nesterov",
+    "lazy_adam",
+    "sum_inside_sqrt",
+    "multiply_linear_by_learning_rate",
+    "allow_zero_accumulator",
+}
+
+
+def numeric_arguments():
+    for ours in PARAMETERS:
+        for name in example_arguments(ours):
+            if name not in FLAGS:
+                yield pytest.param(ours, name, id=f"{by_name(ours)}-{name}")
+
+
+def assert_refused(error, message, ours, **arguments):
+    with pytest.raises(error) as caught:
+        ours(**{**example_arguments(ours), **arguments})
+    assert type(caught.value) is error
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("ours", "name"), numeric_arguments())
+def test_every_number_must_be_one(ours, name):
+    for wrong in ("0.1", [0.1], True, 1j):
+        message = f"{by_name(ours)}: {name} must be a number; got {wrong!r}."
+        assert_refused(TypeError, message, ours, **{name: wrong})
+    assert_refused(
+        ValueError, f"{by_name(ours)}: {name} must not be NaN.", ours, **{name: float("nan")}
+    )
+
+
+@pytest.mark.parametrize(("ours", "name"), numeric_arguments())
+def test_every_number_may_come_from_numpy(ours, name):
+    value = other_value(name, example_arguments(ours)[name])
+    ours(**{**example_arguments(ours), name: np.float32(value)})
+
+
+@pytest.mark.parametrize(
+    ("class_name", "name", "wrong", "allowed"),
+    [
+        (class_name, name, wrong, allowed)
+        for class_name, names in RANGES.items()
+        for name, (allowed, values) in names.items()
+        for wrong in values
+    ],
+)
+def test_ranges(class_name, name, wrong, allowed):
+    message = f"{class_name}: {name} must be {allowed}; got {wrong}."
+    assert_refused(ValueError, message, getattr(optimizers, class_name), **{name: wrong})
+
+
+def test_limits_of_the_ranges_are_accepted():
+    optimizers.AdamParameters(0.1, beta1=0, beta2=0)
+    optimizers.ProximalYogiParameters(beta1=0, beta2=0, initial_accumulator_value=0)
+    optimizers.FtrlParameters(0.1, learning_rate_power=0, initial_accumulator_value=0)
+    optimizers.RMSPropParameters(0, 0, 0, 0)
+
+
+with_common_arguments = pytest.mark.parametrize(
+    "ours",
+    [ours for ours in PARAMETERS if ours is not optimizers.FrequencyEstimatorParameters],
+    ids=by_name,
+)
+
+
+@with_common_arguments
+@pytest.mark.parametrize("kind", ["weight", "gradient"])
+def test_limits_must_be_in_order(ours, kind):
+    low, high = f"clip_{kind}_min", f"clip_{kind}_max"
+    message = f"{by_name(ours)}: {low} must not exceed {high}; got 2.0 and 1.0."
+    assert_refused(ValueError, message, ours, **{low: 2.0, high: 1.0})
+    ours(**{**example_arguments(ours), low: 1.0, high: 1.0})
+
+
+@with_common_arguments
+@pytest.mark.parametrize("limits", [(-1.0, None), (None, 1.0), (-1.0, 1.0)])
+def test_gradient_limits_need_accumulation(ours, limits):
+    message = (
+        f"{by_name(ours)}: clip_gradient_min and clip_gradient_max need "
+        f"use_gradient_accumulation=True; got {limits[0]} and {limits[1]} with "
+        "use_gradient_accumulation=False."
+    )
+    low, high = limits
+    assert_refused(
+        ValueError,
+        message,
+        ours,
+        use_gradient_accumulation=False,
+        clip_gradient_min=low,
+        clip_gradient_max=high,
+    )
+
+
+def test_non_lazy_adam_needs_accumulation():
+    assert_refused(
+        ValueError,
+        "AdamParameters: lazy_adam=False needs use_gradient_accumulation=True; got False.",
+        optimizers.AdamParameters,
+        lazy_adam=False,
+        use_gradient_accumulation=False,
+    )
+
+
+# TensorFlow's own classes.
+
+
+def original_of(ours):
+    return getattr(ORIGINALS, by_name(ours))
+
+
+with_original = pytest.mark.parametrize(
+    "ours", [ours for ours in PARAMETERS if by_name(ours) not in WITHOUT_ORIGINAL], ids=by_name
+)
+
+
+@needs_originals
+def test_every_original_has_a_class_of_ours():
+    originals = {
+        name
+        for name, value in vars(ORIGINALS).items()
+        if re.fullmatch(r"[A-Z]\w+Parameters", name) and inspect.isclass(value)
+    }
+    assert originals | WITHOUT_ORIGINAL == {by_name(ours) for ours in PARAMETERS}
+
+
+@needs_originals
+@with_original
+def test_signature_equals_the_original(ours):
+    def described(arguments):
+        return [(a.name, a.default, a.kind) for a in arguments]
+
+    added = ADDED_ARGUMENTS.get(by_name(ours), [])
+    mine = arguments_of(ours)
+    assert [a.name for a in mine if a.kind is a.KEYWORD_ONLY] == added
+    assert described(a for a in mine if a.name not in added) == described(
+        arguments_of(original_of(ours))
+    )
+
+
+@needs_originals
+@with_original
+def test_translation_keeps_every_field(ours):
+    added = ADDED_ARGUMENTS.get(by_name(ours), [])
+    for arguments in (example_arguments(ours), changed_everywhere(ours)):
+        for name in added:
+            del arguments[name]
+        original = original_of(ours)(**arguments)
+        translated = as_parameters(original, "TableConfig")
+        assert type(translated) is ours
+        assert translated == ours(**arguments)
+        for name, value in vars(original).items():
+            if name == "initial_linear_value":
+                # No argument of FtrlParameters, but a constant: the slot's start, as ours has it.
+                assert translated.initial_value(translated.slots[1]) == value
+            else:
+                assert getattr(translated, name) == value, name
+
+
+@every_class
+def test_our_objects_pass_untouched(ours):
+    value = ours(**example_arguments(ours))
+    assert as_parameters(value, "TableConfig") is value
+
+
+def test_other_objects_are_refused():
+    class AdamParameters:  # the right name from the wrong place
+        def __repr__(self):
+            return "not ours"
+
+    with pytest.raises(ValueError) as caught:
+        as_parameters(AdamParameters(), "TableConfig")
+    assert str(caught.value) == (
+        "TableConfig: optimization_parameters must be one of AdadeltaParameters, "
+        "AdagradMomentumParameters, AdagradParameters, AdamParameters, CenteredRMSPropParameters, "
+        "FrequencyEstimatorParameters, FtrlParameters, MomentumParameters, "
+        "ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, "
+        "StochasticGradientDescentParameters; got not ours."
+    )
