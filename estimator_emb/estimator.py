@@ -25,6 +25,7 @@ from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 from estimator_emb import config as config_lib
 from estimator_emb.engines import core
 from estimator_emb.engines.host import HostEngine, tables_of
+from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
 
@@ -132,9 +133,19 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             export_saved_model_api_version=export_saved_model_api_version,
         )
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(
+        self,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Any = None,
+    ) -> Any:
+        if self._on_host and self._spec and self._spec.pipeline_execution_with_tensor_core:
+            if self.config.save_checkpoints_steps or self.config.save_checkpoints_secs:
+                saving_listeners = [*(saving_listeners or ()), DrainBeforeSaving()]
         with _explained():
-            return super().train(*args, **kwargs)
+            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with _explained():
@@ -257,11 +268,6 @@ def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
     """Refuses what the host cannot do, before anything is built."""
     tables_of(spec)
-    if spec.pipeline_execution_with_tensor_core:
-        raise NotImplementedError(
-            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core=True is not supported on the "
-            "host; got True."
-        )
     if spec.profile_data_directory:
         logger.warning(
             "profile_data_directory: lookup statistics are the hardware's own; none are written on "

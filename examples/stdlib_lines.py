@@ -29,12 +29,12 @@ import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import estimator_emb as ee  # noqa: E402
-import feature_columns as fc  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from absl import app, flags, logging  # noqa: E402
-from estimator_emb import export  # noqa: E402
+
+import estimator_emb as ee  # noqa: E402
+import feature_columns as fc  # noqa: E402
 from estimator_emb.progress import ProgressHook  # noqa: E402
 
 _MODEL_DIR = flags.DEFINE_string(
@@ -213,7 +213,7 @@ def model_fn(features, labels, mode, params):
         if params["use_tpu"]:  # no strings there
             return ee.TPUEstimatorSpec(mode, predictions=outputs)
         named = {**outputs, "package": tf.gather(params["packages"], tf.argmax(logits, axis=1))}
-        exported = {"serving_default": export.PredictOutput(named)}
+        exported = {"serving_default": ee.export.PredictOutput(named)}
         return ee.TPUEstimatorSpec(mode, predictions=outputs, export_outputs=exported)
 
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -263,7 +263,7 @@ def serving_input_receiver_fn():
     texts = {
         name: tf.compat.v1.placeholder(tf.string, [None], name) for name in ("line", "previous")
     }
-    return export.ServingInputReceiver(features_of(**texts), texts)
+    return ee.export.ServingInputReceiver(features_of(**texts), texts)
 
 
 def steps_trained(model_dir):

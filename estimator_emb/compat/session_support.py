@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from google.protobuf import text_format
 from tensorflow.core.protobuf import config_pb2

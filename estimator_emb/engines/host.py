@@ -20,7 +20,7 @@ from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import inputs, lookup, storage, update
+from estimator_emb.tables import inputs, lookup, pipeline, storage, update
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
@@ -43,7 +43,7 @@ class HostEngine:
     Args:
       spec: checked.
       training: True creates slots and updates tables.
-      num_cores: how many cores the program asked for; see `tables.update.apply`.
+      num_cores: how many cores the program asked for; see `tables.update.of_batch`.
       as_parts: see `tables.storage.create`.
     """
 
@@ -61,6 +61,7 @@ class HostEngine:
         self._gradients: dict[str, tf.Tensor] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
         self._variables: dict[str, storage.TableVariables] = {}
+        self._looked_up: list[tf.Tensor] = []
         self._step: tf.Tensor | None = None
 
     def enqueue(self, features: Any) -> dict[str, Any]:
@@ -203,6 +204,7 @@ class HostEngine:
                 )
                 self._occurrences[table.name] = rows, occurrences
                 values = variables.weights.sparse_read(rows)
+                self._looked_up.append(values)
                 for one in occurrences:
                     activation = lookup.combine(values, one)
                     self._stand_ins[one.ids.feature.key].op._update_input(0, activation)
@@ -230,6 +232,12 @@ class HostEngine:
                 f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
                 "TableConfig, or in the EmbeddingConfigSpec."
             )
+        required = parameters.required_dimension
+        if required not in (None, table.config.dimension):
+            raise ValueError(
+                f"Table {table.name!r}: {type(parameters).__name__} needs dimension {required}; "
+                f"got {table.config.dimension}."
+            )
         return parameters
 
     def apply_gradients(self) -> tf.Operation:
@@ -251,22 +259,41 @@ class HostEngine:
                 )
         with tf.name_scope("embedding_update"):
             multiplier = self._multiplier()
-            rates = _LearningRates(self._step)
+            of_step = _LearningRates(self._step)
+            rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
+            updates = [self._updates(table, multiplier) for table in self._tables]
+            if self._spec.pipeline_execution_with_tensor_core:
+                waiting = pipeline.WaitingUpdates(self._apply)
+                return waiting.exchange(updates, rates, after=self._looked_up)
             return tf.group(
                 *(
-                    update.apply(
-                        self._variables[table.name],
-                        self._parameters(table),
-                        rates.of(table, self._parameters(table)),
-                        *self._occurrences[table.name],
-                        [self._gradient(one, multiplier) for one in
-                         self._occurrences[table.name][1]],
-                        self._spec.clipping_limit,
-                        self.num_cores,
-                    )
-                    for table in self._tables
+                    self._apply(index, rate, of_table)
+                    for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
                 )
             )
+
+    def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
+        rows, occurrences = self._occurrences[table.name]
+        return update.of_batch(
+            rows,
+            occurrences,
+            [self._gradient(one, multiplier) for one in occurrences],
+            self._parameters(table),
+            table.config.dimension,
+            self.num_cores,
+        )
+
+    def _apply(
+        self, index: int, rate: tf.Tensor, updates: list[update.RowUpdate]
+    ) -> tf.Operation:
+        table = self._tables[index]
+        return update.apply(
+            self._variables[table.name],
+            self._parameters(table),
+            rate,
+            updates,
+            self._spec.clipping_limit,
+        )
 
     def _multiplier(self) -> tf.Tensor | None:
         function = self._spec.experimental_gradient_multiplier_fn

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizer step on the rows of a table that a batch has touched."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
@@ -8,61 +10,126 @@ from estimator_emb.tables.lookup import Occurrences, row_gradients
 from estimator_emb.tables.storage import TableVariables
 
 
+@dataclasses.dataclass(frozen=True)
+class RowUpdate:
+    """What one pass of the optimizer over a table takes.
+
+    Attributes:
+      rows: distinct ids. Each of these rows is updated, also where its gradient is zero.
+      gradients: float32 [rows, dimension], summed.
+    """
+
+    rows: tf.Tensor
+    gradients: tf.Tensor
+
+
+def of_batch(
+    rows: tf.Tensor,
+    features: list[Occurrences],
+    gradients: list[tf.Tensor],
+    parameters: OptimizationParameters,
+    dimension: int,
+    num_cores: int,
+) -> list[RowUpdate]:
+    """The updates that a batch makes to a table, in order: one, if gradients accumulate.
+
+    Args:
+      rows: the distinct ids of the batch.
+      features: the occurrences of each feature of the table.
+      gradients: of each feature's activation, in the same order.
+      parameters: the table's optimizer.
+      dimension: columns of the table.
+      num_cores: how many cores share the batch; matters only without accumulation.
+    """
+    if parameters.use_gradient_accumulation or num_cores == 1:
+        return [RowUpdate(rows, row_gradients(gradients, features, tf.size(rows), dimension))]
+    return _core_by_core(rows, features, gradients, dimension, num_cores)
+
+
+def _core_by_core(
+    rows: tf.Tensor,
+    features: list[Occurrences],
+    gradients: list[tf.Tensor],
+    dimension: int,
+    num_cores: int,
+) -> list[RowUpdate]:
+    """One update for each core that holds a row's id, the core that owns the row first.
+
+    Every core has an equal, consecutive slice of the batch. The core that owns row i is core
+    i mod num_cores; the others follow in increasing order.
+
+    Source: `tpu_estimator_gradients_test.py` of tensorflow-estimator, which pins this on hardware
+    for two cores; the order beyond the second core is our choice.
+    """
+    per_core = tf.maximum(features[0].ids.batch // num_cores, 1)
+    core_of = [tf.minimum(one.ids.samples // per_core, num_cores - 1) for one in features]
+    owner = tf.cast(rows, tf.int64) % num_cores
+    updates = []
+    for turn in range(num_cores):
+        # In the first turn a row meets its own core, then the others in order.
+        other = tf.where(turn - 1 < owner, tf.constant(turn - 1, tf.int64), turn)
+        core_of_row = owner if turn == 0 else other
+        parts, counts = [], []
+        for one, gradient, core in zip(features, gradients, core_of, strict=True):
+            mine = tf.equal(core, tf.gather(core_of_row, one.positions))
+            gains = tf.ones_like(one.positions, tf.float32) if one.gains is None else one.gains
+            masked = dataclasses.replace(one, gains=tf.where(mine, gains, 0.0))
+            parts.append(row_gradients([gradient], [masked], tf.size(rows), dimension))
+            held = tf.cast(mine, tf.int32)
+            counts.append(tf.math.unsorted_segment_sum(held, one.positions, tf.size(rows)))
+        touched = tf.add_n(counts) > 0
+        updates.append(
+            RowUpdate(
+                tf.boolean_mask(rows, touched), tf.boolean_mask(tf.add_n(parts), touched)
+            )
+        )
+    return updates
+
+
 def apply(
     variables: TableVariables,
     parameters: OptimizationParameters,
     learning_rate: tf.Tensor,
-    rows: tf.Tensor,
-    features: list[Occurrences],
-    gradients: list[tf.Tensor],
+    updates: list[RowUpdate],
     clipping_limit: float | None,
-    num_cores: int,
 ) -> tf.Operation:
-    """Sums the gradients of each row and runs the optimizer on it.
+    """Runs the optimizer, once for each of `updates`, one after the other.
 
     Args:
       variables: of the table; written.
       parameters: the table's optimizer.
       learning_rate: float32 scalar.
-      rows: the distinct ids of the batch. Each of these rows is updated, also where its gradients
-        sum to zero.
-      features: the occurrences of each feature of the table.
-      gradients: of each feature's activation, in the same order.
+      updates: what to update with.
       clipping_limit: of the spec.
-      num_cores: how many cores share the batch; matters only without gradient accumulation.
     """
-
-    def update(rows: tf.Tensor, g: tf.Tensor) -> tf.Operation:
-        if parameters.updates_untouched_rows:
-            return _update_all(variables, parameters, learning_rate, rows, g, clipping_limit)
-        return _update_rows(variables, parameters, learning_rate, rows, g, clipping_limit)
-
-    dimension = variables.weights.shape[1]
-    if parameters.use_gradient_accumulation or num_cores == 1:
-        g = row_gradients(gradients, features, tf.size(rows), dimension)
-        return update(rows, g)
-    return _core_by_core(update, rows, features, gradients, dimension, num_cores)
+    run = _update_all if parameters.updates_untouched_rows else _update_rows
+    done = tf.no_op()
+    for one in updates:
+        with tf.control_dependencies([done]):
+            done = run(variables, parameters, learning_rate, one, clipping_limit)
+    return done
 
 
-def _update_rows(variables, parameters, learning_rate, rows, g, clipping_limit):
+def _update_rows(variables, parameters, learning_rate, update, clipping_limit):
     everything = (variables.weights, *variables.slots)
-    w, *slots = (variable.sparse_read(rows) for variable in everything)
-    after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
+    w, *slots = (variable.sparse_read(update.rows) for variable in everything)
+    after = step(
+        parameters, TENSORFLOW, learning_rate, update.gradients, w, tuple(slots), clipping_limit
+    )
     return tf.group(
         *(
             tf.raw_ops.ResourceScatterUpdate(
-                resource=variable.handle, indices=rows, updates=values
+                resource=variable.handle, indices=update.rows, updates=values
             )
             for variable, values in zip(everything, after, strict=True)
         )
     )
 
 
-def _update_all(variables, parameters, learning_rate, rows, g, clipping_limit):
+def _update_all(variables, parameters, learning_rate, update, clipping_limit):
     everything = (variables.weights, *variables.slots)
-    g = tf.scatter_nd(
-        tf.expand_dims(rows, 1), g, tf.constant(variables.weights.shape.as_list(), rows.dtype)
-    )
+    shape = tf.constant(variables.weights.shape.as_list(), update.rows.dtype)
+    g = tf.scatter_nd(tf.expand_dims(update.rows, 1), update.gradients, shape)
     w, *slots = (variable.read_value() for variable in everything)
     after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
     with tf.control_dependencies(after):
@@ -72,42 +139,3 @@ def _update_all(variables, parameters, learning_rate, rows, g, clipping_limit):
                 for variable, values in zip(everything, after, strict=True)
             )
         )
-
-
-def _core_by_core(update, rows, features, gradients, dimension, num_cores):
-    """One update for each core that holds a row's id, the core that owns the row first.
-
-    Every core has an equal, consecutive slice of the batch. The core that owns row i is core
-    i mod num_cores; the others follow in increasing order.
-
-    Source: `tpu_estimator_gradients_test.py` of tensorflow-estimator, which pins this on hardware
-    for two cores; the order beyond the second core is our choice.
-    """
-    done = tf.no_op()
-    batch = features[0].ids.batch
-    per_core = tf.maximum(batch // num_cores, 1)
-    slice_of = [tf.minimum(one.ids.samples // per_core, num_cores - 1) for one in features]
-    for turn in range(num_cores):
-        # In its first turn a row meets its own core, then the others in order.
-        owner = tf.cast(rows, tf.int64) % num_cores
-        if turn == 0:
-            core_of_row = owner
-        else:
-            core_of_row = tf.where(turn - 1 < owner, tf.constant(turn - 1, tf.int64), turn)
-        parts, counts = [], []
-        for one, gradient, core in zip(features, gradients, slice_of, strict=True):
-            mine = tf.equal(core, tf.gather(core_of_row, one.positions))
-            gains = tf.ones_like(one.positions, tf.float32) if one.gains is None else one.gains
-            masked = Occurrences(one.ids, one.positions, tf.where(mine, gains, 0.0))
-            parts.append(row_gradients([gradient], [masked], tf.size(rows), dimension))
-            counts.append(
-                tf.math.unsorted_segment_sum(
-                    tf.cast(mine, tf.int32), one.positions, tf.size(rows)
-                )
-            )
-        held = tf.add_n(counts) > 0
-        with tf.control_dependencies([done]):
-            done = update(
-                tf.boolean_mask(rows, held), tf.boolean_mask(tf.add_n(parts), held)
-            )
-    return done

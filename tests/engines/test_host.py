@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb import optimizers
 
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
 
@@ -291,6 +292,15 @@ def test_a_table_without_optimizer(tmp_path):
     )
 
 
+def test_an_optimizer_that_needs_dimension_1(tmp_path):
+    parameters = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
+    with pytest.raises(ValueError) as error:
+        train(spec_of(parameters=parameters), tmp_path, ONE)
+    assert str(error.value) == (
+        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
+    )
+
+
 def test_a_column_read_straight_from_the_features(tmp_path):
     column = fc.embedding_column(
         fc.categorical_column_with_identity("x", 4), 2, initializer=harness.initializer(START)
@@ -312,14 +322,60 @@ def test_mod_trains_as_div_does(tmp_path):
         np.testing.assert_array_equal(div[name], mod[name])
 
 
-def test_what_the_host_does_not_do_is_refused(tmp_path):
-    spec = spec_of(pipeline_execution_with_tensor_core=True)
-    with pytest.raises(NotImplementedError) as error:
-        harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
-    assert str(error.value) == (
-        "EmbeddingConfigSpec: pipeline_execution_with_tensor_core=True is not supported on the "
-        "host; got True."
+@pytest.mark.parametrize("steps_between_checkpoints", [1, 2, 100])
+@pytest.mark.parametrize("lazy", [True, False])
+def test_pipelining_delays_each_update_by_one_lookup(steps_between_checkpoints, lazy, tmp_path):
+    """Against NumPy, for a loss whose gradient depends on what the lookup saw."""
+    steps, ids = 5, [1, 3, 1]
+
+    def rate(step):
+        return 0.1 * tf.cast(step + 1, tf.float32)
+
+    spec = spec_of(
+        {"t": {"learning_rate_fn": rate}},
+        parameters=ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5, lazy_adam=lazy),
+        pipeline_execution_with_tensor_core=True,
     )
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(tf.square(features["x"])) / 2
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = ee.RunConfig(
+        model_dir=str(tmp_path), save_checkpoints_steps=steps_between_checkpoints,
+        keep_checkpoint_max=None,
+    )
+    estimator = ee.TPUEstimator(
+        model_fn, config=config, use_tpu=False, train_batch_size=3, embedding_config_spec=spec
+    )
+    estimator.train(harness.input_fn_of([({"x": np.array(ids)}, np.zeros(3))] * steps), steps=steps)
+
+    w, m, v = START.astype(np.float64), np.zeros([4, 2]), np.zeros([4, 2])
+    waiting = None
+
+    def run_waiting():
+        if waiting is not None:
+            g, lr = waiting
+            rows = [1, 3] if lazy else slice(None)
+            m[rows] = 0.5 * m[rows] + 0.5 * g[rows]
+            v[rows] = 0.5 * v[rows] + 0.5 * g[rows] ** 2
+            w[rows] -= lr * m[rows] / np.sqrt(v[rows] + 0.25)
+
+    for number in range(1, steps + 1):
+        g = np.zeros([4, 2])
+        np.add.at(g, ids, w[ids])
+        run_waiting()
+        waiting = g, 0.1 * number
+        if number % steps_between_checkpoints == 0 or number == steps:
+            run_waiting()
+            waiting = None
+    got = harness.saved(tmp_path, steps)
+    assert set(got) == {"global_step", "t", "t/Adam/m", "t/Adam/v"}
+    np.testing.assert_allclose(got["t"], w, rtol=1e-5)
+    np.testing.assert_allclose(got["t/Adam/m"], m, rtol=1e-5)
+    np.testing.assert_allclose(got["t/Adam/v"], v, rtol=1e-5)
 
 
 def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
