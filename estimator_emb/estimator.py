@@ -113,6 +113,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 # The metagraph for TPU holds ops that only a TPU's graph can have.
                 self._asked_export_to_tpu = export_to_tpu
                 export_to_tpu, export_to_cpu = False, export_to_cpu or export_to_tpu
+            if train_batch_size is None and isinstance(config, tpu_config.RunConfig):
+                # tensorflow-estimator's log of examples per second multiplies by it.
+                config = config.replace(log_step_count_steps=None)
             if callable(model_fn):
                 model_fn = self._on_one_core(model_fn)
         super().__init__(

@@ -495,3 +495,16 @@ def test_a_plain_model_may_use_cross_shard_optimizer(tmp_path):
         data = [({"x": np.zeros(4, np.float32)}, np.zeros(4, np.float32))]
         estimator.train(harness.input_fn_of(data), steps=1)
         assert harness.saved(folder, 1)["weight"] == 1.0
+
+
+def test_train_batch_size_may_be_left_out(tmp_path):
+    """Where no TPU is asked for. Stock tensorflow-estimator fails when it first logs its speed."""
+    tpu_columns = columns()
+    estimator = ee.TPUEstimator(
+        model_fn_of(tpu_columns),
+        config=ee.RunConfig(model_dir=str(tmp_path), log_step_count_steps=2),
+        use_tpu=False,
+        embedding_config_spec=ee.EmbeddingConfigSpec(tpu_columns, ee.AdagradParameters(0.1)),
+    )
+    estimator.train(harness.input_fn_of(batches()), steps=6)
+    assert estimator.get_variable_value("global_step") == 6

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adagrad as Keras has it, for the dense variables of a model; it also trains in a model_fn.
+
+    a <- a + g * g
+    w <- w - lr * g / sqrt(a + epsilon)
+
+`epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
+`tf.keras.optimizers.legacy` adds it to the root.
+
+The arithmetic is Keras's own, by inheritance. What is here makes it work in a graph of TensorFlow 1,
+which is what an Estimator gives its model_fn: there Keras's optimizer returns nothing that would run
+the update, and its ops stand in no order.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
+
+_KerasAdagrad = tf.keras.optimizers.experimental.Adagrad
+_LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
+
+
+def _in_v1_graph() -> bool:
+    """Whether ops are built for a session, also from inside a tf.function or a tf.cond."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
+
+
+def _unordered() -> bool:
+    """Whether ops run in any order and only if fetched: in a v1 graph, outside a tf.function."""
+    # The branches of a tf.cond are function graphs as well, but take this from what is around them.
+    return _in_v1_graph() and not tf.compat.v1.get_default_graph()._add_control_dependencies
+
+
+class Adagrad(_KerasAdagrad):
+    """`tf.keras.optimizers.experimental.Adagrad`, also for the graph of an Estimator's model_fn.
+
+    One step, for each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g`
+    (a Tensor like `w`, or IndexedSlices of its rows):
+
+        g <- clipped g, then the rows of one id summed
+        w <- w - w * weight_decay * lr               if weight_decay, for all rows
+        a <- a + g * g
+        w <- w - lr * g / sqrt(a + epsilon)          of IndexedSlices only the rows named
+        m <- ema_momentum * m + (1 - ema_momentum) * w       if use_ema; m starts as a copy of w
+        w <- m                                       if use_ema, every ema_overwrite_frequency steps
+        w <- constraint(w)                           if w has one
+
+    then `iterations` grows by 1. A schedule is evaluated at `iterations` before that.
+
+    In a v1 graph `minimize` and `apply_gradients` return a Tensor, the number of `iterations` after
+    the step; to run it is to take the whole step, once. An Estimator counts steps by its global
+    step, which must therefore be what the optimizer counts with:
+
+        def model_fn(features, labels, mode, params):
+            ...
+            optimizer = estimator_emb.keras.Adagrad(0.1)
+            optimizer.iterations = tf.compat.v1.train.get_or_create_global_step()
+            train_op = optimizer.minimize(loss, tf.compat.v1.trainable_variables())
+            return estimator_emb.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    With an EmbeddingConfigSpec pass `tf.compat.v1.trainable_variables()`, as above: gradients reach
+    the tables by way of a variable in that list.
+
+    The variables of the optimizer are global variables of the graph and hence in its checkpoints,
+    `learning_rate` too: training that goes on from a checkpoint keeps the rate that was saved. A
+    schedule is not saved.
+
+    Args:
+      learning_rate: step size, or a `tf.keras.optimizers.schedules.LearningRateSchedule`; kept in
+        float32 (`tf.keras.backend.floatx()`). Default 0.001.
+      initial_accumulator_value: start of every `a`; not checked. Default 0.1.
+      epsilon: keeps the root above 0. Default 1e-7.
+      weight_decay: factor, see above. Default None.
+      clipnorm: largest L2 norm of each gradient. Default None.
+      clipvalue: largest absolute value of each entry of a gradient. Default None.
+      global_clipnorm: largest L2 norm of all gradients together. Default None. Of several limits one
+        acts: `clipnorm`, else `global_clipnorm`, else `clipvalue`; one that is not positive is
+        ignored. IndexedSlices are clipped as they come, before the rows of one id are summed.
+      use_ema: keep a moving average `m` of every variable. Default False.
+      ema_momentum: see above, in [0, 1]. Default 0.99.
+      ema_overwrite_frequency: steps between two overwrites of `w`, >= 1; None (the default) leaves it
+        to `finalize_variable_values`.
+      jit_compile: compile the update by XLA where a GPU is visible. Default True.
+      name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
+
+    Raises:
+      ValueError: a bad `ema_momentum` or `ema_overwrite_frequency`, `clipnorm` together with
+        `global_clipnorm`, an argument of the legacy optimizer.
+      TypeError: an unknown argument; in a v1 graph, a `learning_rate` that is a Tensor.
+
+    Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
+    tf_keras/src/optimizers/adagrad.py, tf-keras 2.21.0, whichever is `tf.keras`.
+    """
+
+    def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
+        """Takes a step down the gradient of `loss`.
+
+        Args:
+          loss: a callable without arguments that returns the loss, or a Tensor; that needs `tape`,
+            but not in a v1 graph.
+          var_list: variables to update, or a callable without arguments that returns them.
+          tape: the `tf.GradientTape` that recorded the loss.
+
+        Returns:
+          None; in a v1 graph, what `apply_gradients` returns.
+
+        Raises:
+          ValueError: a Tensor without its tape, not in a v1 graph; and see `apply_gradients`.
+        """
+        step = self.apply_gradients(self.compute_gradients(loss, var_list, tape))
+        return step if _in_v1_graph() else None
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
+        """The pairs of gradient (None where the loss does not depend on it) and variable.
+
+        Args:
+          loss, var_list, tape: see `minimize`.
+
+        Raises:
+          ValueError: a Tensor without its tape, not in a v1 graph.
+        """
+        if not _in_v1_graph() or tape is not None:
+            return super().compute_gradients(loss, var_list, tape)
+        # A tape of our own would see only what the callable adds to the graph.
+        loss = loss() if callable(loss) else loss
+        variables = list(var_list() if callable(var_list) else var_list)
+        return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: str | None = None,
+        skip_gradients_aggregation: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Takes a step with the given gradients.
+
+        Args:
+          grads_and_vars: pairs of gradient and variable. The first call names all the variables that
+            there will be, unless `build` has. A pair without gradient (None) is left out.
+          name: prefix of the names of new variables; None: the optimizer's name.
+          skip_gradients_aggregation: True leaves out `aggregate_gradients`.
+          **kwargs: `experimental_aggregate_gradients=False` does the same.
+
+        Returns:
+          The variable `iterations`; in a v1 graph a Tensor, see the class.
+
+        Raises:
+          ValueError: no pair has a gradient; in a v1 graph, a variable that is no resource variable
+            or belongs to another graph, and an optimizer created outside the graph.
+          KeyError: a variable that the first call did not name.
+          NotImplementedError: in a v1 graph, a distribution strategy.
+        """
+        apply = super().apply_gradients
+        if not _unordered():
+            return apply(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
+        pairs = list(grads_and_vars)
+        if not skip_gradients_aggregation and kwargs.get("experimental_aggregate_gradients", True):
+            pairs = list(self.aggregate_gradients(pairs))
+        variables = [variable for _, variable in pairs]
+        if variables:
+            with tf.name_scope(name or self.name or "optimizer"), tf.init_scope():
+                self.build(variables)
+
+        def step() -> None:
+            if self.use_ema:
+                self._start_averages(variables)
+            apply(pairs, name, skip_gradients_aggregation=True)
+
+        return self._in_order(step)
+
+    def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
+        """Sums each gradient over the replicas.
+
+        In a v1 graph the replicas are the TPU cores, if the program runs on some, as for
+        `tf.compat.v1.tpu.CrossShardOptimizer`; but the loss is not divided by their number, and on a
+        TPU IndexedSlices become dense. It is the identity off a TPU.
+        """
+        if not _in_v1_graph():
+            return super().aggregate_gradients(grads_and_vars)
+        pairs = list(grads_and_vars)
+        if tpu_function.get_tpu_context().number_of_shards is None:
+            return pairs
+        total = tf.compat.v1.tpu.cross_replica_sum
+        return [(None if g is None else total(g), variable) for g, variable in pairs]
+
+    def update_step(self, grad: Any, variable: tf.Variable) -> Any:
+        """Updates one variable and its accumulator by the formula; no clipping, decay or average.
+
+        Returns:
+          None; in a v1 graph, outside a tf.function, a Tensor: to run it is to update, once.
+        """
+        update = super().update_step
+        if _unordered():
+            return self._in_order(lambda: update(grad, variable))
+        return update(grad, variable)
+
+    def finalize_variable_values(self, var_list: Iterable[tf.Variable]) -> Any:
+        """With `use_ema`, overwrites each variable with its average.
+
+        Returns:
+          None; in a v1 graph, outside a tf.function, a Tensor: to run it is to overwrite.
+        """
+        finalize = super().finalize_variable_values
+        if _unordered():
+            return self._in_order(lambda: finalize(var_list))
+        return finalize(var_list)
+
+    @_KerasAdagrad.learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        if _in_v1_graph():
+            raise RuntimeError(
+                "Adagrad: learning_rate cannot be set in a graph, where no one would run the "
+                "assignment. Pass a tf.keras.optimizers.schedules.LearningRateSchedule to the "
+                "constructor, or run learning_rate.assign(...) in the session."
+            )
+        _KerasAdagrad.learning_rate.fset(self, learning_rate)
+
+    def build(self, var_list: Iterable[tf.Variable]) -> None:
+        """Creates the accumulators, and the averages if `use_ema`. Later calls change nothing.
+
+        Raises:
+          ValueError, NotImplementedError: see `apply_gradients`.
+        """
+        var_list = list(var_list)
+        if _in_v1_graph():
+            self._check_graph(var_list)
+        super().build(var_list)
+
+    def add_variable_from_reference(
+        self,
+        model_variable: tf.Variable,
+        variable_name: str,
+        shape: Any = None,
+        initial_value: Any = None,
+    ) -> tf.Variable:
+        """Creates a variable of the optimizer, of the dtype of `model_variable`.
+
+        Args:
+          model_variable: the variable that the new one belongs to.
+          variable_name: the new one is called `<variable_name>/<name of model_variable>`.
+          shape: of the new one; None: that of `model_variable`.
+          initial_value: its start; None: zeros.
+        """
+        if _in_v1_graph() and isinstance(initial_value, tf.Variable):
+            # The initializers of a graph run in any order.
+            other = initial_value
+            initial_value = tf.cond(
+                other.is_initialized(), other.read_value, lambda: other.initial_value
+            )
+        return super().add_variable_from_reference(
+            model_variable, variable_name, shape, initial_value
+        )
+
+    def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
+        """One op that does all that `act` does, in the order of the program."""
+
+        @tf.function(autograph=False)
+        def run() -> tf.Tensor:
+            act()
+            return self.iterations.read_value()
+
+        return run()
+
+    def _check_graph(self, variables: list[tf.Variable]) -> None:
+        if tf.distribute.has_strategy():
+            raise NotImplementedError(
+                "Adagrad does not support a distribution strategy in a graph; got "
+                f"{type(tf.distribute.get_strategy()).__name__}."
+            )
+        with tf.init_scope():
+            graph = tf.compat.v1.get_default_graph()
+        for variable in (self.iterations, self.learning_rate, *variables):
+            if not hasattr(variable, "handle"):
+                raise ValueError(
+                    f"Adagrad needs resource variables; {variable.name!r} is a "
+                    f"{type(variable).__name__}. Create it with use_resource=True, or call "
+                    "tf.compat.v1.enable_resource_variables() first."
+                )
+            if getattr(variable, "graph", None) is not graph:
+                raise ValueError(
+                    f"Adagrad: {variable.name!r} was created outside this graph. Create the "
+                    "optimizer and the model inside model_fn."
+                )
+
+    def _start_averages(self, variables: list[tf.Variable]) -> None:
+        # An Estimator warm-starts a variable after model_fn, where its average already has the
+        # initial value of before.
+        def copy() -> None:
+            for variable in variables:
+                index = self._index_dict[self._var_key(variable)]
+                self._model_variables_moving_average[index].assign(variable)
+
+        tf.cond(tf.equal(self.iterations, 0), copy, lambda: None)
+
+    def _internal_apply_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> Any:
+        frequency = self.ema_overwrite_frequency
+        if not (_in_v1_graph() and self.use_ema and frequency):
+            return super()._internal_apply_gradients(grads_and_vars)
+        # Keras asks `tensor == 0`, which in a v1 graph compares objects and is never true.
+        self.ema_overwrite_frequency = None
+        try:
+            iterations = super()._internal_apply_gradients(grads_and_vars)
+        finally:
+            self.ema_overwrite_frequency = frequency
+        variables = [variable for _, variable in grads_and_vars]
+        tf.cond(
+            tf.equal(self.iterations % frequency, 0),
+            lambda: self._overwrite_model_variables_with_average_value(variables),
+            lambda: None,
+        )
+        return iterations
+
+    def _build_learning_rate(self, learning_rate: Any) -> Any:
+        if not _in_v1_graph():
+            return super()._build_learning_rate(learning_rate)
+        if tf.is_tensor(learning_rate):
+            raise TypeError(
+                "Adagrad: learning_rate must be a number or a LearningRateSchedule; a Tensor would "
+                f"be read once only, when variables are initialised; got {learning_rate!r}."
+            )
+        if not isinstance(learning_rate, _LearningRateSchedule):
+            return super()._build_learning_rate(learning_rate)
+        # Keras evaluates the schedule at `iterations`, which may not be initialised yet.
+        with tf.init_scope():
+            self._current_learning_rate = tf.Variable(
+                learning_rate(tf.constant(0, tf.int64)),
+                name="current_learning_rate",
+                trainable=False,
+            )
+        return learning_rate
+
+    def _serialize_hyperparameter(self, hyperparameter: Any) -> Any:
+        if _in_v1_graph() and isinstance(hyperparameter, tf.Variable):
+            # No session to ask; the constructor's value, typed as `numpy()` gives it.
+            return tf.get_static_value(hyperparameter.initial_value)[()]
+        return super()._serialize_hyperparameter(hyperparameter)

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program can name: a change here is a change for every program."""
+
+import enum
+import importlib
+import inspect
+import os
+import pathlib
+import pkgutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
+
+import estimator_emb as ee
+import feature_columns as fc
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+REQUIRED = inspect.Parameter.empty
+HAS_TPU_EMBEDDING = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
+
+
+def run(program):
+    """Runs a program in a process of its own, in the repository; its two outputs."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=REPOSITORY,
+        env={key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_names_of_estimator_emb():
+    assert ee.__all__ == [
+        "AdagradParameters",
+        "AdamParameters",
+        "BestExporter",
+        "EmbeddingConfigSpec",
+        "Estimator",
+        "EstimatorSpec",
+        "EvalSpec",
+        "ExportSavedModelApiVersion",
+        "Exporter",
+        "FeatureConfig",
+        "FinalExporter",
+        "InputPipelineConfig",
+        "LatestExporter",
+        "ModeKeys",
+        "RunConfig",
+        "StochasticGradientDescentParameters",
+        "TPUConfig",
+        "TPUContext",
+        "TPUEstimator",
+        "TPUEstimatorSpec",
+        "TableConfig",
+        "TrainSpec",
+        "VocabInfo",
+        "WarmStartSettings",
+        "export",
+        "train_and_evaluate",
+    ]
+    for name in set(ee.__all__) - {"export"}:
+        assert callable(getattr(ee, name)), name
+        assert getattr(ee, name).__name__ == name
+
+
+def test_names_of_export():
+    assert ee.export.__all__ == [
+        "ClassificationOutput",
+        "EvalOutput",
+        "ExportOutput",
+        "PredictOutput",
+        "RegressionOutput",
+        "ServingInputReceiver",
+        "TensorServingInputReceiver",
+        "build_parsing_serving_input_receiver_fn",
+        "build_raw_serving_input_receiver_fn",
+    ]
+    for name in ee.export.__all__:
+        assert getattr(ee.export, name).__name__ == name
+
+
+def test_names_of_feature_columns():
+    assert fc.__all__ == [
+        "DenseFeatures",
+        "SequenceFeatures",
+        "bucketized_column",
+        "categorical_column_with_hash_bucket",
+        "categorical_column_with_identity",
+        "categorical_column_with_vocabulary_file",
+        "categorical_column_with_vocabulary_list",
+        "crossed_column",
+        "embedding_column",
+        "indicator_column",
+        "input_layer",
+        "linear_model",
+        "make_parse_example_spec",
+        "numeric_column",
+        "sequence_categorical_column_with_hash_bucket",
+        "sequence_categorical_column_with_identity",
+        "sequence_categorical_column_with_vocabulary_file",
+        "sequence_categorical_column_with_vocabulary_list",
+        "shared_embedding_columns",
+        "weighted_categorical_column",
+    ]
+    for name in fc.__all__:
+        # TensorFlow's functions of a second generation end in _v2 under their own name.
+        assert getattr(fc, name).__name__.removesuffix("_v2") == name
+
+
+def test_the_columns_are_tensorflows():
+    assert fc.embedding_column is tf.compat.v1.tpu.experimental.embedding_column
+    assert fc.shared_embedding_columns is tf.compat.v1.tpu.experimental.shared_embedding_columns
+    assert fc.input_layer is tf.compat.v1.feature_column.input_layer
+    assert fc.DenseFeatures is tf.compat.v1.keras.layers.DenseFeatures
+    # The v1 function keeps the order of arguments of legacy programs.
+    assert list(inspect.signature(fc.categorical_column_with_vocabulary_file).parameters) == [
+        "key",
+        "vocabulary_file",
+        "vocabulary_size",
+        "num_oov_buckets",
+        "default_value",
+        "dtype",
+    ]
+
+
+def arguments(function):
+    """(name, default) of every argument after the first, all of which go by position too."""
+    parameters = list(inspect.signature(function).parameters.values())
+    assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return [(p.name, p.default) for p in parameters[1:]]
+
+
+TABLE_CONFIG = [
+    ("vocabulary_size", REQUIRED),
+    ("dimension", REQUIRED),
+    ("initializer", None),
+    ("combiner", "mean"),
+    ("hot_id_replication", False),
+    ("learning_rate", None),
+    ("learning_rate_fn", None),
+    ("optimization_parameters", None),
+]
+FEATURE_CONFIG = [("table_id", REQUIRED), ("max_sequence_length", 0), ("weight_key", None)]
+EMBEDDING_CONFIG_SPEC = [
+    ("feature_columns", None),
+    ("optimization_parameters", None),
+    ("clipping_limit", None),
+    ("pipeline_execution_with_tensor_core", False),
+    ("experimental_gradient_multiplier_fn", None),
+    ("feature_to_config_dict", None),
+    ("table_to_config_dict", None),
+    ("partition_strategy", "div"),
+    ("profile_data_directory", None),
+]
+TPU_ESTIMATOR = [
+    ("model_fn", None),
+    ("model_dir", None),
+    ("config", None),
+    ("params", None),
+    ("use_tpu", True),
+    ("train_batch_size", None),
+    ("eval_batch_size", None),
+    ("predict_batch_size", None),
+    ("batch_axis", None),
+    ("eval_on_tpu", True),
+    ("export_to_tpu", True),
+    ("export_to_cpu", True),
+    ("warm_start_from", None),
+    ("embedding_config_spec", None),
+    ("export_saved_model_api_version", tpu_estimator.ExportSavedModelApiVersion.V1),
+]
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (ee.TableConfig.__new__, TABLE_CONFIG),
+        (ee.FeatureConfig.__new__, FEATURE_CONFIG),
+        (ee.EmbeddingConfigSpec.__new__, EMBEDDING_CONFIG_SPEC),
+        (ee.TPUEstimator.__init__, TPU_ESTIMATOR),
+        (_tpu_estimator_embedding.EmbeddingConfigSpec.__new__, EMBEDDING_CONFIG_SPEC),
+        (tpu_estimator.TPUEstimator.__init__, TPU_ESTIMATOR),
+    ],
+    ids=[
+        "TableConfig",
+        "FeatureConfig",
+        "EmbeddingConfigSpec",
+        "TPUEstimator",
+        "tensorflow-estimator's EmbeddingConfigSpec",
+        "tensorflow-estimator's TPUEstimator",
+    ],
+)
+def test_signature(function, expected):
+    assert arguments(function) == expected
+
+
+@pytest.mark.skipif(not HAS_TPU_EMBEDDING, reason="TensorFlow >= 2.16 has no such classes")
+def test_signatures_of_tensorflows_config_classes():
+    from tensorflow.python.tpu import tpu_embedding
+
+    assert arguments(tpu_embedding.TableConfig.__new__) == TABLE_CONFIG
+    assert arguments(tpu_embedding.FeatureConfig.__new__) == FEATURE_CONFIG
+
+
+def our_modules():
+    for package in (ee, fc):
+        yield package
+        for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            yield importlib.import_module(info.name)
+
+
+def test_everything_public_has_a_docstring():
+    seen, missing = set(), []
+    for module in our_modules():
+        if not module.__doc__:
+            missing.append(module.__name__)
+        for name, value in vars(module).items():
+            # Our optimizers' classes are also named in a stand-in for a TensorFlow module.
+            if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+                continue
+            if inspect.isclass(value):
+                documented = bool(vars(value).get("__doc__"))
+            elif inspect.isfunction(value):
+                documented = bool(value.__doc__)
+            else:
+                continue
+            seen.add(f"{module.__name__}.{name}")
+            if not documented:
+                missing.append(f"{module.__name__}.{name}")
+    assert missing == []
+    assert {
+        "estimator_emb.estimator.TPUEstimator",
+        "estimator_emb.config.EmbeddingConfigSpec",
+        "estimator_emb.optimizers.adam.AdamParameters",
+        "feature_columns.tables.tables_of_columns",
+    } <= seen
+
+
+def test_a_fresh_import_is_silent_and_takes_no_device():
+    printed = run(
+        """
+        import estimator_emb, feature_columns
+        import sys
+        from tensorflow.python.client import session
+        from tensorflow.python.eager import context
+        print("imported", file=sys.stderr)
+        assert not context.context()._initialized, "a device was taken"
+        assert session.ops.get_default_session() is None
+        import tensorflow as tf
+        tf.constant(1)
+        assert context.context()._initialized
+        """
+    )
+    assert printed == ""
+
+
+def test_the_import_makes_no_session():
+    printed = run(
+        """
+        import os
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        import tensorflow as tf
+        from tensorflow.python.client import session
+        made = []
+        original = session.BaseSession.__init__
+        def counted(self, *args, **kwargs):
+            made.append(self)
+            original(self, *args, **kwargs)
+        session.BaseSession.__init__ = counted
+        import estimator_emb, feature_columns
+        print(len(made), len(tf.compat.v1.get_default_graph().get_operations()))
+        tf.compat.v1.Session(graph=tf.Graph()).close()
+        print(len(made))
+        """
+    )
+    assert printed.split() == ["0", "0", "1"]
+
+
+@pytest.mark.parametrize("first", ["feature_columns", "feature_columns.tables"])
+def test_feature_columns_can_be_imported_first(first):
+    printed = run(
+        f"""
+        import {first}
+        import feature_columns as fc
+        print(sorted(name for name in fc.__all__ if not hasattr(fc, name)))
+        import estimator_emb as ee
+        item = fc.embedding_column(fc.categorical_column_with_identity("item", 5), 2)
+        spec = ee.EmbeddingConfigSpec([item], ee.AdagradParameters(0.1))
+        print(spec.feature_columns == [item])
+        """
+    )
+    assert printed == "[]\nTrue\n"
+
+
+def test_export_saved_model_api_version_has_two_values():
+    assert issubclass(ee.ExportSavedModelApiVersion, enum.Enum)
+    assert [one.name for one in ee.ExportSavedModelApiVersion] == ["V1", "V2"]
