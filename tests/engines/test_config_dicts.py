@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A spec of config dicts, with every field, in training, evaluation, prediction and export."""
+
+import harness
+import numpy as np
+import tensorflow as tf
+
+import estimator_emb as ee
+
+ROWS = {"words": 6, "user": 5}
+
+
+def make(model_dir):
+    start = {name: np.arange(2.0 * rows).reshape(rows, 2) / 10 for name, rows in ROWS.items()}
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "title": ee.FeatureConfig("words", weight_key="title_weights"),
+            "history": ee.FeatureConfig("words", max_sequence_length=2),
+            "user": ee.FeatureConfig("user"),
+        },
+        table_to_config_dict={
+            "words": ee.TableConfig(
+                6,
+                2,
+                initializer=harness.initializer(start["words"]),
+                combiner="sum",
+                hot_id_replication=True,
+                learning_rate=0.5,
+            ),
+            "user": ee.TableConfig(
+                5,
+                2,
+                initializer=harness.initializer(start["user"]),
+                combiner=None,
+                optimization_parameters=ee.AdagradParameters(0.25, initial_accumulator=1.0),
+            ),
+        },
+        optimization_parameters=ee.StochasticGradientDescentParameters(9.0),
+    )
+
+    def model_fn(features, labels, mode, params):
+        lengths = tf.cast(features["history_seq_length_"] + 1, tf.float32)
+        output = (
+            tf.reduce_sum(features["title"], 1)
+            + tf.reduce_sum(features["history"], [1, 2])
+            + tf.reduce_sum(features["user"], 1) * lengths
+        )
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(
+                mode,
+                predictions={"output": output},
+                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
+            )
+        loss = tf.reduce_sum(output * labels)
+        if mode == ee.ModeKeys.EVAL:
+            return ee.TPUEstimatorSpec(mode, loss=loss)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return start, harness.estimator(model_fn, spec, model_dir, batch_size=2)
+
+
+FEATURES = {
+    "title": harness.sparse([[1, 2], [1]]),
+    "title_weights": harness.sparse([[0.5, 2.0], [3.0]], np.float32),
+    "history": harness.sparse([[], [4, 1, 5]]),
+    "user": np.array([0, 3]),
+}
+LABELS = np.array([1.0, -2.0], np.float32)
+
+
+def output_by_numpy(words, user):
+    title = [0.5 * words[1] + 2 * words[2], 3 * words[1]]
+    history = [np.zeros(2), words[4] + words[1]]
+    return np.sum(title, 1) + np.sum(history, 1) + np.sum(user[[0, 3]], 1) * np.array([1, 3])
+
+
+def test_all_fields_in_all_modes(tmp_path):
+    start, estimator = make(tmp_path / "model")
+    estimator.train(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    got = harness.saved(tmp_path / "model", 1)
+    words, user = start["words"].copy(), start["user"].copy()
+    words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
+    words[2] -= 0.5 * 2 * 1
+    words[4] -= 0.5 * -2
+    for row, g in ((0, 1.0), (3, -6.0)):
+        user[row] -= 0.25 * g / np.sqrt(1 + g * g)
+    assert set(got) == {"global_step", "words", "user", "user/Adagrad"}
+    np.testing.assert_allclose(got["words"], words, atol=1e-6)
+    np.testing.assert_allclose(got["user"], user, atol=1e-6)
+    want = output_by_numpy(words, user)
+
+    metrics = estimator.evaluate(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
+    predictions = estimator.predict(harness.input_fn_of([(FEATURES, LABELS)]))
+    np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
+
+    def receiver():
+        examples = tf.compat.v1.placeholder(tf.string, [None])
+        features = tf.io.parse_example(
+            examples,
+            {
+                "title": tf.io.VarLenFeature(tf.int64),
+                "title_weights": tf.io.VarLenFeature(tf.float32),
+                "history": tf.io.VarLenFeature(tf.int64),
+                "user": tf.io.FixedLenFeature([], tf.int64),
+            },
+        )
+        return ee.export.ServingInputReceiver(features, examples)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    served = serve(tf.constant(examples()))["output"]
+    np.testing.assert_allclose(served, want, rtol=1e-5)
+
+
+def examples():
+    """`FEATURES` as serialized tf.train.Examples."""
+    made = []
+    for sample in range(2):
+        feature = {"user": tf.train.Feature(int64_list={"value": [FEATURES["user"][sample]]})}
+        for key in ("title", "title_weights", "history"):
+            sparse = FEATURES[key]
+            values = sparse.values[sparse.indices[:, 0] == sample]
+            kind = "float_list" if key == "title_weights" else "int64_list"
+            feature[key] = tf.train.Feature(**{kind: {"value": values.tolist()}})
+        example = tf.train.Example(features=tf.train.Features(feature=feature))
+        made.append(example.SerializeToString())
+    return made
