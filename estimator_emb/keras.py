@@ -7,9 +7,9 @@
 `epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
 `tf.keras.optimizers.legacy` adds it to the root.
 
-The arithmetic is Keras's own, by inheritance. What is here makes it work in a graph of TensorFlow 1,
-which is what an Estimator gives its model_fn: there Keras's optimizer returns nothing that would run
-the update, and its ops stand in no order.
+The arithmetic is Keras's own, by inheritance. What is here makes it work in a v1 graph, as in the
+model_fn of an Estimator: there Keras's optimizer returns nothing that would run the update, and its
+ops stand in no order.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,19 +18,21 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
-_KerasAdagrad = tf.keras.optimizers.experimental.Adagrad
+_KerasAdagrad: Any = tf.keras.optimizers.experimental.Adagrad
 _LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 def _in_v1_graph() -> bool:
-    """Whether ops are built for a session, also from inside a tf.function or a tf.cond."""
-    return not tf.compat.v1.executing_eagerly_outside_functions()
+    """Whether ops are built for a session, or in a `tf.compat.v1.wrap_function`."""
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return not tf.executing_eagerly() and _unordered()
+    return True
 
 
 def _unordered() -> bool:
-    """Whether ops run in any order and only if fetched: in a v1 graph, outside a tf.function."""
-    # The branches of a tf.cond are function graphs as well, but take this from what is around them.
-    return _in_v1_graph() and not tf.compat.v1.get_default_graph()._add_control_dependencies
+    """Whether the ops of this graph run in any order, and only if fetched: not in a tf.function."""
+    # The bodies of tf.cond and tf.while_loop are functions too, but keep to what surrounds them.
+    return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 
 class Adagrad(_KerasAdagrad):
@@ -39,7 +41,7 @@ class Adagrad(_KerasAdagrad):
     One step, for each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g`
     (a Tensor like `w`, or IndexedSlices of its rows):
 
-        g <- clipped g, then the rows of one id summed
+        g <- g, clipped; then of IndexedSlices the rows of one id are summed
         w <- w - w * weight_decay * lr               if weight_decay, for all rows
         a <- a + g * g
         w <- w - lr * g / sqrt(a + epsilon)          of IndexedSlices only the rows named
@@ -64,8 +66,8 @@ class Adagrad(_KerasAdagrad):
     the tables by way of a variable in that list.
 
     The variables of the optimizer are global variables of the graph and hence in its checkpoints,
-    `learning_rate` too: training that goes on from a checkpoint keeps the rate that was saved. A
-    schedule is not saved.
+    `learning_rate` too: training that goes on from a checkpoint keeps the rate that was saved, but
+    evaluates the schedule that it was given.
 
     Args:
       learning_rate: step size, or a `tf.keras.optimizers.schedules.LearningRateSchedule`; kept in
@@ -75,24 +77,25 @@ class Adagrad(_KerasAdagrad):
       weight_decay: factor, see above. Default None.
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
-      global_clipnorm: largest L2 norm of all gradients together. Default None. Of several limits one
-        acts: `clipnorm`, else `global_clipnorm`, else `clipvalue`; one that is not positive is
-        ignored. IndexedSlices are clipped as they come, before the rows of one id are summed.
+      global_clipnorm: largest L2 norm of all gradients together. Default None. One limit acts:
+        `clipnorm`, else `global_clipnorm`, else `clipvalue`; what is not positive is ignored.
       use_ema: keep a moving average `m` of every variable. Default False.
       ema_momentum: see above, in [0, 1]. Default 0.99.
-      ema_overwrite_frequency: steps between two overwrites of `w`, >= 1; None (the default) leaves it
-        to `finalize_variable_values`.
+      ema_overwrite_frequency: steps between two overwrites of `w`, >= 1. Default None: only
+        `finalize_variable_values` overwrites.
       jit_compile: compile the update by XLA where a GPU is visible. Default True.
       name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
 
     Raises:
       ValueError: a bad `ema_momentum` or `ema_overwrite_frequency`, `clipnorm` together with
         `global_clipnorm`, an argument of the legacy optimizer.
-      TypeError: an unknown argument; in a v1 graph, a `learning_rate` that is a Tensor.
+      TypeError: an unknown argument; in a v1 graph, a Tensor or a function as `learning_rate`.
 
     Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
     tf_keras/src/optimizers/adagrad.py, tf-keras 2.21.0, whichever is `tf.keras`.
     """
+
+    ema_overwrite_frequency: int | None
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Takes a step down the gradient of `loss`.
@@ -112,18 +115,15 @@ class Adagrad(_KerasAdagrad):
         step = self.apply_gradients(self.compute_gradients(loss, var_list, tape))
         return step if _in_v1_graph() else None
 
-    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """The pairs of gradient (None where the loss does not depend on it) and variable.
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
+        """The pairs of gradient and variable, for the arguments and with the errors of `minimize`.
 
-        Args:
-          loss, var_list, tape: see `minimize`.
-
-        Raises:
-          ValueError: a Tensor without its tape, not in a v1 graph.
+        The gradient is None for a variable that the loss does not depend on.
         """
         if not _in_v1_graph() or tape is not None:
             return super().compute_gradients(loss, var_list, tape)
-        # A tape of our own would see only what the callable adds to the graph.
+        # A tape of our own would see only what the callable adds to the graph: not the way to the
+        # embedding tables.
         loss = loss() if callable(loss) else loss
         variables = list(var_list() if callable(var_list) else var_list)
         return list(zip(tf.gradients(loss, variables), variables, strict=True))
@@ -138,8 +138,8 @@ class Adagrad(_KerasAdagrad):
         """Takes a step with the given gradients.
 
         Args:
-          grads_and_vars: pairs of gradient and variable. The first call names all the variables that
-            there will be, unless `build` has. A pair without gradient (None) is left out.
+          grads_and_vars: pairs of gradient and variable. The first call names all variables there
+            will be, unless `build` has. A pair whose gradient is None is left out.
           name: prefix of the names of new variables; None: the optimizer's name.
           skip_gradients_aggregation: True leaves out `aggregate_gradients`.
           **kwargs: `experimental_aggregate_gradients=False` does the same.
@@ -154,7 +154,7 @@ class Adagrad(_KerasAdagrad):
           NotImplementedError: in a v1 graph, a distribution strategy.
         """
         apply = super().apply_gradients
-        if not _unordered():
+        if not (_in_v1_graph() and _unordered()):
             return apply(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
         pairs = list(grads_and_vars)
         if not skip_gradients_aggregation and kwargs.get("experimental_aggregate_gradients", True):
@@ -174,9 +174,9 @@ class Adagrad(_KerasAdagrad):
     def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
         """Sums each gradient over the replicas.
 
-        In a v1 graph the replicas are the TPU cores, if the program runs on some, as for
-        `tf.compat.v1.tpu.CrossShardOptimizer`; but the loss is not divided by their number, and on a
-        TPU IndexedSlices become dense. It is the identity off a TPU.
+        In a v1 graph the replicas are the TPU cores, as for `tf.compat.v1.tpu.CrossShardOptimizer`;
+        but the loss is not divided by their number. On a TPU IndexedSlices become dense; off a TPU
+        this changes nothing.
         """
         if not _in_v1_graph():
             return super().aggregate_gradients(grads_and_vars)
@@ -187,24 +187,22 @@ class Adagrad(_KerasAdagrad):
         return [(None if g is None else total(g), variable) for g, variable in pairs]
 
     def update_step(self, grad: Any, variable: tf.Variable) -> Any:
-        """Updates one variable and its accumulator by the formula; no clipping, decay or average.
+        """Updates a variable and its accumulator by the formula, without all else in a step.
 
-        Returns:
-          None; in a v1 graph, outside a tf.function, a Tensor: to run it is to update, once.
+        Returns None; in a v1 graph, outside a tf.function, a Tensor: to run it is to update, once.
         """
         update = super().update_step
-        if _unordered():
+        if _in_v1_graph() and _unordered():
             return self._in_order(lambda: update(grad, variable))
         return update(grad, variable)
 
     def finalize_variable_values(self, var_list: Iterable[tf.Variable]) -> Any:
         """With `use_ema`, overwrites each variable with its average.
 
-        Returns:
-          None; in a v1 graph, outside a tf.function, a Tensor: to run it is to overwrite.
+        Returns None; in a v1 graph, outside a tf.function, a Tensor: to run it is to overwrite.
         """
         finalize = super().finalize_variable_values
-        if _unordered():
+        if _in_v1_graph() and _unordered():
             return self._in_order(lambda: finalize(var_list))
         return finalize(var_list)
 
@@ -236,13 +234,9 @@ class Adagrad(_KerasAdagrad):
         shape: Any = None,
         initial_value: Any = None,
     ) -> tf.Variable:
-        """Creates a variable of the optimizer, of the dtype of `model_variable`.
+        """Creates `<variable_name>/<name of model_variable>`, of the dtype of that variable.
 
-        Args:
-          model_variable: the variable that the new one belongs to.
-          variable_name: the new one is called `<variable_name>/<name of model_variable>`.
-          shape: of the new one; None: that of `model_variable`.
-          initial_value: its start; None: zeros.
+        Its shape is that variable's too, and it starts at zeros, unless they are given.
         """
         if _in_v1_graph() and isinstance(initial_value, tf.Variable):
             # The initializers of a graph run in any order.
@@ -316,12 +310,13 @@ class Adagrad(_KerasAdagrad):
     def _build_learning_rate(self, learning_rate: Any) -> Any:
         if not _in_v1_graph():
             return super()._build_learning_rate(learning_rate)
-        if tf.is_tensor(learning_rate):
-            raise TypeError(
-                "Adagrad: learning_rate must be a number or a LearningRateSchedule; a Tensor would "
-                f"be read once only, when variables are initialised; got {learning_rate!r}."
-            )
         if not isinstance(learning_rate, _LearningRateSchedule):
+            if tf.is_tensor(learning_rate) or callable(learning_rate):
+                raise TypeError(
+                    "Adagrad: in a graph learning_rate must be a number or a LearningRateSchedule; "
+                    "anything else would be read only once, when variables are initialised; got "
+                    f"{learning_rate!r}."
+                )
             return super()._build_learning_rate(learning_rate)
         # Keras evaluates the schedule at `iterations`, which may not be initialised yet.
         with tf.init_scope():
