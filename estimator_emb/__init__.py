@@ -12,8 +12,18 @@ compat.prepare()
 # Tables and their optimizers.
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import (
+    AdadeltaParameters,
+    AdagradMomentumParameters,
     AdagradParameters,
     AdamParameters,
+    CenteredRMSPropParameters,
+    FrequencyEstimatorParameters,
+    FtrlParameters,
+    MdlAdagradLightParameters,
+    MomentumParameters,
+    ProximalAdagradParameters,
+    ProximalYogiParameters,
+    RMSPropParameters,
     StochasticGradientDescentParameters,
 )
 
@@ -28,6 +38,7 @@ from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (
 
 # What else a training program takes from `tf.estimator`.
 from estimator_emb import export
+from estimator_emb.progress import ProgressHook
 from tensorflow_estimator.python.estimator.estimator import (
     Estimator,
     VocabInfo,
@@ -50,9 +61,12 @@ from tensorflow_estimator.python.estimator.training import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdadeltaParameters",
+    "AdagradMomentumParameters",
     "AdagradParameters",
     "AdamParameters",
     "BestExporter",
+    "CenteredRMSPropParameters",
     "EmbeddingConfigSpec",
     "Estimator",
     "EstimatorSpec",
@@ -61,9 +75,17 @@ __all__ = [
     "Exporter",
     "FeatureConfig",
     "FinalExporter",
+    "FrequencyEstimatorParameters",
+    "FtrlParameters",
     "InputPipelineConfig",
     "LatestExporter",
+    "MdlAdagradLightParameters",
     "ModeKeys",
+    "MomentumParameters",
+    "ProgressHook",
+    "ProximalAdagradParameters",
+    "ProximalYogiParameters",
+    "RMSPropParameters",
     "RunConfig",
     "StochasticGradientDescentParameters",
     "TPUConfig",

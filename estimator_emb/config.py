@@ -196,8 +196,8 @@ class EmbeddingConfigSpec(
         partition_strategy: str = "div",
         profile_data_directory: str | None = None,
     ) -> "EmbeddingConfigSpec":
-        has_dicts = bool(feature_to_config_dict and table_to_config_dict)
-        if bool(feature_columns) == has_dicts:
+        dicts = [bool(feature_to_config_dict), bool(table_to_config_dict)]
+        if dicts != [not feature_columns] * 2:
             raise ValueError(
                 "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair "
                 "`feature_to_config_dict` and `table_to_config_dict` must be specified."

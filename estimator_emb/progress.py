@@ -2,6 +2,7 @@
 """A progress bar for training."""
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -43,6 +44,10 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._global_step: Any = None
         self._bar: Any = None
         self._lock = threading.Lock()
+        self._first_step = self._shown_step = 0
+        self._started = self._shown_at = 0.0
+        self._losses: list[float] = []
+        self._last_loss: float | None = None
 
     def begin(self) -> None:
         self._global_step = tf.compat.v1.train.get_or_create_global_step()
@@ -53,7 +58,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             try:
                 loss = tf.compat.v1.get_default_graph().get_tensor_by_name(name)
             except KeyError:
-                logger.warning("ProgressHook: the graph has no tensor %r; shows no loss.", name)
+                logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
                 loss = None
         if loss is not None:
             self._fetches["loss"] = loss
@@ -63,14 +68,13 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._close()
         self._first_step = self._shown_step = step
         self._started = self._shown_at = time.monotonic()
-        self._losses: list[float] = []
-        self._last_loss: float | None = None
+        self._losses, self._last_loss = [], None
         if sys.stderr.isatty():
             self._bar = tqdm.tqdm(
                 total=self._total,
                 initial=step,
                 file=sys.stderr,
-                dynamic_ncols=True,
+                **_size(),
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
             )
@@ -110,8 +114,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
                 self._bar.n = step
                 self._bar.refresh()
                 return
-        share = ", ".join([f"step {step:,} of {self._total:,}", *parts])
-        print(share, file=sys.stderr, flush=True)
+        line = ", ".join([f"step {step:,} of {self._total:,}", *parts])
+        print(line, file=sys.stderr, flush=True)
 
     def _close_after(self, coord: Any) -> None:
         coord.wait_for_stop()
@@ -122,3 +126,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             if self._bar is not None:
                 self._bar.close()
                 self._bar = None
+
+
+def _size() -> dict[str, Any]:
+    """How large tqdm draws; by itself it draws nothing where the terminal gives no size."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}

@@ -32,7 +32,6 @@ import tensorflow as tf  # noqa: E402
 from absl import app, flags, logging  # noqa: E402
 
 import estimator_emb as ee  # noqa: E402
-from estimator_emb.optimizers import FtrlParameters  # noqa: E402
 from estimator_emb.progress import ProgressHook  # noqa: E402
 
 _DATA_DIR = flags.DEFINE_string(
@@ -104,7 +103,7 @@ class Preparation:
         for name in NUMBERS:
             values = columns[name].astype(np.float32)
             # Most people gain and lose no capital: quantiles of those who do.
-            some = values[values != 0]
+            some = values[values != 0] if values.any() else values
             quantiles = np.quantile(some, np.linspace(0, 1, BUCKETS), method="nearest")
             self._boundaries[name] = np.unique(quantiles)
             logs = np.log1p(values)
@@ -155,7 +154,7 @@ def embedding_config_spec(rows):
         dimension=1,
         initializer=tf.compat.v1.zeros_initializer(),
         combiner="sum",
-        optimization_parameters=FtrlParameters(0.05, l1_regularization_strength=0.02),
+        optimization_parameters=ee.FtrlParameters(0.05, l1_regularization_strength=0.02),
     )
     return ee.EmbeddingConfigSpec(
         feature_to_config_dict={name: ee.FeatureConfig(table_id=name) for name in tables},
@@ -236,6 +235,20 @@ def input_fn_of(features, labels, training=False):
     return input_fn
 
 
+def make_estimator(model_dir, rows):
+    return ee.TPUEstimator(
+        model_fn,
+        model_dir=model_dir,
+        config=ee.RunConfig(tf_random_seed=_SEED.value, keep_checkpoint_max=1),
+        params={"deep": sorted(rows)},
+        use_tpu=_USE_TPU.value,
+        train_batch_size=_BATCH_SIZE.value,
+        eval_batch_size=EVAL_BATCH_SIZE,
+        predict_batch_size=EVAL_BATCH_SIZE,
+        embedding_config_spec=embedding_config_spec(rows),
+    )
+
+
 def train(estimator, features, labels):
     checkpoint = tf.train.latest_checkpoint(estimator.model_dir)
     done = int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
@@ -273,23 +286,14 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
+    tf.keras.utils.set_random_seed(_SEED.value)  # for first weights and dropout
 
     columns, labels = read(_DATA_DIR.value, "adult.data")
     test_columns, test_labels = read(_DATA_DIR.value, "adult.test")
     preparation = Preparation(columns)
     features = preparation.features(columns)
     model_dir = _MODEL_DIR.value or tempfile.mkdtemp(prefix="census_")
-    estimator = ee.TPUEstimator(
-        model_fn,
-        model_dir=model_dir,
-        config=ee.RunConfig(tf_random_seed=_SEED.value, keep_checkpoint_max=1),
-        params={"deep": sorted(preparation.rows)},
-        use_tpu=_USE_TPU.value,
-        train_batch_size=_BATCH_SIZE.value,
-        eval_batch_size=EVAL_BATCH_SIZE,
-        predict_batch_size=EVAL_BATCH_SIZE,
-        embedding_config_spec=embedding_config_spec(preparation.rows),
-    )
+    estimator = make_estimator(model_dir, preparation.rows)
     print(f"{len(labels):,} rows to train on, {len(test_labels):,} to test on.")
     print(f"Model directory: {model_dir}")
     train(estimator, features, labels)

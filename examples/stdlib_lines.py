@@ -314,6 +314,7 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
+    tf.keras.utils.set_random_seed(1)  # for first weights and dropout
 
     names, train_lines, held_out = read_library()
     model_dir = _MODEL_DIR.value or tempfile.mkdtemp(prefix="stdlib_lines_")

@@ -20,7 +20,8 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
 
     Raises:
       TypeError: a column is of another kind.
-      ValueError: two columns read the same feature, or one table is asked for in two shapes.
+      ValueError: two columns read the same feature, or one table is asked for in two shapes or
+        with two combiners or rates.
     """
     configs: dict[str, TableConfig] = {}
     scope_keys: dict[str, str] = {}
@@ -57,6 +58,12 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
                 f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
                 f"{first.dimension}], and [{vocabulary_size}, {dimension}] by feature {key!r}."
             )
+        for field in ("combiner", "learning_rate_fn"):
+            if getattr(first, field) != getattr(config, field):
+                raise ValueError(
+                    f"Table {name!r} is asked for with two values of {field}: "
+                    f"{getattr(first, field)!r}, and {getattr(config, field)!r} by feature {key!r}."
+                )
         scope_keys[name] = scope_key
         features.setdefault(name, []).append(
             Feature(

@@ -8,6 +8,8 @@ that it gives to each optimizer.
 
 import collections
 
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
+
 from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import (
     AdagradMomentumParameters,
@@ -23,8 +25,8 @@ from estimator_emb.optimizers import (
     StochasticGradientDescentParameters,
 )
 
-TRAINING = "training"
-INFERENCE = "inference"
+TRAINING = TPUEmbeddingConfiguration.TRAINING
+INFERENCE = TPUEmbeddingConfiguration.INFERENCE
 
 _OptimizationParameters = OptimizationParameters
 

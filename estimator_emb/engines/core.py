@@ -14,12 +14,14 @@ from tensorflow_estimator.python.estimator.tpu import tpu_context
 HOST_DEVICE = "/device:CPU:0"
 
 _lock = threading.RLock()
-_collective_ops = {
-    "cross_replica_sum": lambda x, group_assignment, name=None: tf.identity(x, name),
-    "collective_permute": lambda x, source_target_pairs, name=None: tf.identity(x, name),
-    "all_to_all": lambda x, group_assignment, *unused, name=None: tf.identity(x, name),
-}
-"""The ops between cores, as they act where there is one core."""
+
+
+def _unchanged(x: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
+    return tf.identity(x, name)
+
+
+_collective_ops = ("cross_replica_sum", "collective_permute", "all_to_all")
+"""The ops between cores; where there is one core, each returns what it is given."""
 
 
 @contextlib.contextmanager
@@ -34,9 +36,9 @@ def one_core(shard_context: bool) -> Iterator[None]:
         leaves them to look up raw ids themselves, as they do without an EmbeddingConfigSpec.
     """
     with _lock, contextlib.ExitStack() as stack:
-        for name, on_one_core in _collective_ops.items():
+        for name in _collective_ops:
             original = getattr(gen_tpu_ops, name)
-            setattr(gen_tpu_ops, name, on_one_core)
+            setattr(gen_tpu_ops, name, _unchanged)
             stack.callback(setattr, gen_tpu_ops, name, original)
         if shard_context:
             stack.enter_context(tpu_function.tpu_shard_context(1))

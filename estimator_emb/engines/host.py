@@ -11,7 +11,7 @@ One `HostEngine` serves one graph. Around the program's model_fn it
 
 import collections
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -59,6 +59,7 @@ class HostEngine:
         self._stand_ins: dict[str, tf.Tensor] = {}
         self._seen: dict[str, tf.Tensor] = {}
         self._gradients: dict[str, tf.Tensor] = {}
+        self._before_increment: dict[str, tf.Operation] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
         self._variables: dict[str, storage.TableVariables] = {}
         self._looked_up: list[tf.Tensor] = []
@@ -165,7 +166,9 @@ class HostEngine:
                 # A model without variables of its own has only this to wait for before it
                 # increments the global step.
                 with tf.control_dependencies([upstream]):
-                    return None, tf.zeros_like(helper)
+                    zero = tf.zeros_like(helper)
+                self._before_increment[key] = zero.op
+                return None, zero
 
             return tf.identity(activation), gradient
 
@@ -262,6 +265,9 @@ class HostEngine:
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
             updates = [self._updates(table, multiplier) for table in self._tables]
+            # Rates may read the global step themselves: they do so before it is incremented.
+            for operation in self._before_increment.values():
+                operation._add_control_inputs([rate.op for rate in rates])
             if self._spec.pipeline_execution_with_tensor_core:
                 waiting = pipeline.WaitingUpdates(self._apply)
                 return waiting.exchange(updates, rates, after=self._looked_up)
@@ -367,7 +373,11 @@ class HostEngine:
 
 
 class _LearningRates:
-    """The rate of each table in this step; tables that share a function share its value."""
+    """The rate of each table in this step; tables that share a function share its value.
+
+    A table's own rate or function of the step comes before the rate of its optimizer, which is a
+    number or, in the TF2 vocabulary, a function without arguments.
+    """
 
     def __init__(self, step: tf.Tensor):
         self._step = step
@@ -376,10 +386,15 @@ class _LearningRates:
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
         config = table.config
         if config.learning_rate_fn is not None:
-            function = config.learning_rate_fn
-            if function not in self._of_function:
-                self._of_function[function] = tf.cast(function(self._step), tf.float32)
-            return self._of_function[function]
+            return self._value(config.learning_rate_fn, self._step)
         if config.learning_rate is not None:
             return tf.constant(config.learning_rate, tf.float32)
+        if callable(parameters.learning_rate):
+            return self._value(parameters.learning_rate)
         return tf.constant(parameters.learning_rate, tf.float32)
+
+    def _value(self, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
+        key = function, len(step)
+        if key not in self._of_function:
+            self._of_function[key] = tf.cast(function(*step), tf.float32)
+        return self._of_function[key]

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of the TPU embedding hardware, one file each.
 
-A file says everything about its optimizer: arguments, slots and their legacy names, and one pure
-update rule that runs on TensorFlow tensors and NumPy arrays alike. `_step.py` holds what surrounds
-every rule.
+A file says everything about its optimizer: its class in the legacy vocabulary and, for five of
+them, in the TF2 vocabulary; slots and their legacy names; and one pure update rule that runs on
+TensorFlow tensors and NumPy arrays alike. `_step.py` holds what surrounds every rule.
 """
 
 import inspect
+from typing import Any
 
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._step import step
 from estimator_emb.optimizers.adadelta import AdadeltaParameters
-from estimator_emb.optimizers.adagrad import AdagradParameters
-from estimator_emb.optimizers.adagrad_momentum import AdagradMomentumParameters
-from estimator_emb.optimizers.adam import AdamParameters
+from estimator_emb.optimizers.adagrad import Adagrad, AdagradParameters
+from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum, AdagradMomentumParameters
+from estimator_emb.optimizers.adam import Adam, AdamParameters
 from estimator_emb.optimizers.centered_rmsprop import CenteredRMSPropParameters
 from estimator_emb.optimizers.frequency_estimator import FrequencyEstimatorParameters
-from estimator_emb.optimizers.ftrl import FtrlParameters
+from estimator_emb.optimizers.ftrl import FTRL, FtrlParameters
 from estimator_emb.optimizers.mdl_adagrad_light import MdlAdagradLightParameters
 from estimator_emb.optimizers.momentum import MomentumParameters
 from estimator_emb.optimizers.proximal_adagrad import ProximalAdagradParameters
 from estimator_emb.optimizers.proximal_yogi import ProximalYogiParameters
 from estimator_emb.optimizers.rmsprop import RMSPropParameters
-from estimator_emb.optimizers.sgd import StochasticGradientDescentParameters
+from estimator_emb.optimizers.sgd import SGD, StochasticGradientDescentParameters
 
 PARAMETERS: tuple[type[OptimizationParameters], ...] = (
     AdadeltaParameters,
@@ -39,14 +40,24 @@ PARAMETERS: tuple[type[OptimizationParameters], ...] = (
     RMSPropParameters,
     StochasticGradientDescentParameters,
 )
-"""Every optimizer class, the ones that `optimization_parameters` accepts."""
+"""Every optimizer class of the legacy vocabulary."""
+
+TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
+    SGD,
+    Adagrad,
+    AdagradMomentum,
+    Adam,
+    FTRL,
+)
+"""Every optimizer class of the TF2 vocabulary, each a subclass of its legacy class."""
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
     """`value` as one of our classes; TensorFlow's own class of the same name is translated.
 
     Args:
-      value: an object of a class in `PARAMETERS`, or of TensorFlow 2.15's class of that name.
+      value: an object of a class in `PARAMETERS` or `TF2_OPTIMIZERS`, or of TensorFlow's class of
+        that name.
       owner: whose `optimization_parameters` this is, for the error message.
 
     Raises:
@@ -54,34 +65,52 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
     """
     if isinstance(value, OptimizationParameters):
         return value
-    for ours in PARAMETERS:
-        theirs = type(value)
-        if theirs.__name__ == ours.__name__ and theirs.__module__.startswith("tensorflow."):
-            return translate(value, ours)
+    translated = from_tensorflow(value)
+    if translated is not None:
+        return translated
     names = ", ".join(sorted(ours.__name__ for ours in PARAMETERS))
     raise ValueError(
         f"{owner}: optimization_parameters must be one of {names}; got {value!r}."
     )
 
 
-def translate(value: object, ours: type[OptimizationParameters]) -> OptimizationParameters:
+def from_tensorflow(value: object) -> OptimizationParameters | None:
+    """An optimizer object of TensorFlow's own as one of ours; None for any other object."""
+    theirs = type(value)
+    for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
+        if theirs.__name__ == ours.__name__ and theirs.__module__.startswith(
+            "tensorflow.python.tpu."
+        ):
+            return translate(value, ours)
+    return None
+
+
+def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationParameters:
     """Builds an `ours` from an object whose attributes carry the names of its arguments.
 
     Keyword-only arguments are additions of ours, which `value` does not have: they keep their
-    defaults.
+    defaults. `clipvalue` is an argument whose value TensorFlow keeps as two limits.
     """
     arguments = list(inspect.signature(ours.__init__).parameters.values())[1:]
-    return ours(
-        **{a.name: getattr(value, a.name) for a in arguments if a.kind is not a.KEYWORD_ONLY}
-    )
+    fields: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.name == "clipvalue":
+            fields["clipvalue"] = value.clip_gradient_min, value.clip_gradient_max
+        elif argument.kind is not argument.KEYWORD_ONLY:
+            fields[argument.name] = getattr(value, argument.name)
+    return ours(**fields)
 
 
 __all__ = [
     "AdadeltaParameters",
+    "Adagrad",
+    "AdagradMomentum",
     "AdagradMomentumParameters",
     "AdagradParameters",
+    "Adam",
     "AdamParameters",
     "CenteredRMSPropParameters",
+    "FTRL",
     "FrequencyEstimatorParameters",
     "FtrlParameters",
     "Math",
@@ -93,9 +122,13 @@ __all__ = [
     "ProximalAdagradParameters",
     "ProximalYogiParameters",
     "RMSPropParameters",
+    "SGD",
     "Slot",
     "StochasticGradientDescentParameters",
     "TENSORFLOW",
+    "TF2_OPTIMIZERS",
     "as_parameters",
+    "from_tensorflow",
     "step",
+    "translate",
 ]

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import math as pymath
 import numbers
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,12 @@ class OptimizationParameters:
     required_dimension: int | None = None
     """The only dimension a table with this optimizer may have; None means any."""
 
+    slot_variable_creation_fn: Callable[..., Any] | None = None
+    """What creates the slot variables; None means the engine. Only TF2 classes can set it."""
+
+    renamed: Mapping[str, str] = {}
+    """Argument of the legacy class -> its name in this class, where a TF2 class has another."""
+
     def __init__(
         self,
         learning_rate: float,
@@ -76,7 +83,7 @@ class OptimizationParameters:
         clip_gradient_min: float | None = None,
         clip_gradient_max: float | None = None,
     ):
-        self.learning_rate = learning_rate
+        self.learning_rate: float | Callable[[], Any] = learning_rate
         self.use_gradient_accumulation = use_gradient_accumulation
         self.clip_weight_min = clip_weight_min
         self.clip_weight_max = clip_weight_max
@@ -145,6 +152,7 @@ class OptimizationParameters:
 
     def _check_number(self, name: str) -> None:
         value = getattr(self, name)
+        name = self.renamed.get(name, name)
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise TypeError(f"{type(self).__name__}: {name} must be a number; got {value!r}.")
         if pymath.isnan(value):
@@ -153,7 +161,8 @@ class OptimizationParameters:
     def _check(self, holds: bool, name: str, allowed: str) -> None:
         if not holds:
             raise ValueError(
-                f"{type(self).__name__}: {name} must be {allowed}; got {getattr(self, name)}."
+                f"{type(self).__name__}: {self.renamed.get(name, name)} must be {allowed}; got "
+                f"{getattr(self, name)}."
             )
 
     def __repr__(self) -> str:

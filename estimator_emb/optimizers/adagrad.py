@@ -12,6 +12,12 @@ from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._tf2 import (
+    ClipValue,
+    LearningRate,
+    SlotVariableCreation,
+    TF2Optimizer,
+)
 
 
 class AdagradParameters(OptimizationParameters):
@@ -21,8 +27,9 @@ class AdagradParameters(OptimizationParameters):
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+        multiply_weight_decay_factor_by_learning_rate: as in `Adagrad`, at the end of this file.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+        They need `use_gradient_accumulation`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive.
@@ -63,3 +70,80 @@ class AdagradParameters(OptimizationParameters):
         (a,) = slots
         a = a + g * g
         return w - (lr * g) / math.sqrt(a), a
+
+
+class Adagrad(TF2Optimizer, AdagradParameters):
+    """Adagrad, in the TF2 vocabulary. One slot, a, `accumulators`, saved as `<table>/Adagrad`.
+
+        a <- a + g * g
+        w <- w - lr * g / sqrt(a)
+
+    w is a row of the table and g its summed gradient, float32 [dimension] each, and so is a; lr is
+    a float32 scalar. All operations are elementwise.
+
+    Args:
+      learning_rate: step size, a number, or a function without arguments that returns it, as a
+        number or a scalar tensor. A function is called once when the training step is built, in its
+        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+        `AdagradParameters` has no default.
+      initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
+        `initial_accumulator`, with the same default.
+      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
+        update. False runs one update for each core whose slice of the batch holds the row; with one
+        core the two are the same.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        limit.
+      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
+        means no decay.
+      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
+        `weight_decay_factor * learning_rate`.
+      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+        table's variable, the list of slot names ['accumulators'], and a list of initializers,
+        functions of a shape and a dtype; returns {slot name: variable}, each a resource variable of
+        the table's shape and dtype under any name. None leaves it to the engine.
+      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
+        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
+      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a hyper-parameter is NaN, `initial_accumulator_value` is not positive, `clipvalue`
+        is none of the above or given without `use_gradient_accumulation`, `clip_weight_min` exceeds
+        `clip_weight_max`, or `slot_variable_creation_fn` is no function.
+
+    Source: `tf.tpu.experimental.embedding.Adagrad` of
+    tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1; rule: as `AdagradParameters`.
+    """
+
+    renamed = {"initial_accumulator": "initial_accumulator_value"}
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        initial_accumulator_value: float = 0.1,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        slot_variable_creation_fn: SlotVariableCreation | None = None,
+        clipvalue: ClipValue | None = None,
+        low_dimensional_packing_status: bool = False,
+    ):
+        super().__init__(
+            learning_rate,  # type: ignore[arg-type]
+            initial_accumulator_value,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            *self._limits(clipvalue, use_gradient_accumulation),
+        )
+        self._check_creation(slot_variable_creation_fn)
+        self.slot_variable_creation_fn = slot_variable_creation_fn
+        self.low_dimensional_packing_status = low_dimensional_packing_status
+
+    @property
+    def initial_accumulator_value(self) -> float:
+        return self.initial_accumulator

@@ -7,7 +7,7 @@
     w <- w - lr * m / (sqrt(v) + epsilon)        sum_inside_sqrt=False
 
 The hardware never corrects the bias of m and v. Who wants it feeds a learning rate of
-`lr * sqrt(1 - beta2^t) / (1 - beta1^t)` through `learning_rate_fn`.
+`lr * sqrt(1 - beta2^t) / (1 - beta1^t)` through `learning_rate_fn`, or as `Adam`'s `learning_rate`.
 
 Lazy Adam leaves the rows that no id of the batch names alone; otherwise every row of the table
 takes the step, with g = 0, so that m and v decay and w keeps moving.
@@ -17,6 +17,12 @@ from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._tf2 import (
+    ClipValue,
+    LearningRate,
+    SlotVariableCreation,
+    TF2Optimizer,
+)
 
 
 class AdamParameters(OptimizationParameters):
@@ -26,14 +32,15 @@ class AdamParameters(OptimizationParameters):
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
       beta2: decay of v, in [0, 1).
-      epsilon: > 0. Squared where it stands inside the root. (`tf.tpu.experimental.embedding.Adam`
-        defaults to 1e-7.)
+      epsilon: > 0. Squared where it stands inside the root. 1e-8 by default; 1e-7 in `Adam`, at the
+        end of this file.
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+        multiply_weight_decay_factor_by_learning_rate: as in `Adam`, at the end of this file.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+        They need `use_gradient_accumulation`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
@@ -84,7 +91,8 @@ class AdamParameters(OptimizationParameters):
         self._check(epsilon > 0, "epsilon", "positive")
         if not lazy_adam and not use_gradient_accumulation:
             raise ValueError(
-                "AdamParameters: lazy_adam=False needs use_gradient_accumulation=True; got False."
+                f"{type(self).__name__}: lazy_adam=False needs use_gradient_accumulation=True; "
+                f"got {use_gradient_accumulation}."
             )
 
     @property
@@ -99,3 +107,104 @@ class AdamParameters(OptimizationParameters):
         if self.sum_inside_sqrt:
             return w - (lr * m) / math.sqrt(v + epsilon * epsilon), m, v
         return w - (lr * m) / (math.sqrt(v) + epsilon), m, v
+
+
+class Adam(TF2Optimizer, AdamParameters):
+    """Adam, in the TF2 vocabulary. Slots m and v, named `momenta` and `velocities`.
+
+    They are saved as `<table>/Adam/m` and `<table>/Adam/v`.
+
+        m <- beta_1 * m + (1 - beta_1) * g
+        v <- beta_2 * v + (1 - beta_2) * g * g
+        w <- w - lr * m / sqrt(v + epsilon^2)        sum_inside_sqrt=True
+        w <- w - lr * m / (sqrt(v) + epsilon)        sum_inside_sqrt=False
+
+    w is a row of the table and g its summed gradient, float32 [dimension] each, and so are m and v,
+    which start from 0; lr is a float32 scalar. All operations are elementwise. The bias of m and v
+    is never corrected.
+
+    Args:
+      learning_rate: step size, a number, or a function without arguments that returns it, as a
+        number or a scalar tensor. A function is called once when the training step is built, in its
+        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+        `AdamParameters` has no default.
+      beta_1: decay of m, in [0, 1). `AdamParameters` calls it `beta1`.
+      beta_2: decay of v, in [0, 1). `AdamParameters` calls it `beta2`.
+      epsilon: > 0. Squared where it stands inside the root. 1e-7 by default; 1e-8 in
+        `AdamParameters`.
+      lazy_adam: True updates only the rows that the batch names. False needs
+        `use_gradient_accumulation` and costs a pass over the whole table every step.
+      sum_inside_sqrt: which of the two denominators above.
+      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
+        update. False runs one update for each core whose slice of the batch holds the row; with one
+        core the two are the same.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        limit.
+      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
+        means no decay.
+      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
+        `weight_decay_factor * learning_rate`.
+      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+        table's variable, the list of slot names ['momenta', 'velocities'], and a list of
+        initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
+        resource variable of the table's shape and dtype under any name. None leaves it to the
+        engine.
+      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
+        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
+      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a hyper-parameter is NaN, a beta is outside [0, 1), epsilon is not positive,
+        `lazy_adam` and `use_gradient_accumulation` are both False, `clipvalue` is none of the above
+        or given without `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`,
+        or `slot_variable_creation_fn` is no function.
+
+    Source: `tf.tpu.experimental.embedding.Adam` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
+    TF 2.15.1; rule: as `AdamParameters`.
+    """
+
+    renamed = {"beta1": "beta_1", "beta2": "beta_2"}
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-07,
+        lazy_adam: bool = True,
+        sum_inside_sqrt: bool = True,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        slot_variable_creation_fn: SlotVariableCreation | None = None,
+        clipvalue: ClipValue | None = None,
+        low_dimensional_packing_status: bool = False,
+    ):
+        super().__init__(
+            learning_rate,  # type: ignore[arg-type]
+            beta_1,
+            beta_2,
+            epsilon,
+            lazy_adam,
+            sum_inside_sqrt,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            *self._limits(clipvalue, use_gradient_accumulation),
+        )
+        self._check_creation(slot_variable_creation_fn)
+        self.slot_variable_creation_fn = slot_variable_creation_fn
+        self.low_dimensional_packing_status = low_dimensional_packing_status
+
+    @property
+    def beta_1(self) -> float:
+        return self.beta1
+
+    @property
+    def beta_2(self) -> float:
+        return self.beta2

@@ -27,6 +27,12 @@ from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._tf2 import (
+    ClipValue,
+    LearningRate,
+    SlotVariableCreation,
+    TF2Optimizer,
+)
 
 
 class FtrlParameters(OptimizationParameters):
@@ -41,8 +47,9 @@ class FtrlParameters(OptimizationParameters):
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+        multiply_weight_decay_factor_by_learning_rate: as in `FTRL`, at the end of this file.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+        They need `use_gradient_accumulation`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
         a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.
@@ -128,3 +135,114 @@ class FtrlParameters(OptimizationParameters):
         # |n| + |d| is 0 only where both are. `==` would compare objects, not values, in a v1 graph.
         both_zero = math.maximum(n, -n) + math.maximum(d, -d) <= 0
         return n / math.where(both_zero, d + 1, d), a, z
+
+
+class FTRL(TF2Optimizer, FtrlParameters):
+    """FTRL-Proximal, in the TF2 vocabulary. Slots a and z, named `accumulators` and `linears`.
+
+    They are saved as `<table>/Ftrl` and `<table>/Ftrl_1`.
+
+    With k = -learning_rate_power, a' and z' the new a and z:
+
+        a' = a + g * g
+        multiply_linear_by_learning_rate=False:
+            z' = z + g - (a'^k - a^k) * w / lr
+            c  = l1
+            D  = (a'^k + beta) / lr + 2 * l2
+        multiply_linear_by_learning_rate=True, where z holds lr times as much:
+            z' = z + lr * g - (a'^k - a^k) * w
+            c  = lr * l1
+            D  = a'^k + 2 * lr * l2 + beta
+        N  = -z'                                 l1 = 0
+        N  = clamp(z', -c, c) - z'               l1 > 0
+        w <- N / D                               0 where N and D are both 0
+
+    w is a row of the table and g its summed gradient, float32 [dimension] each, and so are a and z;
+    z starts from 0; lr is a float32 scalar. All operations are elementwise.
+
+    The order of the arguments is not that of `FtrlParameters`.
+
+    Args:
+      learning_rate: step size, a number, or a function without arguments that returns it, as a
+        number or a scalar tensor. A function is called once when the training step is built, in its
+        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+        `FtrlParameters` has no default.
+      learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
+      l1_regularization_strength: `l1` above, >= 0.
+      l2_regularization_strength: `l2` above, >= 0.
+      beta: added to the root of the accumulator. Any number.
+      initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
+      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
+        update. False runs one update for each core whose slice of the batch holds the row; with one
+        core the two are the same.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        limit.
+      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
+        means no decay.
+      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
+        `weight_decay_factor * learning_rate`.
+      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+        table's variable, the list of slot names ['accumulators', 'linears'], and a list of
+        initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
+        resource variable of the table's shape and dtype under any name. None leaves it to the
+        engine.
+      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
+        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
+      multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so a
+        checkpoint of one form does not fit the other.
+      allow_zero_accumulator: no effect: accumulators of 0 give no NaN either way.
+      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a hyper-parameter is NaN, `initial_accumulator_value` is not positive,
+        `learning_rate_power` is positive or a strength negative (TensorFlow's class documents these
+        two and does not check them), `clipvalue` is none of the above or given without
+        `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`, or
+        `slot_variable_creation_fn` is no function.
+
+    Source: `tf.tpu.experimental.embedding.FTRL` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
+    TF 2.15.1; rule: as `FtrlParameters`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        learning_rate_power: float = -0.5,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        beta: float = 0.0,
+        initial_accumulator_value: float = 0.1,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        slot_variable_creation_fn: SlotVariableCreation | None = None,
+        clipvalue: ClipValue | None = None,
+        multiply_linear_by_learning_rate: bool = False,
+        allow_zero_accumulator: bool = False,
+        low_dimensional_packing_status: bool = False,
+    ):
+        self.initial_accumulator_value = initial_accumulator_value
+        self._check_number("initial_accumulator_value")
+        self._check(initial_accumulator_value > 0, "initial_accumulator_value", "positive")
+        super().__init__(
+            learning_rate,  # type: ignore[arg-type]
+            learning_rate_power,
+            initial_accumulator_value,
+            l1_regularization_strength,
+            l2_regularization_strength,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            multiply_linear_by_learning_rate,
+            beta,
+            allow_zero_accumulator,
+            *self._limits(clipvalue, use_gradient_accumulation),
+        )
+        self._check_creation(slot_variable_creation_fn)
+        self.slot_variable_creation_fn = slot_variable_creation_fn
+        self.low_dimensional_packing_status = low_dimensional_packing_status

@@ -8,6 +8,7 @@ from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 
 
 class StochasticGradientDescentParameters(OptimizationParameters):
@@ -16,8 +17,9 @@ class StochasticGradientDescentParameters(OptimizationParameters):
     Args:
       learning_rate: step size.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+        multiply_weight_decay_factor_by_learning_rate: as in `SGD`, at the end of this file.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+        They need `use_gradient_accumulation`.
 
     Source: `StochasticGradientDescentParameters` of tensorflow/python/tpu/tpu_embedding.py, TF
     2.15.1; rule: `BuildSgdOptimizerComputation` of
@@ -26,3 +28,61 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         return (w - lr * g,)
+
+
+class SGD(TF2Optimizer, StochasticGradientDescentParameters):
+    """Stochastic gradient descent, in the TF2 vocabulary. No slots.
+
+        w <- w - lr * g
+
+    w is a row of the table and g its summed gradient, float32 [dimension] each; lr is a float32
+    scalar.
+
+    Args:
+      learning_rate: step size, a number, or a function without arguments that returns it, as a
+        number or a scalar tensor. A function is called once when the training step is built, in its
+        graph: a number it returns stays, a tensor gives each step its own rate. 0.01 by default;
+        `StochasticGradientDescentParameters` has no default.
+      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
+        update. False runs one update for each core whose slice of the batch holds the row; with one
+        core the two are the same.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        limit.
+      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
+        means no decay.
+      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
+        `weight_decay_factor * learning_rate`.
+      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
+        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
+      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a hyper-parameter is NaN, `clipvalue` is none of the above or given without
+        `use_gradient_accumulation`, or `clip_weight_min` exceeds `clip_weight_max`.
+
+    Source: `tf.tpu.experimental.embedding.SGD` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
+    TF 2.15.1; rule: as `StochasticGradientDescentParameters`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        weight_decay_factor: float | None = None,
+        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
+        clipvalue: ClipValue | None = None,
+        low_dimensional_packing_status: bool = False,
+    ):
+        super().__init__(
+            learning_rate,  # type: ignore[arg-type]
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            weight_decay_factor,
+            multiply_weight_decay_factor_by_learning_rate,
+            *self._limits(clipvalue, use_gradient_accumulation),
+        )
+        self.low_dimensional_packing_status = low_dimensional_packing_status

@@ -2,7 +2,7 @@
 """The variables of a table: its weights and its optimizer's slots, under their legacy names."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,11 +37,18 @@ def create(
       name: name of the weights; slots append their suffix to it.
       parameters: the optimizer; None creates no slots.
       as_part: True names the variables `<name>/part_0`, as a program on a TPU finds them in its
-        graph. The checkpoint calls them `<name>` either way.
+        graph. The checkpoint calls them `<name>` either way. Slots that the optimizer's
+        `slot_variable_creation_fn` creates have the names that it gives them.
+
+    Raises:
+      ValueError: `slot_variable_creation_fn` returns something else than a variable of the table's
+        shape and dtype for each slot.
     """
     # Warm starting by pattern looks among the trainable variables. By now the program's optimizer
     # has made its list of them, so it leaves the table alone.
     weights = _variable(table, name, _unfolded(table.config.initializer), as_part, trainable=True)
+    if parameters and parameters.slot_variable_creation_fn:
+        return TableVariables(weights, _slots_of_program(table, weights, parameters))
     slots = parameters.slots if parameters else ()
     return TableVariables(
         weights,
@@ -56,6 +63,37 @@ def create(
             for slot in slots
         ),
     )
+
+
+def _slots_of_program(
+    table: Table, weights: tf.Variable, parameters: OptimizationParameters
+) -> tuple[tf.Variable, ...]:
+    """The slots that `slot_variable_creation_fn` creates, in the optimizer's order."""
+    assert parameters.slot_variable_creation_fn
+    names = [slot.name for slot in parameters.slots]
+    created = parameters.slot_variable_creation_fn(
+        weights, names, [_constant(parameters.initial_value(slot)) for slot in parameters.slots]
+    )
+    owner = f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__}"
+    if not isinstance(created, Mapping) or set(created) != set(names):
+        found = f"the keys {list(created)}" if isinstance(created, Mapping) else repr(created)
+        raise ValueError(
+            f"{owner} must return a dict of variables with the keys {names}; got {found}."
+        )
+    for name in names:
+        variable = created[name]
+        if not isinstance(variable, tf.Variable) or not hasattr(variable, "handle"):
+            raise ValueError(
+                f"{owner} must return a resource variable (use_resource=True) for slot {name!r}; "
+                f"got {variable!r}."
+            )
+        if variable.shape != weights.shape or variable.dtype != weights.dtype:
+            raise ValueError(
+                f"{owner} must return a variable of the table's shape {weights.shape} and dtype "
+                f"{weights.dtype.name} for slot {name!r}; got shape {variable.shape} and dtype "
+                f"{variable.dtype.name}."
+            )
+    return tuple(created[name] for name in names)
 
 
 def _variable(

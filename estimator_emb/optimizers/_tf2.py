@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the classes of the TF2 vocabulary add to the legacy classes that they build on."""
+
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+from estimator_emb.optimizers._parameters import OptimizationParameters
+
+LearningRate = float | Callable[[], Any]
+ClipValue = float | tuple[float | None, float | None]
+SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
+"""(table variable, slot names, slot initializers) -> {slot name: variable}."""
+
+
+class TF2Optimizer(OptimizationParameters):
+    """Base of the TF2 classes, beside the legacy class that holds slots and rule.
+
+    It lets the learning rate be a function, and replaces the two gradient limits of the legacy
+    vocabulary by `clipvalue`.
+
+    Source: `_Optimizer` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
+    """
+
+    low_dimensional_packing_status: bool
+
+    @property
+    def clipvalue(self) -> ClipValue | None:
+        """The limits of the gradient: c for (-c, c), a tuple (min, max), or None for no limits."""
+        low, high = self.clip_gradient_min, self.clip_gradient_max
+        if low is None and high is None:
+            return None
+        if low is not None and high is not None and low == -high and high > 0:
+            return high
+        return low, high
+
+    def _limits(
+        self, clipvalue: Any, use_gradient_accumulation: bool
+    ) -> tuple[float | None, float | None]:
+        """(clip_gradient_min, clip_gradient_max)."""
+        limits: Any = (None, None)
+        valid = True
+        if isinstance(clipvalue, tuple):
+            limits = clipvalue
+            given = [limit for limit in limits if limit is not None]
+            valid = len(limits) == 2 and all(map(_is_number, given)) and given == sorted(given)
+        elif clipvalue is not None:
+            valid = _is_number(clipvalue) and clipvalue > 0
+            limits = (-clipvalue, clipvalue) if valid else limits
+        if not valid:
+            raise ValueError(
+                f"{type(self).__name__}: clipvalue must be a positive number, a tuple (min, max) "
+                "with min <= max in which None means no limit, or None; got "
+                f"{clipvalue!r}."
+            )
+        if limits != (None, None) and not use_gradient_accumulation:
+            raise ValueError(
+                f"{type(self).__name__}: clipvalue needs use_gradient_accumulation=True; got "
+                f"clipvalue={clipvalue!r} with use_gradient_accumulation="
+                f"{use_gradient_accumulation!r}."
+            )
+        return limits
+
+    def _check_creation(self, slot_variable_creation_fn: Any) -> None:
+        if slot_variable_creation_fn is not None and not callable(slot_variable_creation_fn):
+            raise ValueError(
+                f"{type(self).__name__}: slot_variable_creation_fn must be a function of (table, "
+                "slot_names, slot_initializers) that returns {slot name: variable}, or None; got "
+                f"{slot_variable_creation_fn!r}."
+            )
+
+    def _check_number(self, name: str) -> None:
+        rate = self.learning_rate if name == "learning_rate" else 0.0
+        if callable(rate):
+            valid = _takes_nothing(rate)
+        else:
+            valid = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
+        if not valid:
+            raise TypeError(
+                f"{type(self).__name__}: learning_rate must be a number or a function without "
+                f"arguments; got {rate!r}."
+            )
+        if not callable(rate):
+            super()._check_number(name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # Some functions written in C do not tell.
+        return True
+    return True

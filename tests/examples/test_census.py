@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/census.py, run as a program."""
+
+import gzip
+import re
+
+import numpy as np
+import pytest
+import running
+
+REAL_DATA = running.ROOT.parent / "shared" / "data" / "census"
+
+PREDICT = """
+import sys
+import census, numpy as np, tensorflow as tf
+from absl import flags, logging
+data_dir, model_dir, inputs_path, outputs_path = sys.argv[1:]
+flags.FLAGS(["census", "--data_dir", data_dir])
+logging.set_verbosity(logging.WARNING)
+preparation = census.Preparation(census.read(data_dir, "adult.data")[0])
+columns, labels = census.read(data_dir, "adult.test")
+features = preparation.features(columns)
+np.savez(inputs_path, **features)
+estimator = census.make_estimator(model_dir, preparation.rows)
+predictions = estimator.predict(census.input_fn_of(features, labels))
+rows = [next(predictions)["probability"] for _ in labels]
+np.savez(outputs_path, probability=rows)
+"""
+"""Predictions of the estimator for the test rows, and the features they are for."""
+
+
+def rows(count, random):
+    """Rows in the format of the Adult files: who learned and works more earns more."""
+    for _ in range(count):
+        education = int(random.integers(1, 17))
+        hours = int(random.integers(10, 80))
+        gain = int(random.choice([0, 0, 0, 2174, 15024]))
+        rich = education + hours / 10 + 4 * (gain > 0) + random.normal() > 15
+        workclass = random.choice(["Private", "State-gov", "?"])
+        yield (
+            f"{random.integers(17, 90)}, {workclass}, 77516, Level-{education}, {education}, "
+            f"{random.choice(['Divorced', 'Never-married'])}, {random.choice(['Sales', '?'])}, "
+            f"Husband, White, {random.choice(['Male', 'Female'])}, {gain}, 0, {hours}, "
+            f"United-States, {'>50K' if rich else '<=50K'}"
+        )
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Files with the peculiarities of the real ones, one of them packed."""
+    directory = tmp_path_factory.mktemp("adult")
+    random = np.random.default_rng(0)
+    (directory / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))
+    with gzip.open(directory / "adult.test.gz", "wt") as file:
+        file.write("|1x3 Cross validator\n")
+        file.writelines(f"{row}.\n" for row in rows(700, random))
+        file.write("\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory):
+    """A model directory after ten steps, and what the program printed."""
+    model_dir = tmp_path_factory.mktemp("model")
+    flags = {"data_dir": data_dir, "train_steps": 10, "batch_size": 64}
+    return model_dir, flags, running.example("census", model_dir=model_dir, **flags)
+
+
+def error_in(output):
+    found = re.search(r"Test error on ([\d,]+) rows: ([\d.]+)%", output)
+    assert found, output
+    return int(found[1].replace(",", "")), float(found[2])
+
+
+def test_prints_the_error_beside_published_ones(trained):
+    _, _, output = trained
+    count, error = error_in(output)
+    assert count == 700
+    assert 0 < error < 100
+    assert "600 rows to train on" in output
+    assert "NBTree 14.10%, C4.5 15.54%" in output
+    assert re.search(r"always the more frequent answer: [\d.]+%", output)
+
+
+def test_error_is_over_every_test_row(trained, data_dir, tmp_path):
+    model_dir, _, output = trained
+    predicted = predictions(data_dir, model_dir, tmp_path)
+    with gzip.open(data_dir / "adult.test.gz", "rt") as file:
+        rich = np.array([line.strip().endswith(">50K.") for line in file if line.count(",") == 14])
+    _, error = error_in(output)
+    assert np.mean((predicted > 0.5) != rich) * 100 == pytest.approx(error, abs=0.006)
+
+
+def test_serves_the_same_without_the_project(trained, data_dir, tmp_path):
+    model_dir, _, _ = trained
+    predicted = predictions(data_dir, model_dir, tmp_path)
+    running.run(
+        [
+            "-c",
+            running.LOAD_SAVED_MODEL,
+            running.saved_model_in(model_dir),
+            tmp_path / "in.npz",
+            tmp_path / "served.npz",
+        ]
+    )
+    with np.load(tmp_path / "served.npz") as served:
+        np.testing.assert_allclose(served["probability"], predicted, rtol=1e-5)
+
+
+def predictions(data_dir, model_dir, tmp_path):
+    running.run(
+        ["-c", PREDICT, data_dir, model_dir, tmp_path / "in.npz", tmp_path / "out.npz"],
+        PYTHONPATH=f"{running.ROOT}:{running.ROOT / 'examples'}",
+    )
+    with np.load(tmp_path / "out.npz") as out:
+        return out["probability"]
+
+
+def test_resumes_and_repeats(trained, tmp_path):
+    _, flags, output = trained
+    again = running.example("census", model_dir=tmp_path, **flags)
+    assert error_in(again) == error_in(output)
+    flags = {**flags, "train_steps": 15}
+    assert "Training from step 10 to 15." in running.example(
+        "census", model_dir=tmp_path, **flags
+    )
+    assert "Nothing left to train: 15 steps done" in running.example(
+        "census", model_dir=tmp_path, **flags
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL_DATA.exists(), reason=f"no UCI Adult files at {REAL_DATA}")
+def test_learns_the_real_data(tmp_path):
+    output = running.example("census", data_dir=REAL_DATA, model_dir=tmp_path)
+    count, error = error_in(output)
+    assert count == 16281
+    assert error <= 14.6

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of training on stderr, which the example programs show."""
+
+import io
+import sys
+
+import pytest
+import tensorflow as tf
+
+from estimator_emb import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def train(hook, steps, failing_at=None):
+    """A training loop; the loss of step i is i."""
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.get_or_create_global_step()
+        train_op = tf.compat.v1.assign_add(step, 1)
+        loss = tf.cast(train_op, tf.float32)
+        if failing_at is not None:
+            loss = tf.debugging.check_numerics(
+                tf.where(tf.equal(train_op, failing_at), float("nan"), loss), "bad loss"
+            )
+        tf.identity(loss, name="loss")
+        hooks = [hook, tf.compat.v1.train.StopAtStepHook(last_step=steps)]
+        with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(train_op)
+
+
+def test_without_a_terminal_it_prints_a_line_at_the_end(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    train(progress.ProgressHook(5, 8, "loss"), steps=5)
+    (line,) = sys.stderr.getvalue().splitlines()
+    assert line.startswith("step 5 of 5, loss 3.0000, ")
+    assert line.endswith(" examples/s")
+
+
+def test_without_a_terminal_it_prints_a_line_now_and_then(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    train(progress.ProgressHook(5, 8, "loss"), steps=5)
+    assert len(sys.stderr.getvalue().splitlines()) == 6
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    hook = progress.ProgressHook(5, 8, "loss")
+    train(hook, steps=5)
+    shown = sys.stderr.getvalue()
+    assert "5/5 steps" in shown
+    assert "loss 3.0000" in shown
+    assert shown.endswith("\n")
+    assert hook._bar is None
+
+
+def test_an_error_closes_the_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    hook = progress.ProgressHook(5, 8, "loss")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bad loss"):
+        train(hook, steps=5, failing_at=3)
+    assert hook._bar is None
+    assert sys.stderr.getvalue().endswith("\n")
+
+
+def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
+    assert "loss" not in sys.stderr.getvalue()
+    assert "no tensor 'no_such_loss:0'" in caplog.text

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/stdlib_lines.py, run as a program."""
+
+import re
+
+import numpy as np
+import pytest
+import running
+
+LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(self):"
+
+
+def probabilities_in(output):
+    """Package -> probability of the last line of the output."""
+    pairs = (pair.rsplit(" ", 1) for pair in output.splitlines()[-1].split(", "))
+    return {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
+
+
+def accuracy_in(output):
+    found = re.search(
+        r"Accuracy on [\d,]+ lines of held-out files: ([\d.]+)% "
+        r"\(always the most frequent package: ([\d.]+)%\)",
+        output,
+    )
+    assert found, output
+    return float(found[1]), float(found[2])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model directory after ten steps, and what the program printed."""
+    model_dir = tmp_path_factory.mktemp("model")
+    flags = {"train_steps": 10, "batch_size": 64, "eval_steps": 2}
+    return model_dir, flags, running.example("stdlib_lines", model_dir=model_dir, **flags)
+
+
+def test_prints_accuracy_beside_the_majority_class(trained):
+    _, _, output = trained
+    accuracy, majority = accuracy_in(output)
+    assert 0 < accuracy < 100
+    assert 5 < majority < 25
+    assert "Training 10 steps." in output
+
+
+def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_path):
+    model_dir, flags, _ = trained
+    output = running.example(
+        "stdlib_lines", model_dir=model_dir, predict=LINE, previous=PREVIOUS, **flags
+    )
+    predicted = probabilities_in(output)
+    packages = (model_dir / "packages.txt").read_text().split()
+    assert set(predicted) <= set(packages)
+    assert len(output.splitlines()) == 1
+
+    np.savez(tmp_path / "in.npz", line=np.array([LINE]), previous=np.array([PREVIOUS]))
+    running.run(
+        [
+            "-c",
+            running.LOAD_SAVED_MODEL,
+            running.saved_model_in(model_dir),
+            tmp_path / "in.npz",
+            tmp_path / "out.npz",
+        ]
+    )
+    with np.load(tmp_path / "out.npz", allow_pickle=True) as served:
+        assert served["package"][0].decode() == max(predicted, key=predicted.get)
+        shares = served["probabilities"][0]
+    for package, share in predicted.items():
+        assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
+
+
+def test_resumes(trained, tmp_path):
+    _, flags, _ = trained
+    first = running.example("stdlib_lines", model_dir=tmp_path, **flags)
+    assert "Training 10 steps." in first
+    flags = {**flags, "train_steps": 15}
+    assert "Training from step 10 to 15." in running.example(
+        "stdlib_lines", model_dir=tmp_path, **flags
+    )
+    again = running.example("stdlib_lines", model_dir=tmp_path, **flags)
+    assert "Nothing left to train: 15 steps done" in again
+    accuracy_in(again)
+
+
+@pytest.mark.slow
+def test_learns(tmp_path):
+    accuracy, _ = accuracy_in(running.example("stdlib_lines", model_dir=tmp_path))
+    assert accuracy > 58

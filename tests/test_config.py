@@ -1,0 +1,748 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TableConfig, FeatureConfig and EmbeddingConfigSpec: what they hold, take and refuse."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import config
+from estimator_emb.optimizers import PARAMETERS, AdadeltaParameters
+
+HAS_TPU_EMBEDDING = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
+needs_tpu_embedding = pytest.mark.skipif(
+    not HAS_TPU_EMBEDDING, reason="TensorFlow >= 2.16 has no such classes"
+)
+NAN = float("nan")
+ADAGRAD = ee.AdagradParameters(0.1)
+PARAMETER_NAMES = (
+    "AdadeltaParameters, AdagradMomentumParameters, AdagradParameters, AdamParameters, "
+    "CenteredRMSPropParameters, FrequencyEstimatorParameters, FtrlParameters, "
+    "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, "
+    "StochasticGradientDescentParameters"
+)
+ONE_WAY = (
+    "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair `feature_to_config_dict` "
+    "and `table_to_config_dict` must be specified."
+)
+
+
+def rate(step):
+    return 0.1
+
+
+def item_column(dimension=2, **kwargs):
+    return fc.embedding_column(fc.categorical_column_with_identity("item", 5), dimension, **kwargs)
+
+
+def dicts(features=None, tables=None):
+    return {
+        "feature_to_config_dict": features or {"item": ee.FeatureConfig("t")},
+        "table_to_config_dict": tables or {"t": ee.TableConfig(5, 2)},
+    }
+
+
+# TableConfig
+
+
+def test_table_config_holds_its_arguments():
+    zeros = tf.compat.v1.zeros_initializer()
+    table = ee.TableConfig(7, 3, zeros, "sum", True, 0.5, None, ADAGRAD)
+    assert tuple(table) == (7, 3, zeros, "sum", True, 0.5, None, ADAGRAD)
+    assert ee.TableConfig(7, 3, learning_rate_fn=rate).learning_rate_fn is rate
+    assert ee.TableConfig(7, 3, combiner=None).combiner is None
+    assert ee.TableConfig(np.int64(7), np.int32(3))[:2] == (7, 3)
+    assert ee.TableConfig(7, 3, learning_rate=np.float32(0.5)).learning_rate == 0.5
+
+
+def test_table_config_defaults():
+    table = ee.TableConfig(7, 4)
+    assert table._replace(initializer=None) == (7, 4, None, "mean", False, None, None, None)
+    assert isinstance(table.initializer, tf.compat.v1.truncated_normal_initializer)
+    assert (table.initializer.mean, table.initializer.stddev) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"vocabulary_size": 0},
+            "TableConfig: vocabulary_size must be an int >= 1; got 0.",
+        ),
+        (
+            {"vocabulary_size": "7"},
+            "TableConfig: vocabulary_size must be an int >= 1; got '7'.",
+        ),
+        (
+            {"vocabulary_size": 7.0},
+            "TableConfig: vocabulary_size must be an int >= 1; got 7.0.",
+        ),
+        (
+            {"vocabulary_size": True},
+            "TableConfig: vocabulary_size must be an int >= 1; got True.",
+        ),
+        ({"dimension": -1}, "TableConfig: dimension must be an int >= 1; got -1."),
+        ({"dimension": None}, "TableConfig: dimension must be an int >= 1; got None."),
+        ({"dimension": 2.5}, "TableConfig: dimension must be an int >= 1; got 2.5."),
+        (
+            {"initializer": 0.5},
+            "TableConfig: initializer must be callable or None; got 0.5.",
+        ),
+        (
+            {"combiner": "max"},
+            "TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got 'max'.",
+        ),
+        (
+            {"learning_rate": 0.1, "learning_rate_fn": rate},
+            "TableConfig: at most one of learning_rate and learning_rate_fn may be given; got 0.1 "
+            f"and {rate!r}.",
+        ),
+        (
+            {"learning_rate": "0.1"},
+            "TableConfig: learning_rate must be a number; got '0.1'.",
+        ),
+        ({"learning_rate": rate}, f"TableConfig: learning_rate must be a number; got {rate!r}."),
+        ({"learning_rate": NAN}, "TableConfig: learning_rate must be a number; got nan."),
+        ({"learning_rate": True}, "TableConfig: learning_rate must be a number; got True."),
+        (
+            {"learning_rate_fn": 0.1},
+            "TableConfig: learning_rate_fn must be a function of the global step; got 0.1.",
+        ),
+        (
+            {"optimization_parameters": 0.1},
+            f"TableConfig: optimization_parameters must be one of {PARAMETER_NAMES}; got 0.1.",
+        ),
+    ],
+)
+def test_table_config_refuses(change, message):
+    with pytest.raises(ValueError) as error:
+        ee.TableConfig(**{"vocabulary_size": 7, "dimension": 3, **change})
+    assert str(error.value) == message
+    # The same value, past the constructor.
+    table = ee.TableConfig(7, 3)._replace(**change)
+    spec = ee.EmbeddingConfigSpec(**dicts(), optimization_parameters=ADAGRAD)
+    with pytest.raises(ValueError) as error:
+        config.validated(spec._replace(table_to_config_dict={"t": table}))
+    assert str(error.value) == message
+
+
+# FeatureConfig
+
+
+def test_feature_config_holds_its_arguments():
+    assert tuple(ee.FeatureConfig("t")) == ("t", 0, None)
+    assert tuple(ee.FeatureConfig("t", 3, "w")) == ("t", 3, "w")
+    assert ee.FeatureConfig("t", np.int64(3)).max_sequence_length == 3
+
+
+@pytest.mark.parametrize("length", [-1, 1.5, None, True])
+def test_feature_config_refuses(length):
+    message = f"FeatureConfig: max_sequence_length must be an int >= 0; got {length}."
+    with pytest.raises(ValueError) as error:
+        ee.FeatureConfig("t", length)
+    assert str(error.value) == message
+    spec = ee.EmbeddingConfigSpec(**dicts(), optimization_parameters=ADAGRAD)
+    feature = ee.FeatureConfig("t")._replace(max_sequence_length=length)
+    with pytest.raises(ValueError) as error:
+        config.validated(spec._replace(feature_to_config_dict={"item": feature}))
+    assert str(error.value) == message
+
+
+# EmbeddingConfigSpec
+
+
+def test_spec_of_columns():
+    column = item_column()
+    spec = ee.EmbeddingConfigSpec([column], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
+    assert tuple(spec) == ([column], [], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
+    spec = ee.EmbeddingConfigSpec((column,), ADAGRAD)
+    assert tuple(spec) == ([column], [], ADAGRAD, None, False, None, None, None, "div", None)
+
+
+def test_spec_of_dicts():
+    both = dicts()
+    spec = ee.EmbeddingConfigSpec(**both)
+    assert tuple(spec) == (
+        None,
+        None,
+        None,
+        None,
+        False,
+        None,
+        both["feature_to_config_dict"],
+        both["table_to_config_dict"],
+        "div",
+        None,
+    )
+
+
+def test_spec_tells_columns_of_the_tensor_core():
+    engine = item_column()
+    cpu = fc.embedding_column(
+        fc.categorical_column_with_identity("a", 5), 2, embedding_lookup_device="cpu"
+    )
+    core = fc.embedding_column(
+        fc.categorical_column_with_identity("b", 5),
+        2,
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 3],
+    )
+    spec = ee.EmbeddingConfigSpec([core, engine, cpu], ADAGRAD)
+    assert spec.feature_columns == [engine, cpu]
+    assert spec.tensor_core_feature_columns == [core]
+    again = config.validated(spec)
+    assert again.feature_columns == [engine, cpu]
+    assert again.tensor_core_feature_columns == [core]
+    # A spec of tensor core columns only is none without columns.
+    only = config.validated(ee.EmbeddingConfigSpec([core], ADAGRAD))
+    assert (only.feature_columns, only.tensor_core_feature_columns) == ([], [core])
+
+
+@pytest.mark.parametrize(
+    "change, error_class, message",
+    [
+        ({"feature_columns": None}, ValueError, ONE_WAY),
+        ({"feature_columns": []}, ValueError, ONE_WAY),
+        (dicts(), ValueError, ONE_WAY),
+        (
+            {"feature_columns": None, "feature_to_config_dict": {"item": ee.FeatureConfig("t")}},
+            ValueError,
+            ONE_WAY,
+        ),
+        (
+            {"feature_columns": None, "table_to_config_dict": {"t": ee.TableConfig(5, 2)}},
+            ValueError,
+            ONE_WAY,
+        ),
+        (
+            {"partition_strategy": "range"},
+            ValueError,
+            "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'range'.",
+        ),
+        (
+            {"partition_strategy": None},
+            ValueError,
+            "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got None.",
+        ),
+        (
+            {"clipping_limit": 0},
+            ValueError,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got 0.",
+        ),
+        (
+            {"clipping_limit": -0.5},
+            ValueError,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -0.5.",
+        ),
+        (
+            {"clipping_limit": NAN},
+            ValueError,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got nan.",
+        ),
+        (
+            {"clipping_limit": "1"},
+            ValueError,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got '1'.",
+        ),
+        (
+            {"experimental_gradient_multiplier_fn": 0.5},
+            ValueError,
+            "EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of the "
+            "global step or None; got 0.5.",
+        ),
+        (
+            {"optimization_parameters": None},
+            ValueError,
+            "EmbeddingConfigSpec: optimization_parameters must be given with feature_columns.",
+        ),
+        (
+            {"optimization_parameters": "adagrad"},
+            ValueError,
+            f"EmbeddingConfigSpec: optimization_parameters must be one of {PARAMETER_NAMES}; got "
+            "'adagrad'.",
+        ),
+        (
+            {"feature_columns": ["item"]},
+            TypeError,
+            "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+            "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
+            "'item'.",
+        ),
+    ],
+)
+def test_spec_of_columns_refuses(change, error_class, message):
+    good = {"feature_columns": [item_column()], "optimization_parameters": ADAGRAD}
+    with pytest.raises(error_class) as error:
+        ee.EmbeddingConfigSpec(**{**good, **change})
+    assert str(error.value) == message
+    with pytest.raises(error_class) as error:
+        config.validated(ee.EmbeddingConfigSpec(**good)._replace(**change))
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "change, error_class, message",
+    [
+        (
+            {"feature_columns": [item_column()], "optimization_parameters": ADAGRAD},
+            ValueError,
+            ONE_WAY,
+        ),
+        ({"feature_to_config_dict": {}}, ValueError, ONE_WAY),
+        ({"table_to_config_dict": None}, ValueError, ONE_WAY),
+        (
+            {"feature_to_config_dict": {"item": "t"}},
+            TypeError,
+            "EmbeddingConfigSpec: the config of feature 'item' must be a FeatureConfig; got 't'.",
+        ),
+        (
+            {"table_to_config_dict": {"t": (5, 2)}},
+            TypeError,
+            "EmbeddingConfigSpec: the config of table 't' must be a TableConfig; got (5, 2).",
+        ),
+        (
+            {"table_to_config_dict": {"t": ee.FeatureConfig("t")}},
+            TypeError,
+            "EmbeddingConfigSpec: the config of table 't' must be a TableConfig; got "
+            "FeatureConfig(table_id='t', max_sequence_length=0, weight_key=None).",
+        ),
+        (
+            {
+                "feature_to_config_dict": {"item": ee.FeatureConfig("other")},
+                "table_to_config_dict": {"u": ee.TableConfig(5, 2), "t": ee.TableConfig(5, 2)},
+            },
+            ValueError,
+            "EmbeddingConfigSpec: feature 'item' names table 'other', which is not in "
+            "table_to_config_dict; its tables are ['t', 'u'].",
+        ),
+        (
+            {"table_to_config_dict": {name: ee.TableConfig(5, 2) for name in ("u", "t", "s")}},
+            ValueError,
+            "EmbeddingConfigSpec: no feature uses the tables ['s', 'u'] of table_to_config_dict.",
+        ),
+        (
+            {"optimization_parameters": 3},
+            ValueError,
+            f"EmbeddingConfigSpec: optimization_parameters must be one of {PARAMETER_NAMES}; got "
+            "3.",
+        ),
+        (
+            {"partition_strategy": "row"},
+            ValueError,
+            "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'row'.",
+        ),
+        (
+            {"clipping_limit": float("-inf")},
+            ValueError,
+            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -inf.",
+        ),
+        (
+            {"experimental_gradient_multiplier_fn": "f"},
+            ValueError,
+            "EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of the "
+            "global step or None; got 'f'.",
+        ),
+    ],
+)
+def test_spec_of_dicts_refuses(change, error_class, message):
+    with pytest.raises(error_class) as error:
+        ee.EmbeddingConfigSpec(**{**dicts(), **change})
+    assert str(error.value) == message
+    with pytest.raises(error_class) as error:
+        config.validated(ee.EmbeddingConfigSpec(**dicts())._replace(**change))
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "spec, shown",
+    [
+        (None, "None"),
+        (5, "5"),
+        ({"feature_columns": []}, "{'feature_columns': []}"),
+        (("a", "b"), "('a', 'b')"),
+        (ee.EmbeddingConfigSpec, "<class 'estimator_emb.config.EmbeddingConfigSpec'>"),
+        (
+            ee.FeatureConfig("t"),
+            "FeatureConfig(table_id='t', max_sequence_length=0, weight_key=None)",
+        ),
+    ],
+)
+def test_validated_takes_specs_only(spec, shown):
+    with pytest.raises(TypeError) as error:
+        config.validated(spec)
+    assert str(error.value) == f"embedding_config_spec must be an EmbeddingConfigSpec; got {shown}."
+
+
+def test_estimator_validates_its_spec(tmp_path):
+    spec = ee.EmbeddingConfigSpec([item_column()], ADAGRAD)._replace(clipping_limit=-1)
+    with pytest.raises(ValueError) as error:
+        ee.TPUEstimator(
+            lambda features, labels, mode, params: None,
+            str(tmp_path),
+            ee.RunConfig(),
+            use_tpu=False,
+            train_batch_size=4,
+            embedding_config_spec=spec,
+        )
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1."
+    )
+
+
+# As namedtuples
+
+
+NAMEDTUPLES = [
+    (
+        ee.TableConfig,
+        (
+            "vocabulary_size",
+            "dimension",
+            "initializer",
+            "combiner",
+            "hot_id_replication",
+            "learning_rate",
+            "learning_rate_fn",
+            "optimization_parameters",
+        ),
+    ),
+    (ee.FeatureConfig, ("table_id", "max_sequence_length", "weight_key")),
+    (
+        ee.EmbeddingConfigSpec,
+        (
+            "feature_columns",
+            "tensor_core_feature_columns",
+            "optimization_parameters",
+            "clipping_limit",
+            "pipeline_execution_with_tensor_core",
+            "experimental_gradient_multiplier_fn",
+            "feature_to_config_dict",
+            "table_to_config_dict",
+            "partition_strategy",
+            "profile_data_directory",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("ours, fields", NAMEDTUPLES, ids=[c.__name__ for c, _ in NAMEDTUPLES])
+def test_fields(ours, fields):
+    assert issubclass(ours, tuple)
+    assert ours._fields == fields
+
+
+def test_fields_are_those_of_tensorflow_estimator():
+    theirs = _tpu_estimator_embedding.EmbeddingConfigSpec
+    assert ee.EmbeddingConfigSpec._fields == theirs._fields
+
+
+@needs_tpu_embedding
+def test_fields_are_those_of_tensorflow():
+    from tensorflow.python.tpu import tpu_embedding
+
+    assert ee.TableConfig._fields == tpu_embedding.TableConfig._fields
+    assert ee.FeatureConfig._fields == tpu_embedding.FeatureConfig._fields
+
+
+def test_unpack_replace_asdict():
+    table_id, length, weight_key = ee.FeatureConfig("t", 3, "w")
+    assert (table_id, length, weight_key) == ("t", 3, "w")
+    assert ee.FeatureConfig("t", 3, "w")._asdict() == {
+        "table_id": "t",
+        "max_sequence_length": 3,
+        "weight_key": "w",
+    }
+    assert ee.FeatureConfig("t", 3, "w") == ("t", 3, "w")
+    table = ee.TableConfig(7, 3, combiner="sum")
+    bigger = table._replace(vocabulary_size=9)
+    assert type(bigger) is ee.TableConfig
+    assert bigger == (9, 3, table.initializer, "sum", False, None, None, None)
+    assert ee.TableConfig(**bigger._asdict()) == bigger
+    with pytest.raises(AttributeError):
+        table.dimension = 4
+    spec = ee.EmbeddingConfigSpec([item_column()], ADAGRAD)
+    columns, core_columns, parameters, limit, *rest = spec._replace(clipping_limit=2)
+    assert (len(columns), core_columns, parameters, limit) == (1, [], ADAGRAD, 2)
+    assert rest == [False, None, None, None, "div", None]
+
+
+def test_replaced_with_good_values_is_validated():
+    spec = ee.EmbeddingConfigSpec(**dicts(), optimization_parameters=ADAGRAD)
+    adam = ee.AdamParameters(0.2)
+    tables = {"u": ee.TableConfig(6, 4, combiner="sum")}
+    features = {"other": ee.FeatureConfig("u", 2)}
+    changes = {
+        "optimization_parameters": adam,
+        "clipping_limit": 0.5,
+        "experimental_gradient_multiplier_fn": rate,
+        "feature_to_config_dict": features,
+        "table_to_config_dict": tables,
+        "partition_strategy": "mod",
+        "profile_data_directory": "/tmp",
+        "pipeline_execution_with_tensor_core": True,
+    }
+    checked = config.validated(spec._replace(**changes))
+    assert type(checked) is ee.EmbeddingConfigSpec
+    assert checked == (None, None, adam, 0.5, True, rate, features, tables, "mod", "/tmp")
+    # From one way of naming tables to the other.
+    column = item_column()
+    moved = spec._replace(
+        feature_columns=[column], feature_to_config_dict=None, table_to_config_dict=None
+    )
+    assert config.validated(moved).feature_columns == [column]
+
+
+def test_copies():
+    table = ee.TableConfig(7, 3, tf.compat.v1.zeros_initializer(), optimization_parameters=ADAGRAD)
+    copied = copy.deepcopy(table)
+    assert type(copied) is ee.TableConfig
+    assert copied._replace(initializer=None) == table._replace(initializer=None)
+    feature = ee.FeatureConfig("t", 3, "w")
+    assert pickle.loads(pickle.dumps(feature)) == feature
+    assert type(pickle.loads(pickle.dumps(feature))) is ee.FeatureConfig
+
+
+def test_spec_leaves_the_programs_dicts_alone():
+    features, tables = {"item": ee.FeatureConfig("t")}, {"t": ee.TableConfig(5, 2)}
+    spec = ee.EmbeddingConfigSpec(feature_to_config_dict=features, table_to_config_dict=tables)
+    spec.table_to_config_dict["u"] = None
+    spec.feature_to_config_dict["u"] = None
+    assert (list(features), list(tables)) == (["item"], ["t"])
+
+
+def test_tables_of_dicts():
+    t, u = ee.TableConfig(5, 2), ee.TableConfig(6, 4)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "z": ee.FeatureConfig("t", weight_key="w"),
+            "b": ee.FeatureConfig("u"),
+            "a": ee.FeatureConfig("t", 3),
+        },
+        table_to_config_dict={"u": u, "t": t},
+    )
+    assert config.tables_of_dicts(spec) == [
+        config.Table("t", t, (config.Feature("a", 3), config.Feature("z", 0, "w"))),
+        config.Table("u", u, (config.Feature("b"),)),
+    ]
+
+
+# TensorFlow's own classes
+
+
+def originals():
+    """(name, arguments) of each of TensorFlow 2.15's parameter classes, with few defaults."""
+    common = {
+        "use_gradient_accumulation": True,
+        "clip_weight_min": -2.0,
+        "clip_weight_max": 3.0,
+        "weight_decay_factor": 0.25,
+        "multiply_weight_decay_factor_by_learning_rate": True,
+        "clip_gradient_min": -4.0,
+        "clip_gradient_max": 5.0,
+    }
+    l1_l2 = {"l1_regularization_strength": 0.01, "l2_regularization_strength": 0.02}
+    own = {
+        "AdagradParameters": {"initial_accumulator": 0.3},
+        "AdagradMomentumParameters": {
+            "momentum": 0.8,
+            "use_nesterov": True,
+            "exponent": 3,
+            "beta2": 0.9,
+            "epsilon": 1e-6,
+        },
+        "ProximalAdagradParameters": {"initial_accumulator": 0.3, **l1_l2},
+        "AdamParameters": {
+            "beta1": 0.8,
+            "beta2": 0.95,
+            "epsilon": 1e-6,
+            "lazy_adam": False,
+            "sum_inside_sqrt": False,
+        },
+        "FtrlParameters": {
+            "learning_rate_power": -0.4,
+            "initial_accumulator_value": 0.3,
+            **l1_l2,
+            "multiply_linear_by_learning_rate": True,
+            "beta": 0.5,
+            "allow_zero_accumulator": True,
+        },
+        "ProximalYogiParameters": {
+            "beta1": 0.8,
+            "beta2": 0.95,
+            "epsilon": 1e-2,
+            **l1_l2,
+            "initial_accumulator_value": 1e-4,
+        },
+        "MomentumParameters": {"momentum": 0.8, "use_nesterov": True},
+        "RMSPropParameters": {"rho": 0.8, "momentum": 0.7, "epsilon": 1e-6},
+        "StochasticGradientDescentParameters": {},
+    }
+    named = [
+        (name, {"learning_rate": 0.125, **arguments, **common}) for name, arguments in own.items()
+    ]
+    frequency = {"tau": 0.125, "max_delta": 0.5, "outlier_threshold": 0.25, "weight_exponent": 2.0}
+    return [*named, ("FrequencyEstimatorParameters", frequency)]
+
+
+@needs_tpu_embedding
+def test_all_of_tensorflows_parameter_classes_are_tried():
+    from tensorflow.python.tpu import tpu_embedding
+
+    names = {
+        name
+        for name, value in vars(tpu_embedding).items()
+        if name.endswith("Parameters") and not name.startswith("_") and isinstance(value, type)
+    }
+    assert {name for name, _ in originals()} == names
+    assert names <= {ours.__name__ for ours in PARAMETERS}
+
+
+@needs_tpu_embedding
+@pytest.mark.parametrize("name, arguments", originals(), ids=[name for name, _ in originals()])
+def test_tensorflows_parameters_become_ours(name, arguments):
+    from tensorflow.python.tpu import tpu_embedding
+
+    theirs = getattr(tpu_embedding, name)(**arguments)
+    ours = next(one for one in PARAMETERS if one.__name__ == name)
+    table = ee.TableConfig(5, 1, optimization_parameters=theirs)
+    spec = ee.EmbeddingConfigSpec(**dicts(tables={"t": table}), optimization_parameters=theirs)
+    for got in (table.optimization_parameters, spec.optimization_parameters):
+        assert type(got) is ours
+        assert got == ours(**arguments)
+        assert {key: getattr(got, key) for key in arguments} == arguments
+    replaced = ee.EmbeddingConfigSpec(**dicts())._replace(optimization_parameters=theirs)
+    assert config.validated(replaced).optimization_parameters == ours(**arguments)
+
+
+@needs_tpu_embedding
+def test_tensorflows_configs_become_ours():
+    from tensorflow.python.tpu import tpu_embedding
+
+    zeros = tf.compat.v1.zeros_initializer()
+    table = tpu_embedding.TableConfig(
+        5, 2, zeros, "sum", True, 0.5, None, tpu_embedding.AdamParameters(0.2, beta1=0.7)
+    )
+    feature = tpu_embedding.FeatureConfig("t", 3, "w")
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"item": feature}, table_to_config_dict={"t": table}
+    )
+    assert type(spec.table_to_config_dict["t"]) is ee.TableConfig
+    assert type(spec.feature_to_config_dict["item"]) is ee.FeatureConfig
+    assert spec.feature_to_config_dict == {"item": ("t", 3, "w")}
+    assert spec.table_to_config_dict == {
+        "t": (5, 2, zeros, "sum", True, 0.5, None, ee.AdamParameters(0.2, beta1=0.7))
+    }
+    # A value that TensorFlow's own constructor lets through.
+    table = tpu_embedding.TableConfig(5, 2, learning_rate="0.5")
+    with pytest.raises(ValueError) as error:
+        ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"item": feature}, table_to_config_dict={"t": table}
+        )
+    assert str(error.value) == "TableConfig: learning_rate must be a number; got '0.5'."
+
+
+@needs_tpu_embedding
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AdagradParameters",
+        "AdamParameters",
+        "FtrlParameters",
+        "StochasticGradientDescentParameters",
+        "MomentumParameters",
+        "RMSPropParameters",
+        "ProximalAdagradParameters",
+    ],
+)
+def test_a_spec_all_of_tensorflows_becomes_ours(name):
+    """As a program has it that imports `tf.compat.v1.estimator` and `tf.compat.v1.tpu`."""
+    from tensorflow.python.tpu import tpu_embedding
+
+    arguments = dict(originals())[name]
+    column = item_column()
+    theirs = tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=[column],
+        optimization_parameters=getattr(tpu_embedding, name)(**arguments),
+        clipping_limit=2.0,
+        experimental_gradient_multiplier_fn=rate,
+        partition_strategy="mod",
+    )
+    ours = next(one for one in PARAMETERS if one.__name__ == name)
+    checked = config.validated(theirs)
+    assert type(checked) is ee.EmbeddingConfigSpec
+    assert checked == (
+        [column],
+        [],
+        ours(**arguments),
+        2.0,
+        False,
+        rate,
+        None,
+        None,
+        "mod",
+        None,
+    )
+
+
+def test_tensorflow_estimators_spec_becomes_ours():
+    if HAS_TPU_EMBEDDING:
+        from tensorflow.python.tpu import tpu_embedding as classes
+    else:
+        classes = ee
+    features = {"item": classes.FeatureConfig("t", 3)}
+    tables = {"t": classes.TableConfig(5, 2, combiner="sum", learning_rate_fn=rate)}
+    theirs = _tpu_estimator_embedding.EmbeddingConfigSpec(
+        feature_to_config_dict=features,
+        table_to_config_dict=tables,
+        optimization_parameters=classes.AdagradParameters(0.3),
+        clipping_limit=1.5,
+        profile_data_directory="/tmp",
+    )
+    checked = config.validated(theirs)
+    assert type(checked) is ee.EmbeddingConfigSpec
+    assert type(checked.table_to_config_dict["t"]) is ee.TableConfig
+    assert checked == (
+        None,
+        None,
+        ee.AdagradParameters(0.3),
+        1.5,
+        False,
+        None,
+        features,
+        tables,
+        "div",
+        "/tmp",
+    )
+    with pytest.raises(ValueError) as error:
+        config.validated(theirs._replace(clipping_limit=-1.5))
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1.5."
+    )
+
+
+def test_classes_that_tensorflow_lacks_are_taken():
+    parameters = AdadeltaParameters(0.1, rho=0.9, epsilon=1e-6)
+    table = ee.TableConfig(5, 2, optimization_parameters=parameters)
+    assert table.optimization_parameters is parameters
+    spec = ee.EmbeddingConfigSpec([item_column()], parameters)
+    assert config.validated(spec).optimization_parameters is parameters
+
+
+def test_a_foreign_class_of_the_same_name_is_refused():
+    foreign = type("AdagradParameters", (), {"__repr__": lambda self: "foreign"})()
+    with pytest.raises(ValueError) as error:
+        ee.TableConfig(5, 2, optimization_parameters=foreign)
+    assert str(error.value) == (
+        f"TableConfig: optimization_parameters must be one of {PARAMETER_NAMES}; got foreign."
+    )
+    table = type("TableConfig", (tuple,), {"__repr__": lambda self: "foreign"})((5, 2))
+    with pytest.raises(TypeError) as error:
+        ee.EmbeddingConfigSpec(**dicts(tables={"t": table}))
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: the config of table 't' must be a TableConfig; got foreign."
+    )

@@ -1,0 +1,1075 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TF2 vocabulary: its classes, their translation both ways, and training with them."""
+
+import copy
+import importlib
+import inspect
+import json
+import pathlib
+import pickle
+
+import harness
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import embedding, optimizers
+from estimator_emb.optimizers import NUMPY, TF2_OPTIMIZERS, step
+
+ORIGINALS = tf.tpu.experimental.embedding
+GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
+START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
+
+CONFIGS = (embedding.TableConfig, embedding.FeatureConfig, embedding.QuantizationConfig)
+LATER_ARGUMENTS = {"TableConfig": ["layout", "dtype"]}
+"""Arguments of TensorFlow 2.21 that ours leave out."""
+
+LEGACY = {
+    embedding.SGD: optimizers.StochasticGradientDescentParameters,
+    embedding.Adagrad: optimizers.AdagradParameters,
+    embedding.AdagradMomentum: optimizers.AdagradMomentumParameters,
+    embedding.Adam: optimizers.AdamParameters,
+    embedding.FTRL: optimizers.FtrlParameters,
+}
+
+
+def by_name(cls):
+    return cls.__name__
+
+
+every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
+
+
+def arguments_of(cls):
+    return dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
+
+
+def defaults_of(cls):
+    return {name: argument.default for name, argument in arguments_of(cls).items()}
+
+
+def create_slots(table, slot_names, slot_initializers):
+    """A slot_variable_creation_fn; here, where pickle finds it."""
+    return {
+        name: tf.compat.v1.get_variable(
+            f"program/{table.op.name}/of_{name}",
+            shape=table.shape,
+            dtype=table.dtype,
+            initializer=initializer,
+            trainable=False,
+            use_resource=True,
+        )
+        for name, initializer in zip(slot_names, slot_initializers, strict=True)
+    }
+
+
+def constant_rate():
+    return 0.25
+
+
+def other_value(name, value):
+    """A valid value for the argument `name` that differs from `value`."""
+    if name == "multiply_weight_decay_factor_by_learning_rate":
+        return True
+    if name == "slot_variable_creation_fn":
+        return create_slots
+    if name == "clipvalue":
+        return (-0.5, 0.75)
+    if value is None:
+        return 0.25
+    if isinstance(value, bool):
+        return not value
+    return value / 2 if value else 0.25
+
+
+def changed_everywhere(cls):
+    """Arguments that are all away from their defaults and go together."""
+    changed = {name: other_value(name, value) for name, value in defaults_of(cls).items()}
+    # clipvalue and lazy_adam=False exclude its other value.
+    changed["use_gradient_accumulation"] = True
+    changed["clip_weight_max"] = 0.5
+    return changed
+
+
+def refused(error, call, *args, **kwargs):
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+# Signatures.
+
+
+@pytest.mark.parametrize("ours", [*TF2_OPTIMIZERS, *CONFIGS], ids=by_name)
+def test_signature_equals_the_original(ours):
+    theirs = arguments_of(getattr(ORIGINALS, by_name(ours)))
+    later = [name for name in LATER_ARGUMENTS.get(by_name(ours), ()) if name in theirs]
+    assert later == list(theirs)[len(theirs) - len(later) :]
+    assert [
+        (name, argument.default, argument.kind) for name, argument in arguments_of(ours).items()
+    ] == [
+        (name, argument.default, argument.kind)
+        for name, argument in theirs.items()
+        if name not in later
+    ]
+
+
+def test_names():
+    assert embedding.__all__ == sorted(
+        [by_name(ours) for ours in (*TF2_OPTIMIZERS, *CONFIGS)]
+        + ["from_legacy", "from_tensorflow", "to_legacy"]
+    )
+    for ours, legacy in LEGACY.items():
+        assert issubclass(ours, legacy)
+        assert ours.update is legacy.update
+        assert ours.slots is legacy.slots
+    assert set(LEGACY) == set(TF2_OPTIMIZERS)
+    assert not set(TF2_OPTIMIZERS) & set(optimizers.PARAMETERS)
+
+
+@pytest.mark.parametrize("ours", [*TF2_OPTIMIZERS, *CONFIGS], ids=by_name)
+def test_docstring_says_everything(ours):
+    documented = inspect.getdoc(ours)
+    for part in ("Args:", "Raises:", "Source:", "float32", *arguments_of(ours)):
+        assert part in documented, part
+    if ours in TF2_OPTIMIZERS:
+        assert "w <- " in documented
+        assert f"`{by_name(LEGACY[ours])}` has no default" in documented
+
+
+# Optimizers as values.
+
+
+@every_optimizer
+def test_repr_is_the_call(ours):
+    for arguments in (defaults_of(ours), changed_everywhere(ours)):
+        listed = ", ".join(f"{name}={argument!r}" for name, argument in arguments.items())
+        assert repr(ours(**arguments)) == f"{by_name(ours)}({listed})"
+
+
+@every_optimizer
+def test_equality_and_hash_see_every_argument(ours):
+    value = ours()
+    assert value == ours(**defaults_of(ours))
+    assert hash(value) == hash(ours())
+    different = {value}
+    for name, argument in defaults_of(ours).items():
+        changed = ours(**{name: other_value(name, argument)})
+        assert getattr(changed, name) == other_value(name, argument)
+        assert changed != value, name
+        different.add(changed)
+    assert len(different) == 1 + len(defaults_of(ours))
+    legacy = LEGACY[ours](**arguments_for(LEGACY[ours], value))
+    assert value != legacy
+    assert legacy != value
+
+
+@every_optimizer
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_equal(ours, duplicate):
+    value = ours(**changed_everywhere(ours))
+    other = duplicate(value)
+    assert other is not value
+    assert other == value
+    assert hash(other) == hash(value)
+    assert vars(other) == vars(value)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "limits"),
+    [
+        (None, None, (None, None)),
+        ((None, None), None, (None, None)),
+        (2.0, 2.0, (-2.0, 2.0)),
+        (1, 1, (-1, 1)),
+        ((-2.0, 2.0), 2.0, (-2.0, 2.0)),
+        ((-1.0, 2.0), (-1.0, 2.0), (-1.0, 2.0)),
+        ((None, 2.0), (None, 2.0), (None, 2.0)),
+        ((-2.0, None), (-2.0, None), (-2.0, None)),
+        ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+        ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0)),
+        (float("inf"), float("inf"), (-float("inf"), float("inf"))),
+    ],
+    ids=str,
+)
+@every_optimizer
+def test_clipvalue(ours, given, kept, limits):
+    value = ours(clipvalue=given)
+    assert value.clipvalue == kept
+    assert (value.clip_gradient_min, value.clip_gradient_max) == limits
+    assert ours(clipvalue=value.clipvalue) == value
+
+
+# Validation.
+
+CLIPVALUE = (
+    "clipvalue must be a positive number, a tuple (min, max) with min <= max in which None means "
+    "no limit, or None; got {}."
+)
+
+
+@every_optimizer
+@pytest.mark.parametrize(
+    "wrong",
+    [0, -1.0, True, "1", float("nan"), [-1, 1], (1,), (-1, 0, 1), (2.0, 1.0), ("a", None), (0, 1j)],
+    ids=str,
+)
+def test_clipvalue_refused(ours, wrong):
+    message = f"{by_name(ours)}: " + CLIPVALUE.format(repr(wrong))
+    assert refused(ValueError, ours, clipvalue=wrong) == message
+
+
+@every_optimizer
+@pytest.mark.parametrize("limits", [1.0, (None, 2.0)])
+def test_clipvalue_needs_accumulation(ours, limits):
+    ours(clipvalue=None, use_gradient_accumulation=False)
+    message = refused(ValueError, ours, clipvalue=limits, use_gradient_accumulation=False)
+    assert message == (
+        f"{by_name(ours)}: clipvalue needs use_gradient_accumulation=True; got clipvalue={limits!r}"
+        " with use_gradient_accumulation=False."
+    )
+
+
+@every_optimizer
+@pytest.mark.parametrize("wrong", ["0.1", None, [0.1], lambda step: 0.1, 1j], ids=str)
+def test_learning_rate_refused(ours, wrong):
+    assert refused(TypeError, ours, wrong) == (
+        f"{by_name(ours)}: learning_rate must be a number or a function without arguments; got "
+        f"{wrong!r}."
+    )
+
+
+@every_optimizer
+def test_learning_rate_accepted(ours):
+    for rate in (0, 0.5, np.float32(0.5), constant_rate, lambda step=0: 0.1, dict):
+        assert ours(rate).learning_rate is rate
+    assert refused(ValueError, ours, float("nan")) == (
+        f"{by_name(ours)}: learning_rate must not be NaN."
+    )
+    assert refused(TypeError, ours, True) == (
+        f"{by_name(ours)}: learning_rate must be a number or a function without arguments; got "
+        "True."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "wrong", "allowed"),
+    [
+        (embedding.Adagrad, "initial_accumulator_value", 0, "positive"),
+        (embedding.Adagrad, "initial_accumulator_value", -0.5, "positive"),
+        (embedding.AdagradMomentum, "exponent", 0, "positive"),
+        (embedding.AdagradMomentum, "epsilon", -1e-10, "positive"),
+        (embedding.Adam, "beta_1", 1.5, "in [0, 1)"),
+        (embedding.Adam, "beta_1", -0.5, "in [0, 1)"),
+        (embedding.Adam, "beta_2", 1.0, "in [0, 1)"),
+        (embedding.Adam, "beta_2", -0.25, "in [0, 1)"),
+        (embedding.Adam, "epsilon", 0, "positive"),
+        (embedding.FTRL, "initial_accumulator_value", 0, "positive"),
+        (embedding.FTRL, "initial_accumulator_value", -0.5, "positive"),
+        (embedding.FTRL, "learning_rate_power", 0.5, "at most 0"),
+        (embedding.FTRL, "l1_regularization_strength", -0.5, "at least 0"),
+        (embedding.FTRL, "l2_regularization_strength", -0.5, "at least 0"),
+    ],
+)
+def test_ranges(ours, name, wrong, allowed):
+    message = f"{by_name(ours)}: {name} must be {allowed}; got {wrong}."
+    assert refused(ValueError, ours, **{name: wrong}) == message
+
+
+def test_ftrl_refuses_zero_accumulators_even_where_they_are_asked_for():
+    assert refused(
+        ValueError, embedding.FTRL, initial_accumulator_value=0, allow_zero_accumulator=True
+    ) == ("FTRL: initial_accumulator_value must be positive; got 0.")
+
+
+NOT_NUMBERS = {
+    "learning_rate",
+    "clipvalue",
+    "slot_variable_creation_fn",
+    "low_dimensional_packing_status",
+    "use_gradient_accumulation",
+    "multiply_weight_decay_factor_by_learning_rate",
+    "use_nesterov",
+    "lazy_adam",
+    "sum_inside_sqrt",
+    "multiply_linear_by_learning_rate",
+    "allow_zero_accumulator",
+}
+
+
+@every_optimizer
+def test_every_number_must_be_one(ours):
+    for name in set(defaults_of(ours)) - NOT_NUMBERS:
+        assert refused(TypeError, ours, **{name: "0.1"}) == (
+            f"{by_name(ours)}: {name} must be a number; got '0.1'."
+        )
+        assert refused(ValueError, ours, **{name: float("nan")}) == (
+            f"{by_name(ours)}: {name} must not be NaN."
+        )
+
+
+@every_optimizer
+def test_weight_limits_must_be_in_order(ours):
+    assert refused(ValueError, ours, clip_weight_min=2.0, clip_weight_max=1.0) == (
+        f"{by_name(ours)}: clip_weight_min must not exceed clip_weight_max; got 2.0 and 1.0."
+    )
+
+
+def test_non_lazy_adam_needs_accumulation():
+    assert refused(
+        ValueError, embedding.Adam, lazy_adam=False, use_gradient_accumulation=False
+    ) == ("Adam: lazy_adam=False needs use_gradient_accumulation=True; got False.")
+    assert embedding.Adam(lazy_adam=False).updates_untouched_rows is True
+    assert embedding.Adam().updates_untouched_rows is False
+
+
+@pytest.mark.parametrize(
+    "ours", [ours for ours in TF2_OPTIMIZERS if ours is not embedding.SGD], ids=by_name
+)
+def test_slot_variable_creation_fn_must_be_a_function(ours):
+    assert refused(ValueError, ours, slot_variable_creation_fn=3) == (
+        f"{by_name(ours)}: slot_variable_creation_fn must be a function of (table, slot_names, "
+        "slot_initializers) that returns {slot name: variable}, or None; got 3."
+    )
+
+
+TABLE = {"vocabulary_size": 4, "dim": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocabulary_size": 0}, "vocabulary_size must be an int >= 1; got 0."),
+        ({"vocabulary_size": 4.0}, "vocabulary_size must be an int >= 1; got 4.0."),
+        ({"dim": -2}, "dim must be an int >= 1; got -2."),
+        ({"dim": True}, "dim must be an int >= 1; got True."),
+        ({"initializer": 3}, "initializer must be callable or None; got 3."),
+        ({"combiner": None}, "combiner must be 'mean', 'sum' or 'sqrtn'; got None."),
+        ({"combiner": "max"}, "combiner must be 'mean', 'sum' or 'sqrtn'; got 'max'."),
+        ({"name": 3}, "name must be a string or None; got 3."),
+        (
+            {"quantization_config": 3},
+            "quantization_config must be a QuantizationConfig or None; got 3.",
+        ),
+        (
+            {"optimizer": 0.1},
+            "optimizer must be one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or None; got 0.1. "
+            "from_legacy translates a legacy one.",
+        ),
+        (
+            {"optimizer": ee.StochasticGradientDescentParameters(0.5)},
+            "optimizer must be one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or None; got "
+            f"{ee.StochasticGradientDescentParameters(0.5)!r}. from_legacy translates a legacy "
+            "one.",
+        ),
+    ],
+    ids=str,
+)
+def test_table_config_refuses(arguments, message):
+    got = refused(ValueError, embedding.TableConfig, **{**TABLE, **arguments})
+    assert got == f"TableConfig: {message}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"table": "t"},
+            "table must be a TableConfig of estimator_emb.embedding; got 't'. from_tensorflow "
+            "translates TensorFlow's features with their tables.",
+        ),
+        ({"max_sequence_length": -1}, "max_sequence_length must be an int >= 0; got -1."),
+        ({"max_sequence_length": 1.0}, "max_sequence_length must be an int >= 0; got 1.0."),
+        (
+            {"validate_weights_and_indices": 1},
+            "validate_weights_and_indices must be True or False; got 1.",
+        ),
+        (
+            {"output_shape": "wide"},
+            "output_shape must be a list of ints, a tf.TensorShape or None; got 'wide'.",
+        ),
+        ({"name": 3}, "name must be a string or None; got 3."),
+    ],
+    ids=str,
+)
+def test_feature_config_refuses(arguments, message):
+    arguments = {"table": embedding.TableConfig(**TABLE), **arguments}
+    got = refused(ValueError, embedding.FeatureConfig, **arguments)
+    assert got == f"FeatureConfig: {message}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, 0.0, 1.0), "num_buckets must be an int >= 2; got 1."),
+        ((2.5, 0.0, 1.0), "num_buckets must be an int >= 2; got 2.5."),
+        ((2, 1.0, 1.0), "lower and upper must be numbers, lower below upper; got 1.0 and 1.0."),
+        ((2, "a", 1.0), "lower and upper must be numbers, lower below upper; got 'a' and 1.0."),
+    ],
+    ids=str,
+)
+def test_quantization_config_refuses(arguments, message):
+    got = refused(ValueError, embedding.QuantizationConfig, *arguments)
+    assert got == f"QuantizationConfig: {message}"
+
+
+def test_configs_as_values():
+    quantization = embedding.QuantizationConfig(4, -1.0, 1.0)
+    assert quantization == embedding.QuantizationConfig(4, -1.0, 1.0)
+    assert repr(quantization) == "QuantizationConfig(num_buckets=4, lower=-1.0, upper=1.0)"
+    table = embedding.TableConfig(4, 2, initializer=tf.zeros, name="t")
+    assert table != embedding.TableConfig(4, 2, initializer=tf.zeros, name="t")
+    assert repr(table) == (
+        f"TableConfig(vocabulary_size=4, dim=2, initializer={tf.zeros!r}, optimizer=None, "
+        "combiner='mean', name='t', quantization_config=None)"
+    )
+    feature = embedding.FeatureConfig(table, 3, True, [4, None], "f")
+    assert feature.output_shape.as_list() == [4, None]
+    assert repr(feature) == (
+        f"FeatureConfig(table={table!r}, max_sequence_length=3, "
+        "validate_weights_and_indices=True, output_shape=TensorShape([4, None]), name='f')"
+    )
+
+
+def test_default_initializer():
+    table = embedding.TableConfig(2000, 16)
+    values = np.array(table.initializer([2000, 16], tf.float32))
+    assert abs(values.mean()) < 0.01
+    assert np.abs(values).max() <= 2 / 4
+    # A normal of deviation 1/4 that is cut off at two deviations.
+    np.testing.assert_allclose(values.std(), 0.88 / 4, rtol=0.02)
+
+
+# TensorFlow's own objects.
+
+
+@every_optimizer
+def test_tensorflows_optimizers_keep_every_field(ours):
+    for arguments in ({}, changed_everywhere(ours), {"learning_rate": constant_rate}):
+        original = getattr(ORIGINALS, by_name(ours))(**arguments)
+        for translated in (
+            optimizers.as_parameters(original, "TableConfig"),
+            embedding.from_tensorflow(original),
+            embedding.TableConfig(4, 2, optimizer=original).optimizer,
+        ):
+            assert type(translated) is ours
+            assert translated == ours(**arguments)
+            for name, value in vars(original).items():
+                assert getattr(translated, name) == value, name
+
+
+def test_an_optimizer_of_keras_is_refused():
+    legacy = importlib.import_module("tensorflow.python.keras.optimizer_v2.adam")
+    for value in (legacy.Adam(), tf.keras.optimizers.SGD()):
+        with pytest.raises(ValueError, match="TableConfig: optimization_parameters must be one of"):
+            optimizers.as_parameters(value, "TableConfig")
+
+
+def test_from_tensorflow_keeps_every_field_and_shared_tables():
+    table = ORIGINALS.TableConfig(
+        4,
+        2,
+        initializer=tf.zeros,
+        optimizer=ORIGINALS.Adam(0.5),
+        combiner="sum",
+        name="t",
+        quantization_config=ORIGINALS.QuantizationConfig(4, -1.0, 1.0),
+    )
+    features = {
+        "a": ORIGINALS.FeatureConfig(table, name="a"),
+        "b": [ORIGINALS.FeatureConfig(table, 3, False, [5], name="b")],
+        "c": (ORIGINALS.FeatureConfig(ORIGINALS.TableConfig(4, 2)),),
+    }
+    got = embedding.from_tensorflow(features)
+    assert set(got) == {"a", "b", "c"}
+    a, (b,), (c,) = got["a"], got["b"], got["c"]
+    assert a.table is b.table
+    assert c.table is not a.table
+    for ours, theirs in ((a, features["a"]), (b, features["b"][0]), (c, features["c"][0])):
+        assert type(ours) is embedding.FeatureConfig
+        for name in set(arguments_of(type(ours))) - {"table"}:
+            mine, original = getattr(ours, name), getattr(theirs, name)
+            if name == "output_shape":
+                mine, original = repr(mine), repr(original)
+            assert mine == original, name
+    assert type(a.table) is embedding.TableConfig
+    assert a.table.optimizer == embedding.Adam(0.5)
+    assert a.table.quantization_config == embedding.QuantizationConfig(4, -1.0, 1.0)
+    for name in ("vocabulary_size", "dim", "initializer", "combiner", "name"):
+        assert getattr(a.table, name) == getattr(table, name)
+    assert embedding.from_tensorflow(a) is a
+
+
+def test_from_tensorflow_refuses_what_it_does_not_know():
+    names = (
+        "Expected one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, TableConfig, FeatureConfig, "
+        "QuantizationConfig of estimator_emb.embedding or tf.tpu.experimental.embedding; got "
+    )
+    for value in (3, None, ee.AdagradParameters(0.1)):
+        assert refused(ValueError, embedding.from_tensorflow, value) == f"{names}{value!r}."
+    if hasattr(ORIGINALS, "CustomOptimizer"):
+        custom = ORIGINALS.CustomOptimizer(lambda *args: args)
+        assert refused(ValueError, embedding.from_tensorflow, custom) == f"{names}{custom!r}."
+
+
+@pytest.mark.skipif(
+    "dtype" not in arguments_of(ORIGINALS.TableConfig), reason="arguments of later versions"
+)
+def test_from_tensorflow_refuses_layouts_and_integer_tables():
+    got = embedding.from_tensorflow(ORIGINALS.TableConfig(4, 2, dtype=tf.float32))
+    assert (got.vocabulary_size, got.dim) == (4, 2)
+    message = refused(
+        ValueError,
+        embedding.from_tensorflow,
+        ORIGINALS.TableConfig(4, 2, layout="wide", dtype=tf.int32),
+    )
+    assert message == (
+        "TableConfig: estimator_emb.embedding has no counterpart of layout='wide', "
+        "dtype=tf.int32. Leave them at their defaults."
+    )
+
+
+# Translation between the vocabularies.
+
+
+def arguments_for(legacy, value):
+    """The legacy arguments that say the same as the TF2 object, whose attributes hold them."""
+    return {name: getattr(value, name) for name in arguments_of(legacy)}
+
+
+def legacy_example(legacy, everywhere):
+    arguments = {
+        name: {"learning_rate": 0.125, "momentum": 0.75}.get(name)
+        if argument.default is argument.empty
+        else argument.default
+        for name, argument in arguments_of(legacy).items()
+    }
+    if everywhere:
+        arguments = {name: other_value(name, value) for name, value in arguments.items()}
+        arguments["use_gradient_accumulation"] = True
+        arguments["clip_weight_max"] = arguments["clip_gradient_max"] = 0.5
+    return legacy(**arguments)
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["defaults", "changed"])
+@every_optimizer
+def test_optimizers_translate_both_ways(ours, everywhere):
+    arguments = changed_everywhere(ours) if everywhere else defaults_of(ours)
+    for name in ("slot_variable_creation_fn", "low_dimensional_packing_status"):
+        if name in arguments:
+            arguments[name] = defaults_of(ours)[name]
+    value = ours(**arguments)
+    legacy = embedding.to_legacy(value)
+    assert type(legacy) is LEGACY[ours]
+    assert legacy.arguments() == arguments_for(LEGACY[ours], value)
+    assert embedding.from_legacy(legacy) == value
+    assert embedding.to_legacy(getattr(ORIGINALS, by_name(ours))(**arguments)) == legacy
+
+    legacy = legacy_example(LEGACY[ours], everywhere)
+    value = embedding.from_legacy(legacy)
+    assert type(value) is ours
+    assert arguments_for(LEGACY[ours], value) == legacy.arguments()
+    assert embedding.to_legacy(value) == legacy
+    assert embedding.from_legacy(value) is value
+
+
+def test_defaults_of_adam_differ_and_translation_keeps_them():
+    assert embedding.Adam().epsilon == 1e-7
+    assert optimizers.AdamParameters(0.1).epsilon == 1e-8
+    assert embedding.to_legacy(embedding.Adam()).epsilon == 1e-7
+    assert embedding.from_legacy(optimizers.AdamParameters(0.1)).epsilon == 1e-8
+
+
+@every_optimizer
+def test_optimizer_fields_without_counterpart(ours):
+    lost = {
+        "learning_rate": constant_rate,
+        "slot_variable_creation_fn": create_slots,
+        "low_dimensional_packing_status": True,
+    }
+    lost = {name: value for name, value in lost.items() if name in arguments_of(ours)}
+    advice = "Give the optimizer itself as optimization_parameters, which takes it as it is."
+    for name, value in lost.items():
+        assert refused(ValueError, embedding.to_legacy, ours(**{name: value})) == (
+            f"{by_name(ours)}: the legacy vocabulary has no counterpart of {name}={value!r}. "
+            f"{advice}"
+        )
+    listed = ", ".join(f"{name}={value!r}" for name, value in lost.items())
+    assert refused(ValueError, embedding.to_legacy, ours(**lost)) == (
+        f"{by_name(ours)}: the legacy vocabulary has no counterpart of {listed}. {advice}"
+    )
+
+
+@pytest.mark.parametrize("legacy", optimizers.PARAMETERS, ids=by_name)
+def test_legacy_optimizers_without_counterpart(legacy):
+    if legacy in LEGACY.values():
+        return
+    names = ("learning_rate", "rho", "momentum", "epsilon", "tau", "max_delta",
+             "outlier_threshold", "weight_exponent")
+    value = legacy(**{name: 0.5 for name in arguments_of(legacy) if name in names})
+    assert refused(ValueError, embedding.from_legacy, value) == (
+        f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has SGD, Adagrad, "
+        "AdagradMomentum, Adam, FTRL, TableConfig and FeatureConfig."
+    )
+
+
+def test_other_objects_have_no_counterpart():
+    assert refused(ValueError, embedding.from_legacy, object) == (
+        f"from_legacy: the TF2 vocabulary has no counterpart of {object!r}; it has SGD, Adagrad, "
+        "AdagradMomentum, Adam, FTRL, TableConfig and FeatureConfig."
+    )
+    quantization = embedding.QuantizationConfig(4, -1.0, 1.0)
+    assert refused(ValueError, embedding.to_legacy, quantization) == (
+        f"to_legacy: the legacy vocabulary has no counterpart of {quantization!r}."
+    )
+
+
+def test_ftrl_of_zero_accumulators_has_no_counterpart():
+    legacy = optimizers.FtrlParameters(0.1, initial_accumulator_value=0)
+    assert refused(ValueError, embedding.from_legacy, legacy) == (
+        "FTRL: initial_accumulator_value must be positive; got 0."
+    )
+
+
+def test_tables_translate_both_ways():
+    table = embedding.TableConfig(
+        4, 2, initializer=tf.zeros, optimizer=embedding.Adam(0.5), combiner="sqrtn", name="t"
+    )
+    legacy = embedding.to_legacy(table)
+    assert legacy == ee.TableConfig(
+        4,
+        2,
+        initializer=tf.zeros,
+        combiner="sqrtn",
+        optimization_parameters=ee.AdamParameters(0.5, epsilon=1e-7),
+    )
+    assert vars(embedding.from_legacy(legacy, name="t")) == vars(table)
+    plain = embedding.TableConfig(4, 2)
+    assert vars(embedding.from_legacy(embedding.to_legacy(plain))) == vars(plain)
+
+    legacy = ee.TableConfig(7, 3, combiner="sum")
+    assert embedding.to_legacy(embedding.from_legacy(legacy)) == legacy
+    original = ORIGINALS.TableConfig(4, 2, tf.zeros, ORIGINALS.SGD(0.5), "sum", "t")
+    assert embedding.to_legacy(original) == ee.TableConfig(
+        4, 2, tf.zeros, "sum", optimization_parameters=ee.StochasticGradientDescentParameters(0.5)
+    )
+
+
+def test_features_translate_both_ways():
+    table = embedding.TableConfig(4, 2, name="t")
+    feature = embedding.FeatureConfig(table, 5, name="f")
+    legacy = embedding.to_legacy(feature)
+    assert legacy == ee.FeatureConfig("t", 5)
+    back = embedding.from_legacy(legacy, name="f", table=table)
+    assert repr(back) == repr(feature)
+    assert back.table is table
+
+
+def test_config_fields_without_counterpart():
+    quantization = embedding.QuantizationConfig(4, -1.0, 1.0)
+    table = embedding.TableConfig(4, 2, name="t", quantization_config=quantization)
+    assert refused(ValueError, embedding.to_legacy, table) == (
+        f"TableConfig: the legacy vocabulary has no counterpart of quantization_config="
+        f"{quantization!r}. Only TPU hardware quantizes; set it to None."
+    )
+    table = embedding.TableConfig(4, 2, optimizer=embedding.SGD(constant_rate))
+    assert refused(ValueError, embedding.to_legacy, table) == (
+        f"SGD: the legacy vocabulary has no counterpart of learning_rate={constant_rate!r}. Give "
+        "the optimizer itself as optimization_parameters, which takes it as it is."
+    )
+    feature = embedding.FeatureConfig(embedding.TableConfig(4, 2), 0, False, [4])
+    assert refused(ValueError, embedding.to_legacy, feature) == (
+        "FeatureConfig: the legacy vocabulary has no counterpart of "
+        "validate_weights_and_indices=False, output_shape=TensorShape([4]). Leave them at their "
+        "defaults."
+    )
+    feature = embedding.FeatureConfig(embedding.TableConfig(4, 2))
+    assert refused(ValueError, embedding.to_legacy, feature) == (
+        "FeatureConfig: its table has no name, and the legacy FeatureConfig needs one for "
+        "table_id; give the TableConfig a name."
+    )
+
+
+def rate_of_step(step):
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hot_id_replication", True),
+        ("learning_rate", 0.5),
+        ("learning_rate_fn", rate_of_step),
+        ("combiner", None),
+    ],
+)
+def test_legacy_table_fields_without_counterpart(name, value):
+    legacy = ee.TableConfig(4, 2, **{name: value})
+    assert refused(ValueError, embedding.from_legacy, legacy) == (
+        f"TableConfig: the TF2 vocabulary has no counterpart of {name}={value!r}. A rate belongs "
+        "in the table's optimizer, and a table of one id per sample may as well have the combiner "
+        "'sum'."
+    )
+
+
+def test_legacy_feature_fields_without_counterpart():
+    table = embedding.TableConfig(4, 2, name="t")
+    legacy = ee.FeatureConfig("t", weight_key="w")
+    assert refused(ValueError, embedding.from_legacy, legacy, table=table) == (
+        "FeatureConfig: the TF2 vocabulary has no counterpart of weight_key='w'. There, weights go "
+        "into the lookup beside the ids."
+    )
+    for wrong in (None, table):
+        assert refused(ValueError, embedding.from_legacy, ee.FeatureConfig("u"), table=wrong) == (
+            "from_legacy: a FeatureConfig needs its table, a TableConfig whose name is the "
+            f"table_id 'u'; got {wrong!r}."
+        )
+
+
+def test_every_config_field_is_translated_or_refused():
+    """A field that a later change adds to either class fails here until it is dealt with."""
+    assert set(arguments_of(embedding.TableConfig)) == {
+        "vocabulary_size", "dim", "initializer", "optimizer", "combiner", "name",
+        "quantization_config",
+    }
+    assert set(arguments_of(embedding.FeatureConfig)) == {
+        "table", "max_sequence_length", "validate_weights_and_indices", "output_shape", "name",
+    }
+    assert set(ee.TableConfig._fields) == {
+        "vocabulary_size", "dimension", "initializer", "combiner", "hot_id_replication",
+        "learning_rate", "learning_rate_fn", "optimization_parameters",
+    }
+    assert set(ee.FeatureConfig._fields) == {"table_id", "max_sequence_length", "weight_key"}
+
+
+# The rules.
+
+GOLDEN_CLASSES = {
+    "Sgd": embedding.SGD,
+    "Adagrad": embedding.Adagrad,
+    "AdagradMomentum": embedding.AdagradMomentum,
+    "Adam": embedding.Adam,
+    "Ftrl": embedding.FTRL,
+}
+RENAMED = {
+    "beta1": "beta_1",
+    "l1": "l1_regularization_strength",
+    "l2": "l2_regularization_strength",
+    "initial_accumulator": "initial_accumulator_value",
+}
+
+
+def build(case):
+    hyper = dict(case["hyper"])
+    del hyper["combiner"]
+    rate = hyper.pop("learning_rate")
+    hyper["learning_rate"] = rate[0] if isinstance(rate, list) else rate
+    hyper["clipvalue"] = tuple(hyper.pop("clip_gradient", (None, None)))
+    hyper["clip_weight_min"], hyper["clip_weight_max"] = hyper.pop("clip_weight", (None, None))
+    ours = GOLDEN_CLASSES[case["optimizer"]]
+    if ours is embedding.Adam:
+        hyper["beta_2"] = hyper.pop("beta2")
+    return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
+
+
+CASES = [
+    case
+    for case in GOLDEN["cases"]
+    if case["optimizer"] in GOLDEN_CLASSES and case["hyper"].get("num_shards", 1) == 1
+]
+
+
+def test_golden_covers_every_optimizer():
+    assert {GOLDEN_CLASSES[case["optimizer"]] for case in CASES} == set(TF2_OPTIMIZERS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_rule_and_step_equal_golden(case):
+    hyper = case["hyper"]
+    rates = hyper["learning_rate"]
+    rates = rates if isinstance(rates, list) else [rates] * 3
+    hyper = {name: value for name, value in hyper.items() if name != "num_shards"}
+    if case["optimizer"] == "Ftrl" and hyper["initial_accumulator"] == 0:
+        with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
+            build({**case, "hyper": hyper})
+        return
+    parameters = build({**case, "hyper": hyper})
+    w = np.array(case.get("table", GOLDEN["table"]), np.float32)
+    state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
+    for number, batch in enumerate(GOLDEN["steps"]):
+        summed = dict(
+            reference.updates(batch["ids"], batch["weights"], batch["act_grad"], hyper["combiner"])
+        )
+        rows = sorted(range(len(w)) if parameters.updates_untouched_rows else summed)
+        zero = np.zeros(w.shape[1])
+        g = np.array([summed.get(row, zero) for row in rows], np.float32)
+        w_rows, *slot_rows = (array[rows] for array in state)
+        after = step(parameters, NUMPY, np.float32(rates[number]), g, w_rows, tuple(slot_rows))
+        for array, new in zip(state, after, strict=True):
+            assert new.dtype == np.float32
+            array[rows] = new
+        expected = case["f32"][f"step{number + 1}"]
+        assert list(expected) == ["parameters", *(slot.name for slot in parameters.slots)]
+        for array, (name, values) in zip(state, expected.items(), strict=True):
+            np.testing.assert_allclose(array, values, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+# Whole trainings.
+
+
+def spec_of(parameters, tables=None):
+    tables = tables or {"t": {}}
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
+        table_to_config_dict={
+            name: ee.TableConfig(
+                4, 2, initializer=harness.initializer(START), combiner="sum", **arguments
+            )
+            for name, arguments in tables.items()
+        },
+        optimization_parameters=parameters,
+    )
+
+
+def train(spec, model_dir, steps, **kwargs):
+    """Trains with gradient 1 on row 1 of every table; returns the last checkpoint."""
+    keys = sorted(spec.table_to_config_dict)
+    batch = {key: np.array([1]) for key in keys}, {key: np.ones([1, 2], np.float32) for key in keys}
+    estimator = harness.estimator(
+        harness.gradient_model_fn(keys), spec, model_dir, batch_size=1, **kwargs
+    )
+    estimator.train(harness.input_fn_of([batch] * steps), steps=steps)
+    return harness.saved(model_dir, steps)
+
+
+def row_1_minus(*amount):
+    return START[1] - np.array(amount)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
+    calls = []
+
+    def rate():
+        calls.append(tf.compat.v1.get_default_graph())
+        step = tf.compat.v1.train.get_global_step()
+        return tf.cast(step + 1, tf.float64) / 8  # Cast to float32.
+
+    tables = {
+        "a": {},
+        "b": {"optimization_parameters": embedding.SGD(rate)},
+        "c": {"optimization_parameters": embedding.SGD(lambda: 0.5)},
+        "d": {"learning_rate": 0.0},
+        "e": {"learning_rate_fn": lambda step: tf.constant(0.25)},
+        "f": {"optimization_parameters": embedding.SGD(lambda: np.float64(0.75), clipvalue=0.5)},
+    }
+    spec = spec_of(embedding.SGD(rate), tables)
+    spec = spec._replace(pipeline_execution_with_tensor_core=pipelined)
+    got = train(spec, tmp_path, steps=3)
+    moved = {name: START[1] - got[name][1] for name in tables}
+    # (1 + 2 + 3) / 8; 3 * 0.5; 0; 3 * 0.25; 3 * 0.75 * 0.5.
+    for name, amount in zip("abcdef", [0.75, 0.75, 1.5, 0.0, 0.75, 1.125], strict=True):
+        np.testing.assert_allclose(moved[name], [amount, amount], rtol=1e-6, err_msg=name)
+    assert len(calls) == 1
+
+
+def test_a_function_may_be_the_rate_of_a_table_and_of_an_optimizer(tmp_path):
+    def rate(step=None):
+        return tf.constant(0.5) if step is None else tf.constant(0.25)
+
+    tables = {"a": {"learning_rate_fn": rate}, "b": {}}
+    got = train(spec_of(embedding.SGD(rate), tables), tmp_path, steps=1)
+    np.testing.assert_allclose(got["a"][1], row_1_minus(0.25, 0.25))
+    np.testing.assert_allclose(got["b"][1], row_1_minus(0.5, 0.5))
+
+
+def test_rates_are_read_before_the_step_is_incremented(tmp_path):
+    """However long the rate takes: here, a while loop of 20000 turns before it reads the step."""
+
+    def rate():
+        zero = tf.while_loop(
+            lambda i: i < 20000, lambda i: (i + 1,), [tf.constant(0)], parallel_iterations=1
+        )[0] * 0
+        with tf.control_dependencies([zero]):
+            step = tf.compat.v1.train.get_global_step().read_value()
+        return tf.cast(step + 1, tf.float32) / 8
+
+    got = train(spec_of(embedding.SGD(rate)), tmp_path, steps=4)
+    np.testing.assert_allclose(got["t"][1], row_1_minus(1.25, 1.25))
+
+
+def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
+    made = {}
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["t"])
+        made["loss"] = loss
+        train_op = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(
+            loss, tf.compat.v1.train.get_global_step()
+        )
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = spec_of(embedding.SGD(lambda: made["loss"]))
+    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=1)
+    estimator.train(harness.input_fn_of([({"t": np.array([1])}, np.zeros(1))]), steps=1)
+    np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"][1], row_1_minus(0.75, 0.75))
+
+
+@pytest.mark.parametrize("device", [None, "host"], ids=["cpu", "emulated"])
+def test_slots_that_the_program_creates(tmp_path, device):
+    called = []
+
+    def create(table, slot_names, slot_initializers):
+        called.append((table.shape.as_list(), slot_names))
+        assert isinstance(slot_initializers, list)
+        return create_slots(table, slot_names, slot_initializers)
+
+    tables = {
+        "t": {},
+        "u": {
+            "optimization_parameters": embedding.Adam(
+                0.5, 0.5, 0.75, slot_variable_creation_fn=create
+            )
+        },
+        "v": {"optimization_parameters": embedding.Adagrad(0.5, 3.0)},
+    }
+    parameters = embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create)
+    got = train(spec_of(parameters, tables), tmp_path, 1, device=device)
+    assert called == [([4, 2], ["accumulators"]), ([4, 2], ["momenta", "velocities"])]
+    part = "/part_0" if device else ""
+    of_t, of_u = f"program/t{part}/of_", f"program/u{part}/of_"
+    assert set(got) == {
+        "global_step", "t", "u", "v", "v/Adagrad",
+        of_t + "accumulators", of_u + "momenta", of_u + "velocities",
+    }
+    accumulators = np.full([4, 2], 3.0)
+    accumulators[1] = 4.0
+    np.testing.assert_array_equal(got[of_t + "accumulators"], accumulators)
+    np.testing.assert_array_equal(got["v/Adagrad"], accumulators)
+    np.testing.assert_allclose(got["t"][1], row_1_minus(0.25, 0.25))
+    np.testing.assert_allclose(got["v"][1], row_1_minus(0.25, 0.25))
+    np.testing.assert_array_equal(got[of_u + "momenta"][:3, 0], [0, 0.5, 0])
+    np.testing.assert_array_equal(got[of_u + "velocities"][:3, 0], [0, 0.25, 0])
+    np.testing.assert_allclose(got["u"][1], row_1_minus(0.5, 0.5), rtol=1e-6)
+
+
+def test_slots_may_be_plain_variables(tmp_path):
+    def create(table, slot_names, slot_initializers):
+        (name,), (initializer,) = slot_names, slot_initializers
+        return {
+            name: tf.Variable(
+                lambda: initializer(shape=table.shape, dtype=tf.float32), name="mine"
+            )
+        }
+
+    spec = spec_of(embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create))
+    got = train(spec, tmp_path, steps=1)
+    assert set(got) == {"global_step", "t", "mine"}
+    np.testing.assert_array_equal(got["mine"][:2, 0], [3.0, 4.0])
+    np.testing.assert_allclose(got["t"][1], row_1_minus(0.25, 0.25))
+
+
+OWNER = "Table 't': slot_variable_creation_fn of Adagrad must return "
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (
+            lambda table, names, initializers: {"m": table},
+            "a dict of variables with the keys ['accumulators']; got the keys ['m'].",
+        ),
+        (
+            lambda table, names, initializers: None,
+            "a dict of variables with the keys ['accumulators']; got None.",
+        ),
+        (
+            lambda table, names, initializers: {"accumulators": 3},
+            "a resource variable (use_resource=True) for slot 'accumulators'; got 3.",
+        ),
+        (
+            lambda table, names, initializers: {
+                "accumulators": tf.compat.v1.get_variable("x", [4, 2], use_resource=False)
+            },
+            "a resource variable (use_resource=True) for slot 'accumulators'; got "
+            "<tf.Variable 'x:0' shape=(4, 2) dtype=float32_ref>.",
+        ),
+        (
+            lambda table, names, initializers: {"accumulators": tf.Variable(tf.zeros([4, 3]))},
+            "a variable of the table's shape (4, 2) and dtype float32 for slot 'accumulators'; got "
+            "shape (4, 3) and dtype float32.",
+        ),
+        (
+            lambda table, names, initializers: {
+                "accumulators": tf.Variable(tf.zeros([4, 2], tf.float64))
+            },
+            "a variable of the table's shape (4, 2) and dtype float32 for slot 'accumulators'; got "
+            "shape (4, 2) and dtype float64.",
+        ),
+    ],
+    ids=["keys", "none", "number", "ref", "shape", "dtype"],
+)
+def test_bad_slots_are_refused(tmp_path, create, message):
+    spec = spec_of(embedding.Adagrad(0.5, slot_variable_creation_fn=create))
+    assert refused(ValueError, train, spec, tmp_path, steps=1) == OWNER + message
+
+
+def test_slots_are_created_in_training_only(tmp_path):
+    called = []
+
+    def create(table, slot_names, slot_initializers):
+        called.append(table)
+        return create_slots(table, slot_names, slot_initializers)
+
+    spec = spec_of(embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create))
+    train(spec, tmp_path, steps=1)
+    estimator = harness.estimator(harness.gradient_model_fn(["t"]), spec, tmp_path, batch_size=1)
+    data = harness.input_fn_of([({"t": np.array([1])}, {"t": np.ones([1, 2], np.float32)})])
+    estimator.evaluate(data, steps=1)
+    (prediction,) = estimator.predict(data)
+    np.testing.assert_allclose(prediction["t"], row_1_minus(0.25, 0.25))
+    assert len(called) == 1
+
+
+def test_tensorflows_objects_train(tmp_path):
+    def rate():
+        return tf.constant(0.25)
+
+    tables = {
+        "a": {},
+        "b": {"optimization_parameters": ORIGINALS.SGD(rate, clipvalue=(None, 0.5))},
+        "c": {"optimization_parameters": ORIGINALS.FTRL(0.5, beta=1.0)},
+        "d": {"optimization_parameters": ORIGINALS.AdagradMomentum(0.5, 0.5, epsilon=3.0)},
+        "e": {"optimization_parameters": ORIGINALS.Adam(0.5, 0.5, 0.75)},
+    }
+    spec = spec_of(ORIGINALS.Adagrad(0.5, 3.0, slot_variable_creation_fn=create_slots), tables)
+    assert spec.optimization_parameters == embedding.Adagrad(
+        0.5, 3.0, slot_variable_creation_fn=create_slots
+    )
+    got = train(spec, tmp_path, steps=1)
+    np.testing.assert_allclose(got["a"][1], row_1_minus(0.25, 0.25))
+    np.testing.assert_array_equal(got["program/a/of_accumulators"][1], [4.0, 4.0])
+    np.testing.assert_allclose(got["b"][1], row_1_minus(0.125, 0.125))
+    p0, p1 = np.sqrt([0.1, 1.1])
+    z = 1 - (p1 - p0) * START[1] / 0.5
+    np.testing.assert_allclose(got["c/Ftrl_1"][1], z, rtol=1e-5)
+    np.testing.assert_allclose(got["c"][1], -z / ((p1 + 1) / 0.5), rtol=1e-5)
+    np.testing.assert_allclose(got["d"][1], row_1_minus(0.25, 0.25), rtol=1e-6)
+    np.testing.assert_allclose(got["d/AdagradMomentum/Momentum"][1], [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(got["e"][1], row_1_minus(0.5, 0.5), rtol=1e-6)
+
+
+def test_one_line_names_the_optimizers(tmp_path, caplog):
+    caplog.set_level("INFO", logger="estimator_emb")
+    train(spec_of(embedding.Adam()), tmp_path, steps=1)
+    assert [r.message for r in caplog.records if r.name == "estimator_emb"] == [
+        "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "
+        "(Adam x 1)."
+    ]

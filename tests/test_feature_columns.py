@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From columns to tables, from strings to ids, and columns in a model of their own."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.config import Feature
+from feature_columns.tables import tables_of_columns
+
+WORDS = ["apple", "pear", "fig", "plum", "apple", "quince", ""]
+
+
+def identity(key, size=20):
+    return fc.categorical_column_with_identity(key, size)
+
+
+def rate(step):
+    return 0.1
+
+
+def only_table(column):
+    (table,) = tables_of_columns([column])
+    return table
+
+
+def ids_of(column, strings):
+    """The ids that the only feature of a column makes of strings."""
+    (feature,) = only_table(column).features
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ids = feature.to_ids(tf.constant(strings, tf.string))
+        session.run(tf.compat.v1.tables_initializer())
+        assert ids.dtype == tf.int64
+        return session.run(ids).tolist()
+
+
+def without_lookup(feature):
+    return (feature.key, feature.max_sequence_length, feature.weight_key, feature.column_name)
+
+
+# Tables
+
+
+def test_plain_column():
+    zeros = tf.compat.v1.zeros_initializer()
+    column = fc.embedding_column(identity("item"), 3, "sum", zeros, learning_rate_fn=rate)
+    table = only_table(column)
+    assert (table.name, table.scope_key) == ("tbl_item", "item")
+    assert table.config == ee.TableConfig(20, 3, zeros, "sum", learning_rate_fn=rate)
+    assert table.features == (Feature("item", 0, None, "item_embedding", None),)
+
+
+def test_default_initializer_and_combiner():
+    config = only_table(fc.embedding_column(identity("item"), 16)).config
+    assert config.combiner == "mean"
+    assert (config.initializer.mean, config.initializer.stddev) == (0.0, 0.25)
+
+
+def test_shared_columns_have_one_table():
+    zeros = tf.compat.v1.zeros_initializer()
+    columns = fc.shared_embedding_columns(
+        [identity("words"), fc.sequence_categorical_column_with_identity("history", 20)],
+        4,
+        "sqrtn",
+        zeros,
+        max_sequence_lengths=[0, 2],
+        learning_rate_fn=rate,
+    )
+    (table,) = tables_of_columns(columns)
+    assert table.name == "tbl_history_words_shared_embedding"
+    assert table.scope_key == "history_words_shared_embedding"
+    assert table.config == ee.TableConfig(20, 4, zeros, "sqrtn", learning_rate_fn=rate)
+    assert table.features == (
+        Feature("history", 2, None, "history_shared_embedding", None),
+        Feature("words", 0, None, "words_shared_embedding", None),
+    )
+
+
+def test_shared_columns_of_a_given_name():
+    columns = fc.shared_embedding_columns(
+        [identity("b"), identity("a")], 4, shared_embedding_collection_name="both"
+    )
+    (table,) = tables_of_columns(columns)
+    assert (table.name, table.scope_key) == ("tbl_both", "both")
+    assert [feature.key for feature in table.features] == ["a", "b"]
+
+
+def test_weighted_column():
+    weighted = fc.weighted_categorical_column(identity("words"), "tf_idf")
+    table = only_table(fc.embedding_column(weighted, 2))
+    assert (table.name, table.scope_key) == ("tbl_words_weighted_by_tf_idf",) + (
+        "words_weighted_by_tf_idf",
+    )
+    assert table.features == (
+        Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
+    )
+
+
+def test_sequence_column():
+    history = fc.sequence_categorical_column_with_identity("history", 20)
+    table = only_table(fc.embedding_column(history, 2, max_sequence_length=3))
+    assert table.name == "tbl_history"
+    assert table.features == (Feature("history", 3, None, "history_embedding", None),)
+
+
+def test_tables_and_features_are_sorted():
+    columns = [
+        fc.embedding_column(identity("zebra"), 2),
+        *fc.shared_embedding_columns([identity("y"), identity("b")], 2),
+        fc.embedding_column(identity("Zebra"), 2),
+        fc.embedding_column(identity("ant"), 2),
+    ]
+    tables = tables_of_columns(columns)
+    assert [table.name for table in tables] == [
+        "tbl_Zebra",
+        "tbl_ant",
+        "tbl_b_y_shared_embedding",
+        "tbl_zebra",
+    ]
+    assert [feature.key for table in tables for feature in table.features] == [
+        "Zebra",
+        "ant",
+        "b",
+        "y",
+        "zebra",
+    ]
+    assert [table.scope_key for table in tables] == [table.name[4:] for table in tables]
+
+
+def test_vocabulary_size_counts_buckets(tmp_path):
+    (tmp_path / "words").write_text("apple\npear\nfig\n")
+    for column, size in (
+        (fc.categorical_column_with_hash_bucket("w", 7), 7),
+        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"]), 2),
+        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"], num_oov_buckets=3), 5),
+        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words")), 3),
+        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words"), 2, 4), 6),
+        (fc.weighted_categorical_column(identity("w", 8), "weight"), 8),
+    ):
+        assert only_table(fc.embedding_column(column, 2)).config.vocabulary_size == size
+
+
+def test_two_columns_on_one_feature():
+    columns = [
+        fc.embedding_column(identity("item"), 2),
+        *fc.shared_embedding_columns(
+            [identity("item"), identity("other")], 2, shared_embedding_collection_name="both"
+        ),
+    ]
+    with pytest.raises(ValueError) as error:
+        tables_of_columns(columns)
+    assert str(error.value) == (
+        "Feature 'item' is used by two embedding columns, of tables 'tbl_item' and 'tbl_both'; a "
+        "feature can feed one table only. Give the second column its own key, and copy the feature "
+        "under that key in input_fn."
+    )
+
+
+@pytest.mark.parametrize("size, dimension", [(20, 3), (30, 2)])
+def test_two_shapes_of_one_table(size, dimension):
+    first = fc.shared_embedding_columns(
+        [identity("a"), identity("b")], 2, shared_embedding_collection_name="both"
+    )
+    second = fc.shared_embedding_columns(
+        [identity("c", size)], dimension, shared_embedding_collection_name="both"
+    )
+    with pytest.raises(ValueError) as error:
+        tables_of_columns([*first, *second])
+    assert str(error.value) == (
+        f"Table 'tbl_both' is asked for in two shapes: [20, 2], and [{size}, {dimension}] by "
+        "feature 'c'."
+    )
+
+
+def test_two_combiners_of_one_table():
+    first, second = (
+        fc.shared_embedding_columns(
+            [identity(key)], 2, combiner=combiner, shared_embedding_collection_name="both"
+        )
+        for key, combiner in (("a", "mean"), ("b", "sum"))
+    )
+    with pytest.raises(ValueError) as error:
+        tables_of_columns([*first, *second])
+    assert str(error.value) == (
+        "Table 'tbl_both' is asked for with two values of combiner: 'mean', and 'sum' by feature "
+        "'b'."
+    )
+
+
+def test_two_calls_of_one_shape_share_the_table():
+    first, second = (
+        fc.shared_embedding_columns([identity(key)], 2, shared_embedding_collection_name="both")
+        for key in ("a", "b")
+    )
+    (table,) = tables_of_columns([*first, *second])
+    assert [feature.key for feature in table.features] == ["a", "b"]
+
+
+# Columns that have no table
+
+
+def shared_of_tensorflow_2():
+    with tf.Graph().as_default():
+        return tf.feature_column.shared_embeddings([identity("a"), identity("b")], 2)[0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        identity("item"),
+        fc.indicator_column(identity("item")),
+        fc.bucketized_column(fc.numeric_column("age"), [10.0, 20.0]),
+        fc.crossed_column(["a", "b"], 10),
+        fc.categorical_column_with_hash_bucket("item", 5),
+        fc.sequence_categorical_column_with_identity("item", 5),
+        shared_of_tensorflow_2(),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_spec_refuses_columns_that_are_no_embeddings(column):
+    good = fc.embedding_column(identity("item"), 2)
+    with pytest.raises(TypeError) as error:
+        ee.EmbeddingConfigSpec([good, column], ee.AdagradParameters(0.1))
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+        "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
+        f"{column!r}."
+    )
+
+
+@pytest.mark.parametrize(
+    "column, name, kind",
+    [
+        (fc.numeric_column("age"), "age", "NumericColumn"),
+        (
+            tf.feature_column.embedding_column(identity("item"), 2),
+            "item_embedding",
+            "EmbeddingColumn",
+        ),
+    ],
+    ids=["numeric", "TensorFlow's own embedding"],
+)
+def test_columns_that_the_model_computes_itself(column, name, kind):
+    """The spec takes them, as tensorflow-estimator's does, but they have no table to train."""
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    with pytest.raises(TypeError) as error:
+        tables_of_columns(spec.feature_columns)
+    assert str(error.value) == (
+        f"Column {name!r} of the EmbeddingConfigSpec has no table for an embedding engine; make it "
+        "with feature_columns.embedding_column or feature_columns.shared_embedding_columns. It is "
+        f"a {kind}."
+    )
+
+
+# From strings to ids
+
+
+def test_hashed_strings():
+    column = fc.embedding_column(fc.categorical_column_with_hash_bucket("word", 1000), 2)
+    expected = tf.strings.to_hash_bucket_fast(WORDS, 1000).numpy().tolist()
+    assert len(set(expected)) == 6  # Only "apple" is there twice.
+    assert ids_of(column, WORDS) == expected
+    assert ids_of(column, []) == []
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda column: fc.embedding_column(fc.weighted_categorical_column(column, "weight"), 2),
+        lambda column: fc.shared_embedding_columns([column], 2)[0],
+    ],
+    ids=["weighted", "shared"],
+)
+def test_strings_of_wrapped_columns(wrap):
+    column = wrap(fc.categorical_column_with_vocabulary_list("word", ["pear", "apple"]))
+    assert ids_of(column, WORDS) == [1, 0, -1, -1, 1, -1, -1]
+
+
+def test_strings_of_a_sequence():
+    words = fc.sequence_categorical_column_with_hash_bucket("word", 1000)
+    column = fc.embedding_column(words, 2, max_sequence_length=3)
+    assert ids_of(column, WORDS) == tf.strings.to_hash_bucket_fast(WORDS, 1000).numpy().tolist()
+
+
+def test_vocabulary_list():
+    words = fc.categorical_column_with_vocabulary_list("word", ["fig", "apple", "pear"])
+    assert ids_of(fc.embedding_column(words, 2), WORDS) == [1, 2, 0, -1, 1, -1, -1]
+
+
+def test_vocabulary_list_with_a_default():
+    words = fc.categorical_column_with_vocabulary_list(
+        "word", ["fig", "apple", "pear"], default_value=2
+    )
+    assert ids_of(fc.embedding_column(words, 2), WORDS) == [1, 2, 0, 2, 1, 2, 2]
+
+
+def test_vocabulary_list_with_buckets():
+    words = fc.categorical_column_with_vocabulary_list(
+        "word", ["fig", "apple", "pear"], num_oov_buckets=100
+    )
+    buckets = tf.strings.to_hash_bucket_fast(WORDS, 100).numpy() + 3
+    expected = [1, 2, 0, buckets[3], 1, buckets[5], buckets[6]]
+    assert ids_of(fc.embedding_column(words, 2), WORDS) == expected
+
+
+def test_vocabulary_file(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("plum\nquince\napple\nfig\n")
+    whole = fc.categorical_column_with_vocabulary_file("word", str(path))
+    assert ids_of(fc.embedding_column(whole, 2), WORDS) == [2, -1, 3, 0, 2, 1, -1]
+    head = fc.categorical_column_with_vocabulary_file("word", str(path), 3, num_oov_buckets=50)
+    buckets = tf.strings.to_hash_bucket_fast(WORDS, 50).numpy() + 3
+    expected = [2, buckets[1], buckets[2], 0, 2, 1, buckets[6]]
+    assert ids_of(fc.embedding_column(head, 2), WORDS) == expected
+
+
+def test_integers_need_no_lookup():
+    for column in (
+        identity("item"),
+        fc.categorical_column_with_hash_bucket("item", 5, dtype=tf.int64),
+        fc.weighted_categorical_column(identity("item"), "weight"),
+        fc.sequence_categorical_column_with_identity("item", 5),
+    ):
+        length = int("Sequence" in type(column).__name__)
+        embedding = fc.embedding_column(column, 2, max_sequence_length=length)
+        assert only_table(embedding).features[0].to_ids is None
+
+
+# In a model
+
+
+CITIES = ["oslo", "rome", "lima"]
+TAGS = ["red", "green", "blue", "grey"]
+FILE = ["apple", "plum", "fig"]
+BATCH = {
+    "city": np.array(["rome", "oslo", "bern", "lima"]),
+    "tags": harness.sparse([["blue", "nope"], [], ["red", "grey", "red"], ["green"]], object),
+    "name": harness.sparse([["ann"], ["bob", "eve"], [], ["ann", "ann", "zoe"]], object),
+    "word": harness.sparse([["fig"], ["plum", "fig"], ["none"], ["apple"]], object),
+    "weight": harness.sparse([[0.5], [2.0, -1.0], [7.0], [1.5]], np.float32),
+    "age": np.array([[0.1], [0.2], [0.3], [0.4]], np.float32),
+}
+BUCKETS = 13
+
+
+def string_columns(path):
+    path.write_text("\n".join(FILE) + "\n")
+    city = fc.categorical_column_with_vocabulary_list("city", CITIES, num_oov_buckets=2)
+    tags = fc.categorical_column_with_vocabulary_list("tags", TAGS)
+    name = fc.categorical_column_with_hash_bucket("name", BUCKETS)
+    word = fc.weighted_categorical_column(
+        fc.categorical_column_with_vocabulary_file("word", str(path)), "weight"
+    )
+    return [
+        fc.embedding_column(city, 2),
+        fc.embedding_column(tags, 3, combiner="mean"),
+        fc.embedding_column(name, 4, combiner="sqrtn"),
+        fc.embedding_column(word, 2, combiner="sum"),
+    ]
+
+
+def activations_by_numpy(tables):
+    """Of BATCH, column by column in the order of their names: city, name, tags, word."""
+
+    def rows(key):
+        found = [[] for _ in range(4)]
+        for (row, _), value in zip(BATCH[key].indices, BATCH[key].values, strict=True):
+            found[row].append(value)
+        return found
+
+    def combined(table, ids, weights, combiner):
+        if not ids:
+            return np.zeros(table.shape[1])
+        total = np.array(weights) @ table[ids]
+        if combiner == "mean":
+            return total / sum(weights)
+        if combiner == "sqrtn":
+            return total / np.sqrt(np.square(weights).sum())
+        return total
+
+    def hashed(strings, buckets):
+        return tf.strings.to_hash_bucket_fast(strings, buckets).numpy().tolist()
+
+    city = [
+        CITIES.index(one) if one in CITIES else 3 + hashed([one], 2)[0] for one in BATCH["city"]
+    ]
+    name = [hashed(row, BUCKETS) if row else [] for row in rows("name")]
+    tags = [[TAGS.index(one) for one in row if one in TAGS] for row in rows("tags")]
+    word = []
+    for strings, weights in zip(rows("word"), rows("weight"), strict=True):
+        pairs = zip(strings, weights, strict=True)
+        known = [(FILE.index(string), weight) for string, weight in pairs if string in FILE]
+        ids, weights = [i for i, _ in known], [w for _, w in known]
+        word.append(combined(tables["word_weighted_by_weight"], ids, weights, "sum"))
+    columns = [
+        tables["city"][city],
+        [combined(tables["name"], row, [1.0] * len(row), "sqrtn") for row in name],
+        [combined(tables["tags"], row, [1.0] * len(row), "mean") for row in tags],
+        word,
+    ]
+    return np.concatenate(columns, axis=1)
+
+
+def by_input_layer(features, columns):
+    return fc.input_layer(features, [*columns, fc.numeric_column("age")])
+
+
+def by_dense_features(features, columns):
+    return fc.DenseFeatures([*columns, fc.numeric_column("age")])(features)
+
+
+def by_several_layers(features, columns):
+    city, tags, name, word = columns
+    parts = [
+        fc.DenseFeatures([fc.numeric_column("age")])(features),
+        fc.input_layer(features, [city]),
+        fc.DenseFeatures([name, tags])(features),
+        fc.input_layer(features, [word]),
+    ]
+    return tf.concat(parts, axis=1)
+
+
+SCOPES = {
+    by_input_layer: {
+        "city": "input_layer/city_embedding",
+        "name": "input_layer/name_embedding",
+        "tags": "input_layer/tags_embedding",
+        "word_weighted_by_weight": "input_layer/word_weighted_by_weight_embedding",
+    },
+    by_dense_features: {
+        "city": "dense_features/city_embedding",
+        "name": "dense_features/name_embedding",
+        "tags": "dense_features/tags_embedding",
+        "word_weighted_by_weight": "dense_features/word_weighted_by_weight_embedding",
+    },
+    by_several_layers: {
+        "city": "input_layer/city_embedding",
+        "name": "dense_features_1/name_embedding",
+        "tags": "dense_features_1/tags_embedding",
+        "word_weighted_by_weight": "input_layer_1/word_weighted_by_weight_embedding",
+    },
+}
+
+
+@pytest.mark.parametrize("layer", SCOPES, ids=lambda layer: layer.__name__)
+def test_strings_through_a_whole_estimator(layer, tmp_path):
+    columns = string_columns(tmp_path / "words")
+
+    def model_fn(features, labels, mode, params):
+        hidden = layer(features, columns)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"hidden": hidden})
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(hidden, 1) - labels))
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model", device="host")
+    input_fn = harness.input_fn_of([(BATCH, np.array([1.0, -1.0, 2.0, 0.5], np.float32))])
+    estimator.train(input_fn, steps=1)
+    predictions = list(estimator.predict(input_fn))
+    variables = harness.saved(tmp_path / "model", 1)
+    tables = {key: variables[f"{scope}/embedding_weights"] for key, scope in SCOPES[layer].items()}
+    assert {key: table.shape for key, table in tables.items()} == {
+        "city": (5, 2),
+        "name": (BUCKETS, 4),
+        "tags": (4, 3),
+        "word_weighted_by_weight": (3, 2),
+    }
+    # All layers put age first, then the columns by name.
+    expected = np.concatenate([BATCH["age"], activations_by_numpy(tables)], axis=1)
+    np.testing.assert_allclose([one["hidden"] for one in predictions], expected, atol=1e-6)
