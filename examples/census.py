@@ -18,6 +18,7 @@ values, whereas this program keeps them.
 
 import csv
 import gzip
+import logging
 import os
 import pathlib
 import sys
@@ -29,7 +30,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from absl import app, flags, logging  # noqa: E402
+from absl import app, flags  # noqa: E402
+from absl import logging as absl_logging  # noqa: E402
 
 import estimator_emb as ee  # noqa: E402
 from estimator_emb.progress import ProgressHook  # noqa: E402
@@ -245,6 +247,7 @@ def make_estimator(model_dir, rows):
         train_batch_size=_BATCH_SIZE.value,
         eval_batch_size=EVAL_BATCH_SIZE,
         predict_batch_size=EVAL_BATCH_SIZE,
+        export_to_tpu=False,
         embedding_config_spec=embedding_config_spec(rows),
     )
 
@@ -283,7 +286,11 @@ def export(estimator, features):
 
 def main(argv):
     del argv
-    logging.set_verbosity(logging.WARNING)
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    engine_log = logging.getLogger("estimator_emb")  # It says in one line what trains where.
+    engine_log.setLevel(logging.INFO)
+    engine_log.addHandler(logging.StreamHandler(sys.stdout))
+    engine_log.propagate = False
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
     tf.keras.utils.set_random_seed(_SEED.value)  # for first weights and dropout

@@ -19,6 +19,7 @@ it answers --predict at once.
 """
 
 import collections
+import logging
 import os
 import pathlib
 import sys
@@ -31,7 +32,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from absl import app, flags, logging  # noqa: E402
+from absl import app, flags  # noqa: E402
+from absl import logging as absl_logging  # noqa: E402
 
 import estimator_emb as ee  # noqa: E402
 import feature_columns as fc  # noqa: E402
@@ -311,7 +313,11 @@ def predict(estimator, names, line, previous):
 
 def main(argv):
     del argv
-    logging.set_verbosity(logging.WARNING)
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    engine_log = logging.getLogger("estimator_emb")  # It says in one line what trains where.
+    engine_log.setLevel(logging.INFO)
+    engine_log.addHandler(logging.StreamHandler(sys.stdout))
+    engine_log.propagate = False
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
     tf.keras.utils.set_random_seed(1)  # for first weights and dropout
@@ -329,6 +335,7 @@ def main(argv):
         train_batch_size=_BATCH_SIZE.value,
         eval_batch_size=EVAL_BATCH_SIZE,
         predict_batch_size=1,
+        export_to_tpu=False,
         embedding_config_spec=ee.EmbeddingConfigSpec(
             feature_columns=columns,
             optimization_parameters=ee.AdagradParameters(0.1, initial_accumulator=0.01),
