@@ -21,9 +21,10 @@ needs_tpu_embedding = pytest.mark.skipif(
 NAN = float("nan")
 ADAGRAD = ee.AdagradParameters(0.1)
 PARAMETER_NAMES = (
-    "AdadeltaParameters, AdagradMomentumParameters, AdagradParameters, AdamParameters, "
-    "CenteredRMSPropParameters, FrequencyEstimatorParameters, FtrlParameters, "
-    "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, "
+    "AdadeltaParameters, Adagrad, AdagradMomentum, AdagradMomentumParameters, "
+    "AdagradParameters, Adam, AdamParameters, CenteredRMSPropParameters, FTRL, "
+    "FrequencyEstimatorParameters, FtrlParameters, MomentumParameters, "
+    "ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, SGD, "
     "StochasticGradientDescentParameters"
 )
 ONE_WAY = (

@@ -68,7 +68,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
     translated = from_tensorflow(value)
     if translated is not None:
         return translated
-    names = ", ".join(sorted(ours.__name__ for ours in PARAMETERS))
+    names = ", ".join(sorted(ours.__name__ for ours in (*PARAMETERS, *TF2_OPTIMIZERS)))
     raise ValueError(
         f"{owner}: optimization_parameters must be one of {names}; got {value!r}."
     )

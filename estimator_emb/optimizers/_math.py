@@ -26,5 +26,8 @@ class Math:
     """`where(condition, x, y)`: x where the condition holds, else y."""
 
 
+INFINITY = float("inf")
+"""A divisor that makes any finite quotient 0."""
+
 TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where)
 NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)

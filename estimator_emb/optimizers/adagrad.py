@@ -4,13 +4,13 @@
     a <- a + g * g
     w <- w - lr * g / sqrt(a)
 
-The new accumulator divides, and there is no epsilon: only a positive initial accumulator keeps the
-first step finite.
+The new accumulator divides, and there is no epsilon: a positive initial accumulator keeps the first
+step finite. TensorFlow takes a number below 1.2e-38 for 0; where a is 0, w keeps its value.
 """
 
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._math import INFINITY, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
@@ -69,7 +69,7 @@ class AdagradParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots
         a = a + g * g
-        return w - (lr * g) / math.sqrt(a), a
+        return w - (lr * g) / math.sqrt(math.where(a > 0, a, INFINITY)), a
 
 
 class Adagrad(TF2Optimizer, AdagradParameters):

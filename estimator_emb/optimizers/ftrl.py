@@ -18,14 +18,14 @@ With k = -learning_rate_power, a' and z' the new a and z:
 
 w is computed afresh from a' and z': an updated row forgets a start that a and z do not explain.
 
-Zero accumulators are fine. Where N and D are both 0, as after a zero gradient on a zero accumulator
-without beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
+Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without beta
+and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
 multiplication divides by lr, so a rate of 0 needs the other one.
 """
 
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._math import INFINITY, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
@@ -132,9 +132,8 @@ class FtrlParameters(OptimizationParameters):
         n = -z
         if l1 != 0:
             n = math.minimum(math.maximum(z, -c), c) - z
-        # |n| + |d| is 0 only where both are. `==` would compare objects, not values, in a v1 graph.
-        both_zero = math.maximum(n, -n) + math.maximum(d, -d) <= 0
-        return n / math.where(both_zero, d + 1, d), a, z
+        # Compared by `<=`: `==` would compare objects, not values, in a v1 graph.
+        return n / math.where(math.maximum(d, -d) <= 0, INFINITY, d), a, z
 
 
 class FTRL(TF2Optimizer, FtrlParameters):
@@ -155,7 +154,7 @@ class FTRL(TF2Optimizer, FtrlParameters):
             D  = a'^k + 2 * lr * l2 + beta
         N  = -z'                                 l1 = 0
         N  = clamp(z', -c, c) - z'               l1 > 0
-        w <- N / D                               0 where N and D are both 0
+        w <- N / D                               0 where D is 0
 
     w is a row of the table and g its summed gradient, float32 [dimension] each, and so are a and z;
     z starts from 0; lr is a float32 scalar. All operations are elementwise.

@@ -452,9 +452,9 @@ def test_other_objects_are_refused():
     with pytest.raises(ValueError) as caught:
         as_parameters(AdamParameters(), "TableConfig")
     assert str(caught.value) == (
-        "TableConfig: optimization_parameters must be one of AdadeltaParameters, "
-        "AdagradMomentumParameters, AdagradParameters, AdamParameters, CenteredRMSPropParameters, "
-        "FrequencyEstimatorParameters, FtrlParameters, MomentumParameters, "
-        "ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, "
+        "TableConfig: optimization_parameters must be one of AdadeltaParameters, Adagrad, "
+        "AdagradMomentum, AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters, "
+        "CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters, MomentumParameters, "
+        "ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, SGD, "
         "StochasticGradientDescentParameters; got not ours."
     )
