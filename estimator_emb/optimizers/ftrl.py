@@ -18,8 +18,8 @@ With k = -learning_rate_power, a' and z' the new a and z:
 
 w is computed afresh from a' and z': an updated row forgets a start that a and z do not explain.
 
-Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without beta
-and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
+Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without
+beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
 multiplication divides by lr, so a rate of 0 needs the other one.
 """
 

@@ -454,7 +454,7 @@ def test_other_objects_are_refused():
     assert str(caught.value) == (
         "TableConfig: optimization_parameters must be one of AdadeltaParameters, Adagrad, "
         "AdagradMomentum, AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters, "
-        "CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters, MomentumParameters, "
-        "ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, SGD, "
+        "CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters, "
+        "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, SGD, "
         "StochasticGradientDescentParameters; got not ours."
     )
