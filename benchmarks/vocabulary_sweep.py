@@ -4,8 +4,9 @@
     python benchmarks/vocabulary_sweep.py
 
 One table of dimension 16 under Adagrad, batch 4096, ids drawn by Zipf's law (exponent 1.05),
-through `TPUEstimator.train` on the host. A step must cost what its ids cost, whatever the vocabulary: no
-copy of the table per step, no constant of its size. Each line is a process of its own.
+through `TPUEstimator.train` on the host. A step must cost what its ids cost, whatever the
+vocabulary: no copy of the table per step, no constant of its size. Each line is a process of its
+own.
 
   vocabulary   table's rows
   distinct     rows that a batch touches: those a step must read and write

@@ -455,6 +455,6 @@ def test_other_objects_are_refused():
         "TableConfig: optimization_parameters must be one of AdadeltaParameters, Adagrad, "
         "AdagradMomentum, AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters, "
         "CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters, "
-        "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, SGD, "
-        "StochasticGradientDescentParameters; got not ours."
+        "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters, "
+        "SGD, StochasticGradientDescentParameters; got not ours."
     )
