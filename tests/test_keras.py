@@ -466,9 +466,9 @@ def test_methods_that_create_variables_in_a_graph():
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
     """The op of the sum has no kernel here: stand-ins double, as two equal cores would."""
-    monkeypatch.setitem(
-        core._collective_ops,
-        "cross_replica_sum",
+    monkeypatch.setattr(
+        core,
+        "_unchanged",
         lambda x, group_assignment, name=None: tf.nest.map_structure(
             lambda one: one * (shards or 1) if one.dtype.is_floating else one,
             x,
@@ -499,7 +499,7 @@ def test_one_core_passes_the_sum_through():
         Adagrad(0.1).minimize(loss_of(w), [w])
         types = {op.type for op in v1.get_default_graph().get_operations()}
         assert "CrossReplicaSum" not in types
-    assert gen_tpu_ops.cross_replica_sum is not core._collective_ops["cross_replica_sum"]
+    assert gen_tpu_ops.cross_replica_sum is not core._unchanged
 
 
 # ---- In an Estimator --------------------------------------------------------------------------

@@ -31,6 +31,8 @@ class Ids:
       static_batch: the number of samples where the graph fixes it, else None.
       lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
         that is no sequence.
+      aligned: bool scalar, whether sparse weights stand where their ids do; None where there is
+        nothing to compare.
     """
 
     table: Table
@@ -41,6 +43,7 @@ class Ids:
     batch: tf.Tensor
     static_batch: int | None
     lengths: tf.Tensor | None = None
+    aligned: tf.Tensor | None = None
 
     @property
     def owner(self) -> str:
@@ -132,7 +135,14 @@ def _read_sparse(
         )
     batch = value.dense_shape[0]
     rows, columns, ids = value.indices[:, 0], value.indices[:, 1], value.values
-    flat_weights = None if weights is None else tf.cast(weights.values, tf.float32)
+    flat_weights, aligned = None, None
+    if weights is not None:
+        flat_weights = tf.cast(weights.values, tf.float32)
+        aligned = tf.cond(
+            tf.equal(tf.size(ids), tf.size(flat_weights)),
+            lambda: tf.reduce_all(tf.equal(value.indices, weights.indices)),
+            lambda: tf.constant(True),  # Another number of them is reported as such.
+        )
     if ids.dtype == tf.string:
         assert feature.to_ids is not None
         ids = feature.to_ids(ids)
@@ -140,7 +150,8 @@ def _read_sparse(
         if flat_weights is not None:
             flat_weights = tf.boolean_mask(flat_weights, known)
         ids, rows, columns = (tf.boolean_mask(x, known) for x in (ids, rows, columns))
-    return _occurrences(table, feature, ids, rows, columns, flat_weights, batch, value.shape[0])
+    read = _occurrences(table, feature, ids, rows, columns, flat_weights, batch, value.shape[0])
+    return dataclasses.replace(read, aligned=aligned)
 
 
 def _read_dense(
@@ -220,7 +231,8 @@ def check(inputs: list[Ids]) -> list[Ids]:
 
     When the step runs, any of these stops it before anything is looked up or written:
     an id outside [0, vocabulary size), a weight that is NaN or infinite, another number of weights
-    than of ids, a batch without samples, or features of different batch sizes.
+    than of ids or weights at other places, a batch without samples, or features of different batch
+    sizes.
 
     Raises:
       tf.errors.InvalidArgumentError: when the step runs, naming feature, table and value.
@@ -233,6 +245,7 @@ def check(inputs: list[Ids]) -> list[Ids]:
             _empty_batch(one),
             _other_batch(one, first),
             _unequal_weights(one),
+            _misplaced_weights(one),
             _bad_id(one),
             _bad_weight(one),
         )
@@ -290,6 +303,13 @@ def _unequal_weights(one: Ids) -> _Problem | None:
     ids, weights = tf.size(one.ids), tf.size(one.weights)
     text = f"{one.owner} has {{}} ids but {{}} weights."
     return tf.equal(ids, weights), lambda: tf.strings.format(text, (ids, weights))
+
+
+def _misplaced_weights(one: Ids) -> _Problem | None:
+    if one.aligned is None:
+        return None
+    text = f"{one.owner}: its weights stand at other indices than its ids."
+    return one.aligned, lambda: tf.constant(text)
 
 
 def _bad_id(one: Ids) -> _Problem:

@@ -62,6 +62,18 @@ def test_other_number_of_weights():
     assert message_of(error) == "Feature x of table users has 3 ids but 2 weights."
 
 
+def test_weights_at_other_places():
+    features = {
+        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
+        "w": tf.SparseTensor(*harness.sparse([[1.0, 2.0], [3.0]], np.float32)),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x", weight_key="w")), features)
+    assert message_of(error) == (
+        "Feature x of table users: its weights stand at other indices than its ids."
+    )
+
+
 def test_empty_batch():
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(table_of(Feature("x")), {"x": tf.zeros([0], tf.int64)})
