@@ -281,7 +281,8 @@ def test_a_fresh_import_is_silent_and_takes_no_device():
         """
     )
     assert printed.stdout == ""
-    assert printed.stderr.splitlines()[-2:] == ["False 0 0", "True 1"]
+    ours = [line for line in printed.stderr.splitlines() if line.startswith(("False ", "True "))]
+    assert ours == ["False 0 0", "True 1"]  # TensorFlow's own log may stand between.
 
 
 def test_feature_columns_can_be_imported_first():

@@ -63,10 +63,10 @@ def printed(program, **environment):
 
 
 def import_error(program, **environment):
-    """The last line of what a program that fails to import estimator_emb says."""
+    """The error of a program that fails to import estimator_emb."""
     done = run(program + "\nimport estimator_emb", **environment)
     assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
+    return [line for line in done.stderr.splitlines() if "Error: " in line][-1]
 
 
 # The modules
