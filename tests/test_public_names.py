@@ -55,7 +55,7 @@ def test_names_of_estimator_emb():
         "FtrlParameters",
         "InputPipelineConfig",
         "LatestExporter",
-        "MdlAdagradLightParameters",
+        "MDLAdagradLightParameters",
         "ModeKeys",
         "MomentumParameters",
         "ProgressHook",

@@ -19,7 +19,7 @@ from estimator_emb.optimizers.adam import Adam, AdamParameters
 from estimator_emb.optimizers.centered_rmsprop import CenteredRMSPropParameters
 from estimator_emb.optimizers.frequency_estimator import FrequencyEstimatorParameters
 from estimator_emb.optimizers.ftrl import FTRL, FtrlParameters
-from estimator_emb.optimizers.mdl_adagrad_light import MdlAdagradLightParameters
+from estimator_emb.optimizers.mdl_adagrad_light import MDLAdagradLightParameters
 from estimator_emb.optimizers.momentum import MomentumParameters
 from estimator_emb.optimizers.proximal_adagrad import ProximalAdagradParameters
 from estimator_emb.optimizers.proximal_yogi import ProximalYogiParameters
@@ -114,7 +114,7 @@ __all__ = [
     "FrequencyEstimatorParameters",
     "FtrlParameters",
     "Math",
-    "MdlAdagradLightParameters",
+    "MDLAdagradLightParameters",
     "MomentumParameters",
     "NUMPY",
     "OptimizationParameters",

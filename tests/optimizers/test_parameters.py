@@ -230,12 +230,12 @@ def test_only_non_lazy_adam_updates_untouched_rows():
 @pytest.mark.parametrize("arguments", [(), (0.1,), (0.1, 2, 3)])
 def test_mdl_adagrad_light_says_why_it_is_missing(arguments):
     with pytest.raises(NotImplementedError) as caught:
-        optimizers.MdlAdagradLightParameters(*arguments, anything=True)
+        optimizers.MDLAdagradLightParameters(*arguments, anything=True)
     assert str(caught.value) == (
-        "MdlAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
+        "MDLAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
         "so it cannot be reproduced. Choose another optimizer."
     )
-    assert optimizers.MdlAdagradLightParameters not in PARAMETERS
+    assert optimizers.MDLAdagradLightParameters not in PARAMETERS
 
 
 # Validation.
