@@ -31,8 +31,7 @@ class Ids:
       static_batch: the number of samples where the graph fixes it, else None.
       lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
         that is no sequence.
-      aligned: bool scalar, whether sparse weights stand where their ids do; None where there is
-        nothing to compare.
+      fit: how the weights fit the ids, as they came; None without weights.
     """
 
     table: Table
@@ -43,7 +42,7 @@ class Ids:
     batch: tf.Tensor
     static_batch: int | None
     lengths: tf.Tensor | None = None
-    aligned: tf.Tensor | None = None
+    fit: "WeightsFit | None" = None
 
     @property
     def owner(self) -> str:
@@ -60,6 +59,21 @@ class Ids:
         if self.segments is None:
             return tf.range(self.batch)
         return self.segments // self.segments_per_sample
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightsFit:
+    """Whether weights belong to ids, found before any id is dropped.
+
+    Attributes:
+      ids: int32 scalar, number of ids.
+      weights: int32 scalar, number of weights.
+      aligned: bool scalar: the weights stand where the ids do. True where the numbers differ.
+    """
+
+    ids: tf.Tensor
+    weights: tf.Tensor
+    aligned: tf.Tensor
 
 
 def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
@@ -135,14 +149,9 @@ def _read_sparse(
         )
     batch = value.dense_shape[0]
     rows, columns, ids = value.indices[:, 0], value.indices[:, 1], value.values
-    flat_weights, aligned = None, None
+    flat_weights, fit = None, None
     if weights is not None:
-        flat_weights = tf.cast(weights.values, tf.float32)
-        aligned = tf.cond(
-            tf.equal(tf.size(ids), tf.size(flat_weights)),
-            lambda: tf.reduce_all(tf.equal(value.indices, weights.indices)),
-            lambda: tf.constant(True),  # Another number of them is reported as such.
-        )
+        flat_weights, fit = _fitted(ids, value.indices, weights.values, weights.indices)
     if ids.dtype == tf.string:
         assert feature.to_ids is not None
         ids = feature.to_ids(ids)
@@ -151,7 +160,7 @@ def _read_sparse(
             flat_weights = tf.boolean_mask(flat_weights, known)
         ids, rows, columns = (tf.boolean_mask(x, known) for x in (ids, rows, columns))
     read = _occurrences(table, feature, ids, rows, columns, flat_weights, batch, value.shape[0])
-    return dataclasses.replace(read, aligned=aligned)
+    return dataclasses.replace(read, fit=fit)
 
 
 def _read_dense(
@@ -173,9 +182,13 @@ def _read_dense(
                 f"{owner}: weights {feature.weight_key} must have the shape of the ids, "
                 f"{value.shape}; got {weights.shape}."
             )
-        weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
     shape = tf.shape(value, out_type=tf.int64)
     flat = tf.reshape(value, [-1])
+    fit = None
+    if weights is not None:
+        # Equal numbers in another shape would pair ids with other samples' weights.
+        weights_shape = tf.shape(tf.ensure_shape(weights, [None] * rank), out_type=tf.int64)
+        weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     one_per_sample = rank == 1 or value.shape[1] == 1
     if table.config.combiner is None and not one_per_sample and not feature.max_sequence_length:
         raise ValueError(
@@ -187,10 +200,10 @@ def _read_dense(
         padding = tf.equal(flat, "")
         flat = tf.where(padding, tf.constant(PADDING_ID, tf.int64), feature.to_ids(flat))
     elif one_per_sample and not feature.max_sequence_length:
-        return Ids(table, feature, flat, None, weights, shape[0], value.shape[0])
+        return Ids(table, feature, flat, None, weights, shape[0], value.shape[0], fit=fit)
     width = tf.constant(1, tf.int64) if one_per_sample else shape[1]
     kept = tf.where(tf.not_equal(flat, PADDING_ID))[:, 0]
-    return _occurrences(
+    read = _occurrences(
         table,
         feature,
         tf.gather(flat, kept),
@@ -200,6 +213,25 @@ def _read_dense(
         shape[0],
         value.shape[0],
     )
+    return dataclasses.replace(read, fit=fit)
+
+
+def _fitted(
+    ids: tf.Tensor, places: tf.Tensor, weights: tf.Tensor, weight_places: tf.Tensor
+) -> tuple[tf.Tensor, WeightsFit]:
+    """The weights as float32 [n], one for each id, and how they fit.
+
+    Weights of another number than the ids become zeros here, so that no later op fails on them
+    before `check` can say what is wrong.
+    """
+    weights = tf.cast(weights, tf.float32)
+    counts = tf.size(ids), tf.size(weights)
+    fitted, aligned = tf.cond(
+        tf.equal(*counts),
+        lambda: (tf.identity(weights), tf.reduce_all(tf.equal(places, weight_places))),
+        lambda: (tf.zeros([counts[0]]), tf.constant(True)),
+    )
+    return tf.reshape(fitted, [-1]), WeightsFit(*counts, aligned)
 
 
 def _occurrences(
@@ -298,18 +330,18 @@ def _other_batch(one: Ids, first: Ids) -> _Problem | None:
 
 
 def _unequal_weights(one: Ids) -> _Problem | None:
-    if one.weights is None:
+    if one.fit is None:
         return None
-    ids, weights = tf.size(one.ids), tf.size(one.weights)
+    counts = one.fit.ids, one.fit.weights
     text = f"{one.owner} has {{}} ids but {{}} weights."
-    return tf.equal(ids, weights), lambda: tf.strings.format(text, (ids, weights))
+    return tf.equal(*counts), lambda: tf.strings.format(text, counts)
 
 
 def _misplaced_weights(one: Ids) -> _Problem | None:
-    if one.aligned is None:
+    if one.fit is None:
         return None
     text = f"{one.owner}: its weights stand at other indices than its ids."
-    return one.aligned, lambda: tf.constant(text)
+    return one.fit.aligned, lambda: tf.constant(text)
 
 
 def _bad_id(one: Ids) -> _Problem:

@@ -74,6 +74,43 @@ def test_weights_at_other_places():
     )
 
 
+def test_other_number_of_weights_than_strings():
+    """Also where unknown strings are left out before the weights are looked at."""
+    feature = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
+    features = {
+        "x": tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
+        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5]], np.float32)),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(feature), features)
+    assert message_of(error) == "Feature x of table users has 3 ids but 2 weights."
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (np.ones([2, 3]), "Feature x of table users has 4 ids but 6 weights."),
+        (np.ones([2, 1]), "Feature x of table users has 4 ids but 2 weights."),
+        (
+            np.ones([4, 1]),
+            "Feature x of table users: its weights stand at other indices than its ids.",
+        ),
+    ],
+)
+def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message):
+    table = table_of(Feature("x", weight_key="w"))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {
+            "x": tf.compat.v1.placeholder(tf.int64, [None, None]),
+            "w": tf.compat.v1.placeholder(tf.float32, [None, None]),
+        }
+        (read,) = check(table, features)
+        fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            session.run([read.ids, read.weights], fed)
+    assert message_of(error) == message
+
+
 def test_empty_batch():
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(table_of(Feature("x")), {"x": tf.zeros([0], tf.int64)})
