@@ -63,7 +63,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
     Raises:
       ValueError: the class is none of these.
     """
-    if isinstance(value, OptimizationParameters):
+    if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
     translated = from_tensorflow(value)
     if translated is not None:

@@ -444,6 +444,11 @@ def test_our_objects_pass_untouched(ours):
     assert as_parameters(value, "TableConfig") is value
 
 
+def test_the_base_class_is_no_optimizer():
+    with pytest.raises(ValueError, match="^TableConfig: optimization_parameters must be one of"):
+        as_parameters(optimizers.OptimizationParameters(0.1), "TableConfig")
+
+
 def test_other_objects_are_refused():
     class AdamParameters:  # the right name from the wrong place
         def __repr__(self):
