@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of a table a shard holds: the row maps 'div' and 'mod'.
+
+With V rows over H shards, both strategies give shard i
+
+    V // H + (1 if i < V % H else 0)
+
+rows. 'div' gives each shard a run of consecutive ids; 'mod' gives id to shard id mod H, as row
+id div H of it. V < H leaves shards empty.
+
+Source: `tpu_embedding_configuration.proto` (ShardingStrategy) and `_load_operation` of
+tensorflow/python/tpu/tpu_embedding.py, TensorFlow 2.15.
+"""
+
+import dataclasses
+
+import numpy as np
+
+STRATEGIES = ("div", "mod")
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """The rows of one table over its shards.
+
+    Args:
+      vocabulary_size: rows of the table, V, at least 1.
+      shards: number of shards, H, at least 1.
+      strategy: 'div' or 'mod'.
+
+    Raises:
+      ValueError: a field is out of its range.
+    """
+
+    vocabulary_size: int
+    shards: int
+    strategy: str = "div"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"partition strategy must be 'div' or 'mod'; got {self.strategy!r}.")
+        for name in ("vocabulary_size", "shards"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each shard."""
+        rows, more = divmod(self.vocabulary_size, self.shards)
+        return [rows + (shard < more) for shard in range(self.shards)]
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each shard begins when the shards are written one after the other."""
+        return [0, *np.cumsum(self.sizes)[:-1].tolist()]
+
+    def ids(self, shard: int) -> np.ndarray:
+        """int64 [sizes[shard]]: the id of each row of a shard."""
+        if self.strategy == "mod":
+            return np.arange(shard, self.vocabulary_size, self.shards, dtype=np.int64)
+        start = self.starts[shard]
+        return np.arange(start, start + self.sizes[shard], dtype=np.int64)
+
+    def places(self) -> np.ndarray:
+        """int64 [vocabulary_size]: where each id stands when the shards are written one after the
+        other, so that `written[places()]` is the table in the order of its ids."""
+        ids = np.concatenate([self.ids(shard) for shard in range(self.shards)])
+        places = np.empty(self.vocabulary_size, np.int64)
+        places[ids] = np.arange(self.vocabulary_size)
+        return places

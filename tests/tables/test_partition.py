@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator_emb.tables.partition import Partition
+
+_some = st.builds(
+    Partition,
+    st.integers(1, 60),
+    st.integers(1, 70),
+    st.sampled_from(["div", "mod"]),
+)
+
+
+def test_sizes_of_thirteen_rows_over_five_shards():
+    assert Partition(13, 5).sizes == [3, 3, 3, 2, 2]
+    assert Partition(13, 5).starts == [0, 3, 6, 9, 11]
+    assert Partition(13, 5).ids(3).tolist() == [9, 10]
+    assert Partition(13, 5, "mod").ids(3).tolist() == [3, 8]
+
+
+@given(_some)
+def test_every_id_has_one_row_and_shards_have_the_sizes(partition):
+    parts = [partition.ids(shard) for shard in range(partition.shards)]
+    assert [len(part) for part in parts] == partition.sizes
+    assert sorted(np.concatenate(parts).tolist()) == list(range(partition.vocabulary_size))
+
+
+@given(_some)
+def test_mod_and_div_place_an_id_as_their_names_say(partition):
+    for shard in range(partition.shards):
+        for row, i in enumerate(partition.ids(shard).tolist()):
+            assert partition.places()[i] == partition.starts[shard] + row
+            if partition.strategy == "mod":
+                assert (i % partition.shards, i // partition.shards) == (shard, row)
+            else:
+                assert partition.places()[i] == i
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, 2, "hash"), "partition strategy must be 'div' or 'mod'; got 'hash'."),
+        ((0, 2), "vocabulary_size must be at least 1; got 0."),
+        ((3, 0), "shards must be at least 1; got 0."),
+    ],
+)
+def test_bad_values_are_refused(arguments, message):
+    with pytest.raises(ValueError) as error:
+        Partition(*arguments)
+    assert str(error.value) == message
