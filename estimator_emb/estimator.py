@@ -10,6 +10,7 @@ Where it runs is said, never guessed:
 """
 
 import contextlib
+import copy
 import inspect
 import logging
 import os
@@ -20,17 +21,26 @@ import tensorflow as tf
 from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
-from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb import config as config_lib
-from estimator_emb.engines import core
+from estimator_emb.engines.context import HostContext
+from estimator_emb.engines.cores import Cores
+from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
 from estimator_emb.engines.host import HostEngine, tables_of
 from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
 
 DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
+SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
 DEVICES = ("host", "tpu")
+_WITHOUT_MEANING = (
+    "initial_infeed_sleep_secs",
+    "tpu_job_name",
+    "experimental_feed_hook",
+    "input_partition_dims",
+    "num_cores_per_replica",
+)
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
     "pass TPUConfig(device='host')."
@@ -105,10 +115,10 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self._exporting = False
         self._asked_export_to_tpu = False
         if self._on_host:
-            if self._emulated:
-                _check_emulated(config, train_batch_size, eval_batch_size, predict_batch_size)
             if embedding_config_spec is not None:
                 _check_host_spec(embedding_config_spec)
+            if self._emulated:
+                config = _emulated_config(config, embedding_config_spec)
             if self._emulated or embedding_config_spec is not None:
                 # The metagraph for TPU holds ops that only a TPU's graph can have.
                 self._asked_export_to_tpu = export_to_tpu
@@ -116,25 +126,33 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             if train_batch_size is None and isinstance(config, tpu_config.RunConfig):
                 # tensorflow-estimator's log of examples per second multiplies by it.
                 config = config.replace(log_step_count_steps=None)
-            if callable(model_fn):
-                model_fn = self._on_one_core(model_fn)
         super().__init__(
             model_fn=model_fn,
             model_dir=model_dir,
             config=config,
             params=params,
-            use_tpu=use_tpu and not self._on_host,
+            use_tpu=use_tpu,
             train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size,
             predict_batch_size=predict_batch_size,
             batch_axis=batch_axis,
-            eval_on_tpu=eval_on_tpu and not self._on_host,
+            eval_on_tpu=eval_on_tpu and use_tpu,
             export_to_tpu=export_to_tpu,
             export_to_cpu=export_to_cpu,
             warm_start_from=warm_start_from,
             embedding_config_spec=None if self._on_host else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
+        if self._emulated:
+            tpu = self._config.tpu_config
+            self._ctx = EmulatedTPU(
+                (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1),
+                config=self._config,
+                train_batch_size=train_batch_size,
+                eval_batch_size=eval_batch_size,
+                predict_batch_size=predict_batch_size,
+                eval_on_tpu=eval_on_tpu,
+            )
 
     def train(
         self,
@@ -168,23 +186,35 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._exporting = False
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
-        if self._on_host and (self._emulated or self._spec is not None):
+        if self._on_host and not self._emulated and self._spec is not None:
             input_fn = _with_context(input_fn)
         return super()._call_input_fn(input_fn, mode, input_context)
 
-    def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> Any:
-        if self._emulated:
-            if steps is None and max_steps is None:
-                raise ValueError(
-                    "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both "
-                    "`None`."
-                )
-        return super()._convert_train_steps_to_hooks(steps, max_steps)
+    def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
+        if not self._on_host:
+            return super()._augment_model_fn(model_fn, batch_axis)
+        on_cpu = super()._augment_model_fn(self._on_one_core(model_fn), batch_axis)
 
-    def _convert_eval_steps_to_hooks(self, steps: int | None) -> Any:
-        if self._emulated and steps is None:
-            raise ValueError("Evaluate `steps` must be set on TPU. Cannot be `None`.")
-        return super()._convert_eval_steps_to_hooks(steps)
+        def emulated(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            exporting = not self._is_input_fn_invoked
+            with self._ctx.with_mode(mode) as ctx:
+                if exporting or ctx.is_running_on_cpu():
+                    return on_cpu(features, labels, mode, config, params)
+                # As tensorflow-estimator does: set by `_call_input_fn`, for this call only.
+                self._is_input_fn_invoked: bool | None = None
+                step = EmulatedStep(
+                    ctx, model_fn, features, self._spec, batch_axis, config, params
+                )
+                counted = self._iterations_per_training_loop
+                return step.build(
+                    Reporting(
+                        self._log_every_n_steps,
+                        self._log_every_n_secs,
+                        counted.value if counted.unit == "count" else None,
+                    )
+                )
+
+        return emulated if self._emulated else on_cpu
 
     def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
         """`model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
@@ -193,16 +223,13 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
             if "mode" in names:
                 kwargs["mode"] = mode
+            if self._spec is None:
+                with Cores().running(shard_context=False):
+                    return model_fn(features=features, **kwargs)
             params = kwargs.get("params")
             if params is not None and not self._exporting:
-                if self._emulated:
-                    tpu_estimator._add_item_to_params(params, "use_tpu", True)
-                if self._emulated or self._spec is not None:
-                    context = core.HostContext(call_from_input_fn=False)
-                    tpu_estimator._add_item_to_params(params, "context", context)
-            if self._spec is None:
-                with core.one_core(shard_context=self._emulated):
-                    return model_fn(features=features, **kwargs)
+                context = HostContext(call_from_input_fn=False)
+                tpu_estimator._add_item_to_params(params, "context", context)
             return self._with_tables(model_fn, features, mode, kwargs)
 
         return _takes(on_one_core, dict.fromkeys([*names, "mode"]))
@@ -211,28 +238,57 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
     ) -> Any:
         assert self._spec is not None
-        training = mode == model_fn_lib.ModeKeys.TRAIN
-        engine = HostEngine(
-            self._spec,
-            training,
-            num_cores=(self._emulated and self.config.tpu_config.num_shards) or 1,
-            as_parts=self._emulated and not self._exporting,
-        )
-        if training:
+        cores = Cores()
+        engine = HostEngine(self._spec, mode == model_fn_lib.ModeKeys.TRAIN, cores)
+        if mode == model_fn_lib.ModeKeys.TRAIN:
             logger.info(engine.describe())
-            if engine.num_cores > 1:
-                logger.info(
-                    "%d cores are emulated as one: model_fn sees the whole batch.",
-                    engine.num_cores,
-                )
-        with core.one_core(shard_context=True):
-            spec = model_fn(features=engine.enqueue(features), **kwargs)
+        looked_up = engine.enqueue(features)
+        kept = {key: value for key, value in features.items() if key not in engine.consumed}
+        with cores.running():
+            spec = model_fn(features={**kept, **looked_up}, **kwargs)
         engine.connect()
-        if training and getattr(spec, "train_op", None) is not None:
+        if mode == model_fn_lib.ModeKeys.TRAIN and getattr(spec, "train_op", None) is not None:
             engine.check_saver(getattr(spec, "scaffold", None))
-            spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
+            gradients = {key: [gradient] for key, gradient in engine.gradients().items()}
+            spec = spec._replace(
+                train_op=tf.group(spec.train_op, engine.apply_gradients(gradients))
+            )
             engine.hide_helper()
         return spec
+
+
+def _emulated_config(config: Any, spec: config_lib.EmbeddingConfigSpec | None) -> Any:
+    """`config` for a TPU that is this process.
+
+    Raises:
+      ValueError: of an option that embedding tables do not go with.
+    """
+    if not isinstance(config, tpu_config.RunConfig):
+        return config  # tensorflow-estimator says what is wrong.
+    shards = os.environ.get(SHARDS_VARIABLE)
+    if shards:
+        if not shards.isdecimal() or int(shards) < 1:
+            raise ValueError(
+                f"Environment variable {SHARDS_VARIABLE} must be a number of cores, at least 1; "
+                f"got {shards!r}."
+            )
+        config = config.replace(tpu_config=config.tpu_config._replace(num_shards=int(shards)))
+    else:
+        config = copy.deepcopy(config)
+    deployments = tpu_config.InputPipelineConfig
+    deployment = config.tpu_config.per_host_input_for_training
+    if spec is not None and deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
+        raise ValueError(
+            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
+            f"{deployment}."
+        )
+    for option in _WITHOUT_MEANING:
+        if getattr(config.tpu_config, option):
+            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
+    # The session is this process's, wherever the program's TPU would have been.
+    config._master = config._evaluation_master = ""
+    config._cluster_spec = tf.train.ClusterSpec({})
+    return config
 
 
 def _asked_device(config: Any) -> str:
@@ -250,24 +306,6 @@ def _check_device(owner: str, device: str) -> str:
     return device
 
 
-def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -> None:
-    """What tensorflow-estimator checks only where it runs on a TPU itself."""
-    if train is None:
-        raise ValueError("`train_batch_size` cannot be `None`")
-    for name, size in (
-        ("train_batch_size", train),
-        ("eval_batch_size", evaluation),
-        ("predict_batch_size", prediction),
-    ):
-        if size is not None:
-            tpu_util.check_positive_integer(size, name)
-            shards = getattr(getattr(config, "tpu_config", None), "num_shards", None) or 1
-            if size % shards:
-                raise ValueError(
-                    f"{name} {size} must be divisible by number of replicas {shards}"
-                )
-
-
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
     """Refuses what the host cannot do, before anything is built."""
     tables_of(spec)
@@ -281,7 +319,7 @@ def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
 def _with_context(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     def with_context(**kwargs: Any) -> Any:
         if "params" in kwargs:
-            context = core.HostContext(call_from_input_fn=True)
+            context = HostContext(call_from_input_fn=True)
             tpu_estimator._add_item_to_params(kwargs["params"], "context", context)
         return input_fn(**kwargs)
 

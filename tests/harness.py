@@ -51,8 +51,10 @@ def gradient_model_fn(keys):
         loss = tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
+            # A sum: the labels are the gradients, whatever the number of cores.
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(1.0)
+                tf.compat.v1.train.GradientDescentOptimizer(1.0),
+                reduction=tf.compat.v1.losses.Reduction.SUM,
             )
             train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -68,7 +70,7 @@ def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=N
         log_step_count_steps=None,
         save_checkpoints_steps=1,
         keep_checkpoint_max=None,
-        tpu_config=ee.TPUConfig(device=device, num_shards=num_shards),
+        tpu_config=ee.TPUConfig(1, device=device, num_shards=num_shards),
     )
     kwargs.setdefault("use_tpu", device is not None)
     return ee.TPUEstimator(

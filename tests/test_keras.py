@@ -18,7 +18,8 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
 
 import estimator_emb as ee
-from estimator_emb.engines import core
+from estimator_emb.engines import cores
+from estimator_emb.engines.cores import Cores
 from estimator_emb.keras import Adagrad
 
 v1 = tf.compat.v1
@@ -467,7 +468,7 @@ def test_methods_that_create_variables_in_a_graph():
 def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
     """The op of the sum has no kernel here: stand-ins double, as two equal cores would."""
     monkeypatch.setattr(
-        core,
+        cores,
         "_unchanged",
         lambda x, group_assignment, name=None: tf.nest.map_structure(
             lambda one: one * (shards or 1) if one.dtype.is_floating else one,
@@ -475,7 +476,7 @@ def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
             expand_composites=True,
         ),
     )
-    with tf.Graph().as_default(), v1.Session() as session, core.one_core(shards is not None):
+    with tf.Graph().as_default(), v1.Session() as session, Cores().running(shards is not None):
         tpu_function.get_tpu_context().set_number_of_shards(shards)
         w, table = variable_in_graph(), variable_in_graph()
         pairs = [
@@ -494,12 +495,12 @@ def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
 
 
 def test_one_core_passes_the_sum_through():
-    with tf.Graph().as_default(), core.one_core(shard_context=True):
+    with tf.Graph().as_default(), Cores().running(shard_context=True):
         w = variable_in_graph()
         Adagrad(0.1).minimize(loss_of(w), [w])
         types = {op.type for op in v1.get_default_graph().get_operations()}
         assert "CrossReplicaSum" not in types
-    assert gen_tpu_ops.cross_replica_sum is not core._unchanged
+    assert gen_tpu_ops.cross_replica_sum is not cores._unchanged
 
 
 # ---- In an Estimator --------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tensorflow.python.tpu import feature_column as tpu_fc
 from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
+from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import inputs, lookup, pipeline, storage, update
 from feature_columns.tables import tables_of_columns
@@ -43,30 +44,58 @@ class HostEngine:
     Args:
       spec: checked.
       training: True creates slots and updates tables.
-      num_cores: how many cores the program asked for; see `tables.update.of_batch`.
+      cores: the cores that share the batch; None is one. Each sees the activations of its slice;
+        the tables are looked up and updated once, for the whole batch.
+      batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
+        another size stops the step.
       as_parts: see `tables.storage.create`.
     """
 
     def __init__(
-        self, spec: EmbeddingConfigSpec, training: bool, num_cores: int = 1, as_parts: bool = False
+        self,
+        spec: EmbeddingConfigSpec,
+        training: bool,
+        cores: Cores | None = None,
+        batch_size: int | None = None,
+        as_parts: bool = False,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
         self._training = training
-        self.num_cores = num_cores
+        self._cores = cores or Cores()
+        self._batch_size = batch_size
         self._as_parts = as_parts
         self._inputs: dict[str, inputs.Ids] = {}
-        self._stand_ins: dict[str, tf.Tensor] = {}
+        self._stand_ins: dict[str, list[tf.Tensor]] = {}
         self._seen: dict[str, tf.Tensor] = {}
-        self._gradients: dict[str, tf.Tensor] = {}
+        self._activations: dict[str, tf.Tensor] = {}
+        self._gradients: dict[str, list[tf.Tensor]] = {}
         self._before_increment: dict[str, tf.Operation] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
         self._variables: dict[str, storage.TableVariables] = {}
         self._looked_up: list[tf.Tensor] = []
         self._step: tf.Tensor | None = None
 
-    def enqueue(self, features: Any) -> dict[str, Any]:
-        """The features as a model_fn sees them: activations in place of ids and weights.
+    @property
+    def consumed(self) -> set[str]:
+        """Keys of the batch that the engine reads, and that no core sees: ids and weights."""
+        features = [feature for table in self._tables for feature in table.features]
+        columns = self._spec.tensor_core_feature_columns or ()
+        return {
+            key
+            for key in (
+                *(feature.key for feature in features),
+                *(feature.weight_key for feature in features),
+                *(column.get_feature_key_name() for column in columns),
+            )
+            if key is not None
+        }
+
+    def enqueue(self, features: Any) -> dict[str, tf.Tensor]:
+        """What core 0 finds in its features in place of what is `consumed`.
+
+        Args:
+          features: of the whole batch.
 
         Raises:
           ValueError: the features are no dict.
@@ -83,21 +112,26 @@ class HostEngine:
             for table in self._tables
             for feature in table.features
         ]
-        seen_by_model = {**features, **self._padded(features)}
+        seen = {key: self._slice(value) for key, value in self._padded(features).items()}
         if not read:
-            return seen_by_model
+            return seen
         helper = self._helper() if self._training else None
-        for one in inputs.check(read):
+        for one in inputs.check(read, self._batch_size):
             key = one.feature.key
             self._inputs[key] = one
-            stand_in, seen = self._stand_in(one, helper)
-            self._stand_ins[key], self._seen[key] = stand_in, seen
-            seen_by_model[key] = seen
+            self._stand_ins[key], self._seen[key] = self._stand_in(one, helper)
+            seen[key] = self._seen[key]
             if one.lengths is not None:
                 name = tpu_fc.get_sequence_length_feature_key_name_from_feature_key_name(key)
-                seen_by_model[name] = one.lengths
-            seen_by_model.pop(one.feature.weight_key, None)
-        return seen_by_model
+                seen[name] = self._slice(one.lengths)
+        return seen
+
+    def _slice(self, of_batch: tf.Tensor) -> tf.Tensor:
+        return self._cores.differing(self._slices(of_batch))
+
+    def _slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
+        count = self._cores.count
+        return [of_batch] if count == 1 else tf.split(of_batch, count)
 
     def _padded(self, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Ids and their mask for columns whose table the model looks up itself.
@@ -142,27 +176,24 @@ class HostEngine:
 
     def _stand_in(
         self, one: inputs.Ids, helper: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The tensor whose input becomes the activation, and the one that the model sees."""
-        shape = [
-            None if size == -1 else size
-            for size in lookup.activation_shape(one, one.table.config.dimension)
-        ]
-        placeholder = tf.compat.v1.placeholder(tf.float32, shape)
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Tensors whose inputs become the cores' activations, and what core 0's model sees."""
+        batch, *rest = lookup.activation_shape(one, one.table.config.dimension)
+        shape = [None if batch == -1 else batch // self._cores.count, *rest]
         if helper is None:
-            stand_in = tf.identity(placeholder)
-            return stand_in, stand_in
+            stand_ins = self._cores.stand_ins(tf.float32, shape)
+            return stand_ins, stand_ins[0]
         # The rate of this step is that of the global step before the program increments it.
         if self._step is None:
             self._step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
         with tf.control_dependencies([self._step]):
-            stand_in = tf.identity(placeholder)
+            stand_ins = self._cores.stand_ins(tf.float32, shape)
         key = one.feature.key
 
         @tf.custom_gradient
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-                self._gradients[key] = upstream
+                self._gradients[key] = [upstream]
                 # A model without variables of its own has only this to wait for before it
                 # increments the global step.
                 with tf.control_dependencies([upstream]):
@@ -172,7 +203,7 @@ class HostEngine:
 
             return tf.identity(activation), gradient
 
-        return stand_in, intercept(stand_in, helper)
+        return stand_ins, intercept(stand_ins[0], helper)
 
     def connect(self) -> None:
         """Creates the tables and wires their activations into the features that model_fn saw.
@@ -209,8 +240,11 @@ class HostEngine:
                 values = variables.weights.sparse_read(rows)
                 self._looked_up.append(values)
                 for one in occurrences:
-                    activation = lookup.combine(values, one)
-                    self._stand_ins[one.ids.feature.key].op._update_input(0, activation)
+                    key = one.ids.feature.key
+                    self._activations[key] = activation = lookup.combine(values, one)
+                    slices = self._slices(activation)
+                    for place, mine in zip(self._stand_ins[key], slices, strict=True):
+                        wire(place, mine)
 
     def _captured_scopes(self) -> dict[str, tuple[str, str]]:
         """Scope key -> (variable scope, variable name), as the columns have recorded them."""
@@ -243,11 +277,14 @@ class HostEngine:
             )
         return parameters
 
-    def apply_gradients(self) -> tf.Operation:
-        """Updates every table from the gradients that reached its activations.
+    def apply_gradients(self, gradients: Mapping[str, list[tf.Tensor]]) -> tf.Operation:
+        """Updates every table.
 
-        A feature that no gradient reached counts as one of gradient zero: its rows are updated.
+        Args:
+          gradients: by feature, the gradient that reached each core's activation; see `gradients`.
+            A feature that no gradient reached counts as one of gradient zero: its rows are updated.
         """
+        self._gradients = dict(gradients)
         if not self._tables:
             return tf.no_op()
         for table in self._tables:
@@ -286,7 +323,7 @@ class HostEngine:
             [self._gradient(one, multiplier) for one in occurrences],
             self._parameters(table),
             table.config.dimension,
-            self.num_cores,
+            self._cores.count,
         )
 
     def _apply(
@@ -305,17 +342,30 @@ class HostEngine:
         function = self._spec.experimental_gradient_multiplier_fn
         return None if function is None else tf.cast(function(self._step), tf.float32)
 
+    def gradients(self) -> dict[str, tf.Tensor]:
+        """By feature, the gradient that reached core 0's activation.
+
+        Raises:
+          RuntimeError: a gradient that cannot be taken out of where it was computed.
+        """
+        of_core = {}
+        for key, (upstream,) in self._gradients.items():
+            gradient = tf.convert_to_tensor(upstream)
+            if gradient.graph is not self._seen[key].graph:
+                raise RuntimeError(
+                    f"The gradient of feature {key!r} was computed inside a tf.function or a "
+                    "branch of tf.cond; compute gradients in the body of model_fn."
+                )
+            of_core[key] = gradient
+        return of_core
+
     def _gradient(self, one: lookup.Occurrences, multiplier: tf.Tensor | None) -> tf.Tensor:
+        """Of the activation of the whole batch."""
         key = one.ids.feature.key
-        gradient = self._gradients.get(key)
-        if gradient is None:
-            return tf.zeros_like(self._seen[key])
-        gradient = tf.convert_to_tensor(gradient)
-        if gradient.graph is not self._seen[key].graph:
-            raise RuntimeError(
-                f"The gradient of feature {key!r} was computed inside a tf.function or a branch of "
-                "tf.cond; compute gradients in the body of model_fn."
-            )
+        of_cores = self._gradients.get(key)
+        if of_cores is None:
+            return tf.zeros_like(self._activations[key])
+        gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
         return gradient if multiplier is None else gradient * multiplier
 
     def check_saver(self, scaffold: Any) -> None:

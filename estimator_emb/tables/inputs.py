@@ -258,24 +258,31 @@ def _occurrences(
     )
 
 
-def check(inputs: list[Ids]) -> list[Ids]:
+def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
     """`inputs`, whose use in the graph waits until all of them are found good.
 
     When the step runs, any of these stops it before anything is looked up or written:
     an id outside [0, vocabulary size), a weight that is NaN or infinite, another number of weights
-    than of ids or weights at other places, a batch without samples, or features of different batch
-    sizes.
+    than of ids or weights at other places, a batch without samples, features of different batch
+    sizes, or of another batch size than `batch_size`, where that is given.
 
     Raises:
+      ValueError: a batch size that the graph fixes is not `batch_size`.
       tf.errors.InvalidArgumentError: when the step runs, naming feature, table and value.
     """
     first = inputs[0]
+    for one in inputs:
+        if batch_size is not None and one.static_batch not in (None, batch_size):
+            raise ValueError(
+                f"{one.owner} has {one.static_batch} samples, but the batch size is {batch_size}."
+            )
     problems = [
         problem
         for one in inputs
         for problem in (
             _empty_batch(one),
             _other_batch(one, first),
+            _wrong_batch(one, batch_size),
             _unequal_weights(one),
             _misplaced_weights(one),
             _bad_id(one),
@@ -300,6 +307,8 @@ def check(inputs: list[Ids]) -> list[Ids]:
         return [
             dataclasses.replace(
                 one,
+                static_batch=one.static_batch if batch_size is None else batch_size,
+                lengths=_of_size(one.lengths, batch_size),
                 ids=_narrow(one),
                 weights=None if one.weights is None else tf.identity(one.weights),
             )
@@ -326,6 +335,16 @@ def _other_batch(one: Ids, first: Ids) -> _Problem | None:
     return (
         tf.equal(one.batch, first.batch),
         lambda: tf.strings.format(text, (one.batch, first.batch)),
+    )
+
+
+def _wrong_batch(one: Ids, batch_size: int | None) -> _Problem | None:
+    if batch_size is None or one.static_batch == batch_size:
+        return None
+    text = f"{one.owner} has {{}} samples, but the batch size is {batch_size}."
+    return (
+        tf.equal(one.batch, batch_size),
+        lambda: tf.strings.format(text, (one.batch,)),
     )
 
 
@@ -375,6 +394,12 @@ def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
 def _owner(table: Table, feature: Feature) -> str:
     # Without quotes: the op that reports a problem would put a backslash before each.
     return f"Feature {feature.key} of table {table.name}"
+
+
+def _of_size(lengths: tf.Tensor | None, batch_size: int | None) -> tf.Tensor | None:
+    if lengths is None or batch_size is None:
+        return lengths
+    return tf.ensure_shape(lengths, [batch_size])
 
 
 def _narrow(one: Ids) -> tf.Tensor:

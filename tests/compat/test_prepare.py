@@ -14,7 +14,7 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
-from estimator_emb.engines import core
+from estimator_emb.engines.cores import Cores
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 IS_2_15 = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
@@ -346,7 +346,7 @@ def test_one_core_gives_back_the_ops_it_replaces():
     before = {name: getattr(gen_tpu_ops, name) for name in names}
     assert {one.__module__ for one in before.values()} == {gen_tpu_ops.__name__}
     others = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}
-    with core.one_core(shard_context=True):
+    with Cores().running(shard_context=True):
         for name in names:
             assert getattr(gen_tpu_ops, name) is not before[name]
         inside = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}

@@ -11,7 +11,8 @@ from tensorflow.python.tpu import tpu_function
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_context
 
-from estimator_emb.engines import core
+from estimator_emb.engines.context import HostContext
+from estimator_emb.engines.cores import Cores
 
 OPS = ("all_to_all", "collective_permute", "cross_replica_sum")
 
@@ -28,7 +29,7 @@ def shards():
 
 
 def test_context_of_an_input_fn():
-    context = core.HostContext(call_from_input_fn=True)
+    context = HostContext(call_from_input_fn=True)
     assert isinstance(context, tpu_context.TPUContext)
     assert context.current_input_fn_deployment() == ("/device:CPU:0", 0, 1, 1)
     assert context.current_host == 0
@@ -42,7 +43,7 @@ def test_context_of_an_input_fn():
 
 
 def test_context_of_a_model_fn():
-    context = core.HostContext(call_from_input_fn=False)
+    context = HostContext(call_from_input_fn=False)
     assert context.device_assignment is None
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
     assert context.device_for_replica(0) == ("/device:CPU:0", 0)
@@ -69,11 +70,11 @@ def test_context_answers_all_that_tensorflow_estimators_does():
         "num_replicas",
         "tpu_host_placement_function",
     }
-    assert members - set(vars(core.HostContext)) == {"current_host"}
+    assert members - set(vars(HostContext)) == {"current_host"}
 
 
 def test_the_devices_exist():
-    context = core.HostContext(call_from_input_fn=False)
+    context = HostContext(call_from_input_fn=False)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         with tf.device(context.tpu_host_placement_function(host_id=0)):
             assert session.run(tf.constant(3)) == 3
@@ -85,14 +86,14 @@ def test_the_devices_exist():
 @pytest.mark.parametrize("shard_context, expected", [(True, 1), (False, None)])
 def test_number_of_shards(shard_context, expected):
     assert shards() is None
-    with core.one_core(shard_context):
+    with Cores().running(shard_context):
         assert shards() == expected
     assert shards() is None
 
 
 def test_number_of_shards_is_that_of_the_thread():
     found = []
-    with core.one_core(shard_context=True):
+    with Cores().running(shard_context=True):
         thread = threading.Thread(target=lambda: found.append(shards()))
         thread.start()
         thread.join()
@@ -104,7 +105,7 @@ def test_cross_replica_sum_of_one_core(shard_context):
     value = np.array([[1.5, -2.0], [3.0, 4.0]], np.float32)
     with tf.Graph().as_default() as graph:
         x = tf.constant(value)
-        with core.one_core(shard_context):
+        with Cores().running(shard_context):
             total = tf.compat.v1.tpu.cross_replica_sum(x, [[0]], name="total")
             (slope,) = tf.gradients(total * total, x)
         assert total.op.name == "total"
@@ -123,7 +124,7 @@ def test_outside_the_op_is_in_the_graph():
 
 def test_collective_permute_of_one_core():
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with tf.Graph().as_default(), core.one_core(shard_context=True):
+    with tf.Graph().as_default(), Cores().running(shard_context=True):
         permuted = tpu_ops.collective_permute(tf.constant(value), [[0, 0]], name="permuted")
         assert permuted.op.name == "permuted"
         with tf.compat.v1.Session() as session:
@@ -132,7 +133,7 @@ def test_collective_permute_of_one_core():
 
 def test_all_to_all_of_one_core():
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with tf.Graph().as_default(), core.one_core(shard_context=True):
+    with tf.Graph().as_default(), Cores().running(shard_context=True):
         exchanged = tpu_ops.all_to_all(
             tf.constant(value),
             concat_dimension=1,
@@ -153,7 +154,7 @@ def test_cross_shard_optimizer_takes_the_plain_step(shard_context, reduction):
     with tf.Graph().as_default():
         weights = tf.compat.v1.get_variable("weights", initializer=start)
         loss = tf.reduce_sum(tf.square(weights - goal))
-        with core.one_core(shard_context):
+        with Cores().running(shard_context):
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
                 tf.compat.v1.train.GradientDescentOptimizer(0.125),
                 reduction=getattr(tf.compat.v1.losses.Reduction, reduction),
@@ -169,7 +170,7 @@ def test_cross_shard_optimizer_takes_the_plain_step(shard_context, reduction):
 
 def test_the_ops_are_given_back():
     before = replaceable()
-    with core.one_core(shard_context=True):
+    with Cores().running(shard_context=True):
         inside = replaceable()
         assert all(inside[name] is not before[name] for name in OPS)
     assert replaceable() == before
@@ -178,7 +179,7 @@ def test_the_ops_are_given_back():
 def test_the_ops_are_given_back_after_an_exception():
     before = replaceable()
     with pytest.raises(KeyError):
-        with core.one_core(shard_context=True):
+        with Cores().running(shard_context=True):
             raise KeyError("in model_fn")
     assert replaceable() == before
     assert shards() is None
@@ -186,9 +187,9 @@ def test_the_ops_are_given_back_after_an_exception():
 
 def test_nested_without_shards():
     before = replaceable()
-    with core.one_core(shard_context=True):
+    with Cores().running(shard_context=True):
         inside = replaceable()
-        with core.one_core(shard_context=False):
+        with Cores().running(shard_context=False):
             assert replaceable() == inside
             assert shards() == 1
         assert replaceable() == inside
@@ -200,10 +201,10 @@ def test_nested_without_shards():
 def test_nested_with_shards_is_refused_and_undone():
     """TensorFlow refuses it; the outer core goes on."""
     before = replaceable()
-    with core.one_core(shard_context=True):
+    with Cores().running(shard_context=True):
         inside = replaceable()
         with pytest.raises(NotImplementedError) as error:
-            with core.one_core(shard_context=True):
+            with Cores().running(shard_context=True):
                 raise AssertionError("must not get here")
         # TensorFlow's versions go on differently.
         assert str(error.value).startswith("tpu_shard_context cannot be nested")
@@ -220,12 +221,12 @@ def test_one_thread_at_a_time():
 
     def second():
         entered.wait()
-        with core.one_core(shard_context=False):
+        with Cores().running(shard_context=False):
             events.append("second")
 
     thread = threading.Thread(target=second)
     thread.start()
-    with core.one_core(shard_context=False):
+    with Cores().running(shard_context=False):
         entered.set()
         thread.join(0.2)
         assert thread.is_alive()

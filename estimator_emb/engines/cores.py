@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""N cores of a TPU in one graph on the host.
+
+A program's step is built once, as core 0 sees it. `Cores.replicate` then copies, for every other
+core, the part of the graph that depends on what differs between cores: their inputs, the results of
+ops between cores, and random numbers. Constants and variables are shared, and only core 0 writes
+variables: on a TPU too, what the cores write is the same, or core 0's is kept.
+
+The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
+TPU, and their mere presence in a graph fails every session call. They are replaced while the step
+is built, and computed from the values of all cores when the graph has been copied.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.tpu import tpu_function
+
+_lock = threading.RLock()
+
+_FRAME = "frame_name"
+
+_PER_LOOP = ("StackV2", "TensorArrayV3")
+"""Ops that make what a loop and its gradient write; no two cores may share it."""
+
+
+@dataclasses.dataclass
+class _Collective:
+    """An op between cores: its value on core 0, and how outputs follow from all cores' values."""
+
+    kind: str
+    value: tf.Tensor
+    output: tf.Tensor
+    combine: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+
+class Cores:
+    """The cores that share a step.
+
+    Args:
+      count: how many, at least 1.
+    """
+
+    def __init__(self, count: int = 1):
+        self.count = count
+        self._differing: dict[str, list[tf.Tensor]] = {}
+        self._collectives: list[_Collective] = []
+
+    @contextlib.contextmanager
+    def running(self, shard_context: bool = True) -> Iterator[None]:
+        """Runs a model_fn as a core of a TPU would.
+
+        Args:
+          shard_context: True makes TPU embedding columns read activations from the features, and
+            `CrossShardOptimizer` count the cores; False leaves the columns to look up raw ids
+            themselves, as they do without an EmbeddingConfigSpec.
+        """
+        with _lock, contextlib.ExitStack() as stack:
+            for name in ("cross_replica_sum", "all_to_all", "collective_permute"):
+                original = getattr(gen_tpu_ops, name)
+                ours = _unchanged if self.count == 1 else getattr(self, f"_{name}")
+                setattr(gen_tpu_ops, name, ours)
+                stack.callback(setattr, gen_tpu_ops, name, original)
+            if shard_context:
+                stack.enter_context(tpu_function.tpu_shard_context(self.count))
+            yield
+
+    def differing(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Core 0's of `values`, one for each core, where `replicate` knows the others'."""
+        if self.count == 1:
+            return values[0]
+        mine = tf.identity(values[0])
+        self._differing[mine.name] = [mine, *values[1:]]
+        return mine
+
+    def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
+        """For each core a tensor whose value is given later by `wire`."""
+        made = [_stand_in(dtype, shape) for _ in range(self.count)]
+        if self.count > 1:
+            self._differing[made[0].name] = made
+        return made
+
+    @property
+    def has_collectives(self) -> bool:
+        return bool(self._collectives)
+
+    def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Copies the step of core 0 for the other cores; once for a graph.
+
+        Args:
+          targets: tensors of core 0.
+
+        Returns:
+          For each of `targets`, its value on every core.
+
+        Raises:
+          NotImplementedError: an op between cores stands inside a loop or a branch.
+        """
+        if self.count == 1:
+            return [[target] for target in targets]
+        wanted = [*targets, *(collective.value for collective in self._collectives)]
+        per_core = [wanted]
+        copied = _differing_part(wanted, set(self._differing))
+        for core in range(1, self.count):
+            sources = {name: values[core] for name, values in self._differing.items()}
+            per_core.append(_copy(copied, sources, wanted, core))
+        for index, collective in enumerate(self._collectives, start=len(targets)):
+            outputs = collective.combine([values[index] for values in per_core])
+            for place, output in zip(
+                self._differing[collective.output.name], outputs, strict=True
+            ):
+                wire(place, output)
+        return [list(values) for values in zip(*per_core, strict=True)][: len(targets)]
+
+    def _between_cores(
+        self,
+        kind: str,
+        value: tf.Tensor,
+        shape: Any,
+        combine: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    ) -> tf.Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        if graph.building_function or graph._get_control_flow_context() is not None:
+            raise NotImplementedError(
+                f"{kind} inside a loop, a branch or a tf.function cannot be emulated on "
+                f"{self.count} cores; call it in the body of model_fn, or emulate one core."
+            )
+        output = self.stand_ins(value.dtype, shape)[0]
+        self._collectives.append(_Collective(kind, value, output, combine))
+        return output
+
+    def _cross_replica_sum(
+        self, input: Any, group_assignment: Any, name: str | None = None
+    ) -> tf.Tensor:
+        groups = _constant("cross_replica_sum: group_assignment", group_assignment)
+
+        @tf.custom_gradient
+        def summed(value: tf.Tensor) -> Any:
+            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+                outputs = list(values)
+                for group in groups:
+                    total = tf.add_n([values[core] for core in group])
+                    for core in group:
+                        outputs[core] = total
+                return outputs
+
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                return self._cross_replica_sum(upstream, groups)
+
+            return self._between_cores("cross_replica_sum", value, value.shape, combine), gradient
+
+        return summed(tf.convert_to_tensor(input))
+
+    def _all_to_all(
+        self,
+        input: Any,
+        group_assignment: Any,
+        concat_dimension: int,
+        split_dimension: int,
+        split_count: int,
+        name: str | None = None,
+    ) -> tf.Tensor:
+        groups = _constant("all_to_all: group_assignment", group_assignment)
+
+        @tf.custom_gradient
+        def exchanged(value: tf.Tensor) -> Any:
+            shape = value.shape.as_list()
+            if shape[split_dimension] is not None:
+                shape[split_dimension] //= split_count
+            if shape[concat_dimension] is not None:
+                shape[concat_dimension] *= split_count
+
+            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+                outputs = list(values)
+                for group in groups:
+                    pieces = [tf.split(values[c], split_count, split_dimension) for c in group]
+                    for place, core in enumerate(group):
+                        received = [of_core[place] for of_core in pieces]
+                        outputs[core] = tf.concat(received, concat_dimension)
+                return outputs
+
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                return self._all_to_all(
+                    upstream, groups, split_dimension, concat_dimension, split_count
+                )
+
+            return self._between_cores("all_to_all", value, shape, combine), gradient
+
+        return exchanged(tf.convert_to_tensor(input))
+
+    def _collective_permute(
+        self, input: Any, source_target_pairs: Any, name: str | None = None
+    ) -> tf.Tensor:
+        pairs = _constant("collective_permute: source_target_pairs", source_target_pairs)
+
+        @tf.custom_gradient
+        def permuted(value: tf.Tensor) -> Any:
+            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+                outputs = [tf.zeros_like(one) for one in values]
+                for source, target in pairs:
+                    outputs[target] = values[source]
+                return outputs
+
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                return self._collective_permute(upstream, [pair[::-1] for pair in pairs])
+
+            return self._between_cores("collective_permute", value, value.shape, combine), gradient
+
+        return permuted(tf.convert_to_tensor(input))
+
+
+def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
+    """Gives a stand-in its value."""
+    stand_in.op._update_input(0, value)
+
+
+def _unchanged(input: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
+    # What every op between cores returns where there is one core.
+    return tf.identity(input, name)
+
+
+def _stand_in(dtype: tf.DType, shape: Any) -> tf.Tensor:
+    return tf.identity(tf.compat.v1.placeholder(dtype, shape))
+
+
+def _constant(owner: str, value: Any) -> list[list[int]]:
+    known = tf.get_static_value(tf.convert_to_tensor(value, tf.int32))
+    if known is None:
+        raise ValueError(f"{owner} must be known when the graph is built; got {value!r}.")
+    return known.tolist()
+
+
+def _differing_part(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
+    """The ops between `sources` and `wanted`, in the order of their creation.
+
+    A loop of the v1 kind is taken as a whole; so is every op that draws random numbers.
+    """
+    needed = _needed(wanted, sources)
+    readers: dict[str, list[tf.Operation]] = {}
+    loops: dict[str, list[tf.Operation]] = {}
+    for op in needed.values():
+        for tensor in op.inputs:
+            readers.setdefault(tensor.name, []).append(op)
+        for before in _before(op):
+            readers.setdefault(before.name, []).append(op)
+        for loop in _loops(op):
+            loops.setdefault(loop, []).append(op)
+    differing: dict[str, tf.Operation] = {}
+    waiting = [op for name in sources for op in readers.get(name, [])]
+    waiting += [op for op in needed.values() if _draws(op) or op.type in _PER_LOOP]
+    while waiting:
+        op = waiting.pop()
+        if op.name in differing or _writes(op):
+            continue
+        differing[op.name] = op
+        for loop in _loops(op):
+            waiting += loops.pop(loop, [])
+        for name in (op.name, *(tensor.name for tensor in op.outputs)):
+            if name not in sources:
+                waiting += readers.get(name, [])
+    return sorted(differing.values(), key=lambda op: op._id)
+
+
+def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
+    """The ops that `wanted` are computed from, back to `sources`."""
+    needed: dict[str, tf.Operation] = {}
+    waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in needed:
+            needed[op.name] = op
+            waiting += [tensor.op for tensor in op.inputs if tensor.name not in sources]
+            waiting += _before(op)
+    return needed
+
+
+def _before(op: tf.Operation) -> list[tf.Operation]:
+    """What `op` waits for without reading it. Waiting also spreads that a branch is not taken."""
+    return [before for before in op.control_inputs if not _writes(before)]
+
+
+def _writes(op: tf.Operation) -> bool:
+    """Whether an op changes a variable or writes a summary; core 0 does so for all."""
+    if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):
+        return True
+    return not op.outputs and any(tensor.dtype == tf.resource for tensor in op.inputs)
+
+
+def _loops(op: tf.Operation) -> list[str]:
+    """The loops of the v1 kind that an op belongs to."""
+    loops = []
+    if op.type in ("Enter", "RefEnter"):
+        loops.append(op.get_attr(_FRAME).decode())
+    context = op._get_control_flow_context()
+    while context is not None:
+        if context.IsWhileContext():
+            loops.append(context.name)
+        context = context.outer_context
+    return loops
+
+
+def _draws(op: tf.Operation) -> bool:
+    return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
+
+
+def _copy(
+    ops: list[tf.Operation],
+    sources: dict[str, tf.Tensor],
+    wanted: Sequence[tf.Tensor],
+    core: int,
+) -> list[tf.Tensor]:
+    """Copies `ops` for another core, and returns its values of `wanted`.
+
+    Args:
+      ops: what to copy.
+      sources: name of a tensor of core 0 -> the core's own.
+      wanted: tensors of core 0.
+      core: number of the core.
+    """
+    names = {op.name for op in ops}
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.versions.CopyFrom(tf.compat.v1.get_default_graph().graph_def_versions)
+    outside: dict[str, tf.Tensor] = {}
+    waits: dict[str, list[tf.Operation]] = {}
+    for op in ops:
+        node = graph_def.node.add()
+        node.CopyFrom(op.node_def)
+        del node.input[:]
+        for tensor in op.inputs:
+            node.input.append(tensor.name)
+            if tensor.op.name not in names or tensor.name in sources:
+                outside[tensor.name] = sources.get(tensor.name, tensor)
+        for before in op.control_inputs:
+            if before.name in names:
+                node.input.append(f"^{before.name}")
+            else:
+                waits.setdefault(op.name, []).append(before)
+        node.attr.pop("_class", None)
+        if _FRAME in node.attr:
+            node.attr[_FRAME].s += b"/core_%d" % core
+        if _draws(op) and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += core
+    inside = [
+        tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources
+    ]
+    # Outside of any scope of variables or loops that happens to be open.
+    with tf.name_scope(""), tf.control_dependencies(None):
+        imported = tf.graph_util.import_graph_def(
+            graph_def,
+            input_map=outside,
+            return_elements=[*(tensor.name for tensor in inside), *waits],
+            name=f"core_{core}",
+        )
+    for copy, before in zip(imported[len(inside) :], waits.values(), strict=True):
+        copy._add_control_inputs(before)
+    values = {tensor.name: copy for tensor, copy in zip(inside, imported, strict=False)}
+    return [values.get(one.name, sources.get(one.name, one)) for one in wanted]

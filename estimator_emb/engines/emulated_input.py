@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of an emulated TPU: what each of its cores is fed, in each deployment of input_fn.
+
+    PER_SHARD_V1  input_fn is called for each core
+    PER_HOST_V1   input_fn is called once; its batch is split between the cores
+    PER_HOST_V2   input_fn is called once; each core takes the next batch of its dataset
+    BROADCAST     input_fn is called once; every core takes its batch as it is
+    SLICED        of evaluation and prediction: as BROADCAST, but split between the cores
+
+Source: `_InputPipeline` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.util import nest
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
+
+from estimator_emb.engines.cores import Cores
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreInput:
+    """What core 0 is fed, the other cores' through `Cores.differing`.
+
+    Attributes:
+      features: without what the tables consume.
+      labels: None where input_fn yields none.
+      looked_up: of the whole batch, the features that the tables consume.
+      real: in prediction, bool [samples of all cores]: False for samples that fill up the last
+        batch. Else None.
+      initializers: of the datasets.
+    """
+
+    features: Any
+    labels: Any
+    looked_up: Any
+    real: tf.Tensor | None
+    initializers: list[tf.Operation]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    features: Any
+    labels: Any
+    real: tf.Tensor | None = None
+
+
+def read(
+    ctx: tpu_context._InternalTPUContext,
+    input_fn: Callable[[tpu_context.TPUContext], Any],
+    batch_axis: Sequence[int] | None,
+    cores: Cores,
+    consumed: set[str],
+) -> CoreInput:
+    """Calls input_fn as often as its deployment says.
+
+    Args:
+      ctx: the emulated TPU, in a mode.
+      input_fn: given the context of a call.
+      batch_axis: of each tensor of features and labels, the axis that PER_HOST_V1 splits.
+      cores: the cores.
+      consumed: keys of the features that tables look up; see `HostEngine.consumed`.
+
+    Raises:
+      TypeError: input_fn returns a dataset where it must not, or the reverse.
+      ValueError: `batch_axis` has another length than there are tensors; a tensor that is to be
+        split is sparse.
+    """
+    batches, initializers = _batches(ctx, input_fn, batch_axis, cores.count)
+    of_cores = [
+        _Batch(_without(batch.features, consumed), batch.labels, batch.real) for batch in batches
+    ]
+    if len(of_cores) == 1 and cores.count > 1 and not _same_for_all(ctx):
+        of_cores = _split(of_cores[0], batch_axis, cores.count)
+    structure, flat = _structure(of_cores[0]), [nest.flatten(_structure(b)) for b in of_cores]
+    if len(of_cores) > 1:
+        mine = [cores.differing(values) for values in zip(*flat, strict=True)]
+    else:
+        mine = flat[0]
+    packed = nest.pack_sequence_as(structure, mine)
+    return CoreInput(
+        features=packed["features"],
+        labels=packed.get("labels"),
+        looked_up=_merged([batch.features for batch in batches], consumed),
+        real=None if batches[0].real is None else tf.concat([b.real for b in batches], axis=0),
+        initializers=initializers,
+    )
+
+
+def _batches(
+    ctx: tpu_context._InternalTPUContext,
+    input_fn: Callable[..., Any],
+    batch_axis: Sequence[int] | None,
+    count: int,
+) -> tuple[list[_Batch], list[tf.Operation]]:
+    """One batch for all cores or one for each, and the initializers of their datasets."""
+    if ctx.is_input_sharded_per_core():
+        batches = []
+        for core in range(count):
+            result = _call(ctx, input_fn, core)
+            if isinstance(result, tf.data.Dataset):
+                raise TypeError(
+                    "`input_fn` returning `Dataset`  is not yet supported in per-Core input "
+                    "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training to "
+                    "True or return `features` and `labels` from `input_fn`"
+                )
+            batches.append(_Batch(*tpu_estimator._Inputs._parse_inputs(result)))
+        return batches, []
+    each_core_takes_one = (
+        ctx.is_input_per_host_with_iterators() and not ctx.is_input_broadcast_with_iterators()
+    )
+    result = _call(ctx, input_fn, 0)
+    predicting = ctx.mode == model_fn_lib.ModeKeys.PREDICT
+    if not isinstance(result, tf.data.Dataset):
+        if predicting:
+            raise TypeError(
+                "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
+                "`labels`."
+            )
+        if each_core_takes_one:
+            raise TypeError(
+                "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline "
+                "configuration."
+            )
+        return [_Batch(*tpu_estimator._Inputs._parse_inputs(result))], []
+    if predicting:
+        if batch_axis is not None:
+            raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
+        result = _filled_up(
+            result, ctx.batch_size_for_input_fn, count if each_core_takes_one else 1
+        )
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    batches = []
+    before: list[tf.Tensor] = []
+    for _ in range(count if each_core_takes_one else 1):
+        # One after the other: core 0 takes the first batch.
+        with tf.control_dependencies(before):
+            element = iterator.get_next()
+        before = nest.flatten(element)[:1]
+        before = [before[0].values if hasattr(before[0], "values") else before[0]]
+        if predicting:
+            batches.append(_Batch(element["features"], element.get("labels"), element["real"]))
+        else:
+            batches.append(_Batch(*tpu_estimator._Inputs._parse_inputs(element)))
+    return batches, [iterator.initializer]
+
+
+def _call(ctx: tpu_context._InternalTPUContext, input_fn: Callable[..., Any], index: int) -> Any:
+    device = ctx.tpu_host_placement_function(host_id=0)
+    context = tpu_context.TPUContext(
+        internal_ctx=ctx, input_device=device, invocation_index=index, host_id=0
+    )
+    with tf.device(device):
+        return input_fn(context)
+
+
+def _same_for_all(ctx: tpu_context._InternalTPUContext) -> bool:
+    return (
+        ctx.is_input_broadcast_with_iterators()
+        and not ctx.is_input_slice_broadcast_to_all_cores()
+    )
+
+
+def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
+    """Elements {features, labels, real} of `size` samples each.
+
+    Args:
+      dataset: the last of whose batches may be smaller.
+      size: samples of a batch.
+      together: batches that a step takes.
+    """
+
+    def fill_up(*element: Any) -> dict[str, Any]:
+        features, labels = tpu_estimator._Inputs._parse_inputs(
+            element[0] if len(element) == 1 else element
+        )
+        samples = _samples(nest.flatten(features)[0])
+        fits = tf.debugging.assert_less_equal(
+            samples, size, message=f"A batch of input_fn has more than {size} samples."
+        )
+        with tf.control_dependencies([fits] if fits is not None else []):
+            missing = tf.cast(size - samples, tf.int32)
+        structure = _structure(_Batch(features, labels))
+        return {
+            **nest.map_structure(lambda value: _with_empty(value, missing, size), structure),
+            "real": tf.range(size) < size - missing,
+        }
+
+    def not_real(element: dict[str, Any]) -> dict[str, Any]:
+        return {**element, "real": tf.zeros_like(element["real"])}
+
+    dataset = dataset.map(fill_up)
+    if together > 1:
+        dataset = dataset.concatenate(dataset.take(1).map(not_real).repeat(together - 1))
+    return dataset.prefetch(2)
+
+
+def _samples(value: Any) -> tf.Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return tf.cast(value.dense_shape[0], tf.int32)
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int32)
+    return tf.shape(value)[0]
+
+
+def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
+    """`value` with `missing` empty samples more, which makes `size`."""
+    if isinstance(value, tf.SparseTensor):
+        shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
+        return tf.SparseTensor(value.indices, value.values, shape)
+    if isinstance(value, tf.RaggedTensor):
+        end = tf.repeat(value.row_splits[-1:], missing)
+        return tf.RaggedTensor.from_row_splits(
+            value.values, tf.concat([value.row_splits, end], axis=0)
+        )
+    padded = tf.pad(value, [[0, missing], *([[0, 0]] * (value.shape.rank - 1))])
+    return tf.ensure_shape(padded, [size, *value.shape[1:]])
+
+
+def _without(features: Any, consumed: set[str]) -> Any:
+    if not consumed or not isinstance(features, Mapping):
+        return features
+    return {key: value for key, value in features.items() if key not in consumed}
+
+
+def _structure(batch: _Batch) -> dict[str, Any]:
+    if batch.labels is None:
+        return {"features": batch.features}
+    return {"features": batch.features, "labels": batch.labels}
+
+
+def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int) -> list[_Batch]:
+    structure = _structure(batch)
+    flat = nest.flatten(structure)
+    axes = [0] * len(flat) if batch_axis is None else list(batch_axis)
+    if len(axes) != len(flat):
+        raise ValueError(
+            f"batch_axis has {len(axes)} elements, {tuple(axes)}, but input_fn yields {len(flat)} "
+            "tensors of features and labels."
+        )
+    for value in flat:
+        if not tf.is_tensor(value) or isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            raise ValueError(
+                "A batch that is split between TPU cores must be of dense tensors, unless an "
+                f"embedding table looks it up; got {value!r}."
+            )
+    pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
+    of_cores = [nest.pack_sequence_as(structure, list(p)) for p in zip(*pieces, strict=True)]
+    return [_Batch(one["features"], one.get("labels")) for one in of_cores]
+
+
+def _merged(features: list[Any], consumed: set[str]) -> Any:
+    """The features that tables look up, of the batches of all cores."""
+    if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
+        return features[0]
+    return {
+        key: _concatenated([one[key] for one in features])
+        for key in features[0]
+        if key in consumed
+    }
+
+
+def _concatenated(values: list[Any]) -> Any:
+    if isinstance(values[0], tf.SparseTensor):
+        return tf.sparse.concat(0, values, expand_nonconcat_dims=True)
+    return tf.concat(values, axis=0)

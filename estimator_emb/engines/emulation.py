@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TPU of one host and N cores, emulated: what tensorflow-estimator does with a TPU, on the host.
+
+`build` stands where tensorflow-estimator builds the loop that a TPU runs. It reads the input of the
+cores, calls the program's model_fn once, as core 0 sees it, copies its step for the other cores,
+and returns the `EstimatorSpec` that tensorflow-estimator trains, evaluates or predicts with.
+
+Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimator/tpu, 2.15.0.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
+from tensorflow_estimator.python.estimator.tpu import util as tpu_util
+
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.engines import emulated_input
+from estimator_emb.engines.cores import Cores
+from estimator_emb.engines.host import HostEngine
+from estimator_emb.engines.loop import LoopHook
+
+logger = logging.getLogger("estimator_emb")
+
+
+class EmulatedTPU(tpu_context._InternalTPUContext):
+    """What tensorflow-estimator asks about the TPU system.
+
+    Args:
+      cores: how many cores it has.
+      **kwargs: of `_InternalTPUContext`.
+    """
+
+    def __init__(self, cores: int, **kwargs: Any):
+        super().__init__(use_tpu=True, embedding_config_spec=None, **kwargs)
+        shape = tpu_context._NUM_CORES_TO_COMPUTATION_SHAPE.get(cores, [cores, 1, 1, 1])
+        x, y, z, on_chip = shape
+        self._metadata = tf.tpu.experimental.TPUSystemMetadata(
+            num_cores=cores,
+            num_hosts=1,
+            num_of_cores_per_host=cores,
+            topology=tf.tpu.experimental.Topology(
+                mesh_shape=shape,
+                device_coordinates=[
+                    [
+                        [i, j, k, core]
+                        for k in range(z)
+                        for j in range(y)
+                        for i in range(x)
+                        for core in range(on_chip)
+                    ]
+                ],
+            ),
+            devices=[],
+        )
+
+    def _get_tpu_system_metadata(self) -> Any:
+        return self._metadata
+
+    @property
+    def master_job(self) -> None:
+        """None: everything runs in this process."""
+
+    def __deepcopy__(self, memo: Any) -> "EmulatedTPU":
+        return self  # Programs copy `params`, which hold the context.
+
+
+@dataclasses.dataclass(frozen=True)
+class Reporting:
+    """What tensorflow-estimator logs while it trains.
+
+    Attributes:
+      every_n_steps: session calls between two lines, or None.
+      every_n_secs: seconds between two lines, or None.
+      steps_per_call: steps of a session call, where it is fixed; else None.
+    """
+
+    every_n_steps: int | None
+    every_n_secs: float | None
+    steps_per_call: int | None
+
+
+class EmulatedStep:
+    """The graph of one mode.
+
+    Args:
+      ctx: the emulated TPU, in a mode.
+      model_fn: the program's.
+      input_fn: takes the `TPUContext` of an input.
+      spec: checked; None without embedding tables.
+      batch_axis: of the estimator.
+      config: the estimator's.
+      params: the estimator's.
+    """
+
+    def __init__(
+        self,
+        ctx: EmulatedTPU,
+        model_fn: Callable[..., Any],
+        input_fn: Callable[..., Any],
+        spec: EmbeddingConfigSpec | None,
+        batch_axis: Sequence[int] | None,
+        config: Any,
+        params: Any,
+    ):
+        self._ctx = ctx
+        self._config = config
+        self._cores = Cores(ctx.num_replicas)
+        self._engine: HostEngine | None = None
+        if spec is not None:
+            self._engine = HostEngine(
+                spec,
+                ctx.mode == model_fn_lib.ModeKeys.TRAIN,
+                cores=self._cores,
+                batch_size=ctx.global_batch_size,
+                as_parts=True,
+            )
+        self._input = emulated_input.read(
+            ctx,
+            input_fn,
+            batch_axis,
+            self._cores,
+            self._engine.consumed if self._engine else set(),
+        )
+        features = self._input.features
+        if self._engine:
+            features = {**features, **self._engine.enqueue(self._input.looked_up)}
+        wrapper = tpu_estimator._ModelFnWrapper(model_fn, config, params, ctx)
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        with self._cores.running(), _resource_variables():
+            spec_of_program = wrapper._call_model_fn(features, self._input.labels)
+        made = graph.get_operations()[before:]
+        for op in made:
+            if "TPU" in op.device:
+                op._set_device("")  # A core of a model that spans several.
+        self._of_core = {op.name for op in made if not _is_of_variable(op)}
+        self._wrapper = wrapper
+        self._spec = spec_of_program
+
+    def build(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
+        """The `EstimatorSpec` of the mode."""
+        if self._ctx.mode == model_fn_lib.ModeKeys.TRAIN:
+            return self._train(reporting)
+        if self._ctx.mode == model_fn_lib.ModeKeys.EVAL:
+            return self._evaluate()
+        return self._predict()
+
+    def _train(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
+        count = self._cores.count
+        logger.info("Emulating a TPU of %d %s.", count, "core" if count == 1 else "cores")
+        if self._engine:
+            logger.info(self._engine.describe())
+        spec = self._wrapper._verify_estimator_spec(self._spec)
+        host_call = getattr(spec, "host_call", None)
+        gradients = self._engine.gradients() if self._engine else {}
+        values = self._replicate({"host_call": _tensors(host_call), "gradients": gradients})
+        if (
+            count > 1
+            and not self._cores.has_collectives
+            and not control_flow_util.ENABLE_CONTROL_FLOW_V2
+        ):
+            raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
+        dense = tf.compat.v1.trainable_variables()
+        updates = []
+        if self._engine:
+            self._engine.connect()
+            updates.append(self._engine.apply_gradients(values["gradients"]))
+            self._engine.hide_helper()
+            dense = [one for one in dense if one in tf.compat.v1.trainable_variables()]
+        step = tf.group(spec.train_op, *updates)
+        scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
+        if self._engine:
+            self._engine.check_saver(scaffold)
+        host_ops = self._on_host("host_call", host_call, values, after=step)
+        with tf.control_dependencies([step]):
+            global_step = tf.identity(tf.compat.v1.train.get_global_step())
+            train_op = tf.group(step, *self._checks(dense))
+        saves = any(
+            isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+            for hook in spec.training_hooks
+        )
+        tf.compat.v1.summary.scalar(model_fn_lib.LOSS_METRIC_KEY, spec.loss)
+        return model_fn_lib.EstimatorSpec(
+            self._ctx.mode,
+            loss=spec.loss,
+            train_op=train_op,
+            scaffold=scaffold,
+            training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
+            training_hooks=[
+                *self._input_hooks(),
+                tpu_estimator.InstallSignalHandlerHook(),
+                *self._logging_hooks(spec.loss, global_step, reporting),
+                *spec.training_hooks,
+                LoopHook(
+                    step,
+                    tf.nest.flatten(host_ops),
+                    self._config.tpu_config.experimental_host_call_every_n_steps,
+                ),
+            ],
+        )
+
+    def _evaluate(self) -> model_fn_lib.EstimatorSpec:
+        spec = self._tpu_spec("evaluation")
+        values = self._replicate(
+            {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
+        )
+        if self._engine:
+            self._engine.connect()
+        scaffold = self._scaffold(spec.scaffold_fn)
+        total = tf.compat.v1.Variable(
+            tf.zeros([], spec.loss.dtype),
+            name="total_loss",
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            use_resource=True,
+        )
+        metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
+        updated = total.assign_add(spec.loss, read_value=False)
+        step = tf.group(updated, *(update for _, update in metrics.values()))
+        host_ops = self._on_host("host_call", spec.host_call, values, after=step)
+        iterations = tpu_estimator._create_or_get_iterations_per_loop()
+        with tf.control_dependencies([step]):
+            mean = total.read_value() / tf.cast(iterations, total.dtype)
+        with tf.control_dependencies([mean]):
+            done = tf.group(tpu_estimator._increase_eval_step_op(iterations))
+        with tf.control_dependencies([done]):
+            loss = tf.identity(mean)
+        return model_fn_lib.EstimatorSpec(
+            self._ctx.mode,
+            loss=loss,
+            eval_metric_ops={name: (value, done) for name, (value, _) in metrics.items()},
+            scaffold=scaffold,
+            evaluation_hooks=[
+                *self._input_hooks(),
+                *spec.evaluation_hooks,
+                LoopHook(step, tf.nest.flatten(host_ops)),
+            ],
+        )
+
+    def _predict(self) -> model_fn_lib.EstimatorSpec:
+        spec = self._tpu_spec("prediction")
+        self._wrapper._verify_tpu_spec_predictions(spec.predictions)
+        values = self._replicate(
+            {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
+        )
+        if self._engine:
+            self._engine.connect()
+        scaffold = self._scaffold(spec.scaffold_fn)
+        host_ops = self._on_host("host_call", spec.host_call, values)
+        real = self._input.real
+        with tf.control_dependencies(tf.nest.flatten(host_ops)):
+            predictions = {
+                name: tf.boolean_mask(self._of_batch(of_cores), real)
+                for name, of_cores in values["predictions"].items()
+            }
+        return model_fn_lib.EstimatorSpec(
+            self._ctx.mode,
+            predictions=predictions,
+            scaffold=scaffold,
+            prediction_hooks=[*self._input_hooks(), *spec.prediction_hooks],
+        )
+
+    def _tpu_spec(self, mode: str) -> Any:
+        if not isinstance(self._spec, model_fn_lib._TPUEstimatorSpec):
+            raise RuntimeError(
+                f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
+                f"{type(self._spec)}"
+            )
+        return self._spec
+
+    def _replicate(self, of_core: dict[str, Any]) -> dict[str, Any]:
+        """The same structure, with the list of all cores' values in the place of core 0's."""
+        values = self._cores.replicate(tf.nest.flatten(of_core))
+        leaves = iter(values)
+        return tf.nest.map_structure(lambda _: next(leaves), of_core)
+
+    def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
+        if (
+            self._config.tpu_config.per_host_input_for_training
+            is tpu_config.InputPipelineConfig.BROADCAST
+        ):
+            return of_cores[0]
+        if of_cores[0].shape.rank == 0:
+            raise RuntimeError(
+                "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
+                f"{of_cores[0]}"
+            )
+        return of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
+
+    def _on_host(
+        self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
+    ) -> Any:
+        """What the function of `host_call` or `eval_metrics` returns, given all cores' tensors."""
+        if not call:
+            return []
+        function, tensors = call
+        given = [self._of_batch(of_cores) for of_cores in values[name].values()]
+        context = tpu_estimator.CatchInvalidHostcallFunctions()
+        with tf.control_dependencies([after] if after is not None else []):
+            if isinstance(tensors, dict):
+                given_by_name = dict(zip(tensors, given, strict=True))
+                context.Enter()
+                result = function(**given_by_name)
+            else:
+                context.Enter()
+                result = function(*given)
+            context.Exit()
+        context.ExitResult(result)
+        return result
+
+    def _scaffold(self, scaffold_fn: Callable[[], Any] | None) -> Any:
+        if scaffold_fn is None:
+            return None
+        with _Outside("Inside scaffold_fn", self._of_core):
+            scaffold = scaffold_fn()
+        if scaffold is None:
+            raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
+        return scaffold
+
+    def _checks(self, variables: list[tf.Variable]) -> list[tf.Operation]:
+        """As on a TPU, a variable that is NaN after a loop stops training."""
+        if self._ctx.is_input_broadcast_with_iterators():
+            return []
+        return [
+            tf.debugging.check_numerics(
+                variable.read_value(), f"Gradient for {variable.name} is NaN"
+            ).op
+            for variable in variables
+            # A dense read of a variable that is updated sparsely would copy it.
+            if variable.dtype.is_floating and not _updated_sparsely(variable)
+        ]
+
+    def _input_hooks(self) -> list[Any]:
+        return [tpu_util.MultiHostDatasetInitializerHook(self._input.initializers)]
+
+    def _saver_hooks(self, scaffold: Any, reporting: Reporting) -> list[Any]:
+        config = self._config
+        if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            return []
+        hook = tf.compat.v1.train.CheckpointSaverHook(
+            config.model_dir,
+            save_secs=config.save_checkpoints_secs,
+            save_steps=config.save_checkpoints_steps,
+            scaffold=scaffold,
+            save_graph_def=config.checkpoint_save_graph_def,
+        )
+        if reporting.steps_per_call:
+            hook._set_steps_per_run(reporting.steps_per_call)
+        return [hook]
+
+    def _logging_hooks(
+        self, loss: tf.Tensor, global_step: tf.Tensor, reporting: Reporting
+    ) -> list[Any]:
+        every = {"every_n_secs": reporting.every_n_secs}
+        if reporting.every_n_steps is None and reporting.every_n_secs is None:
+            return []
+        examples = tpu_estimator.ExamplesPerSecondHook(
+            self._ctx.global_batch_size,
+            every_n_steps=reporting.every_n_steps,
+            output_dir=self._config.model_dir if self._config.save_summary_steps else None,
+            **every,
+        )
+        if reporting.steps_per_call:
+            examples._set_steps_per_run(reporting.steps_per_call)
+        log = tf.compat.v1.train.LoggingTensorHook(
+            {"loss": tf.identity(loss), "step": global_step},
+            every_n_iter=reporting.every_n_steps,
+            **every,
+        )
+        return [log, examples]
+
+
+class _Outside(tpu_estimator._CapturingContext):
+    """Refuses ops that read what a core computes."""
+
+    def __init__(self, message: str, of_core: set[str]):
+        super().__init__(message)
+        self._of_core = of_core
+
+    def AddOp(self, op: tf.Operation) -> None:  # noqa: N802
+        for tensor in op.inputs:
+            if tensor.op.name in self._of_core:
+                raise ValueError(
+                    f"{self._message}: Op {op} depends on TPU computation {tensor}, which is not "
+                    "allowed."
+                )
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    """Variables of the kind that a program finds on a TPU, whatever its default."""
+    scope = tf.compat.v1.get_variable_scope()
+    default = scope.use_resource
+    scope.set_use_resource(True)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(default)
+
+
+def _is_of_variable(op: tf.Operation) -> bool:
+    return op.type in ("VarHandleOp", "ReadVariableOp") or "/Initializer/" in op.name
+
+
+def _updated_sparsely(variable: tf.Variable) -> bool:
+    return any(
+        op.type.startswith(("ResourceScatter", "ResourceSparse"))
+        for op in variable.handle.consumers()
+    )
+
+
+def _tensors(call: Any) -> dict[Any, Any]:
+    """The tensors of a `host_call` or `eval_metrics`, by name or position."""
+    if not call:
+        return {}
+    tensors = call[1]
+    return dict(tensors) if isinstance(tensors, dict) else dict(enumerate(tensors))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of an emulated TPU: many steps to a session call."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+
+class LoopHook(tpu_estimator._OutfeedHostCallHook):
+    """Makes all steps of a loop but the last, which is the session call that other hooks see.
+
+    The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
+    hooks load. This hook is to be the last: what the others do before a session call, they do
+    before a loop.
+
+    Args:
+      step: one step.
+      host_ops: what `host_call` returned; run after a step.
+      every_n_steps: in a loop, the steps 0, n, 2n, ... run `host_ops`.
+    """
+
+    def __init__(self, step: tf.Operation, host_ops: Sequence[Any] = (), every_n_steps: int = 1):
+        super().__init__(host_ops)
+        self._step = step
+        self._host_ops = list(host_ops)
+        self._every_n_steps = every_n_steps
+        self._made: int | None = None
+        """Steps of this loop made so far; None between loops."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._iterations = tpu_estimator._create_or_get_iterations_per_loop()
+
+    def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
+        iterations = run_context.session.run(self._iterations)
+        for self._made in range(iterations - 1):
+            run_context.session.run([self._step, self._after_step(self._made)])
+        self._made = iterations - 1
+        return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._made = None
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        super().end(session)
+        if self._made is not None:
+            # A session that ends by itself takes the end of its input for a regular stop.
+            raise tf.errors.OutOfRangeError(
+                None,
+                None,
+                f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
+                "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "
+                "steps.",
+            )
+
+    def _after_step(self, index: int) -> list[Any]:
+        return self._host_ops if index % self._every_n_steps == 0 else []

@@ -1,0 +1,546 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program observes of a TPU of N cores, without one."""
+
+import functools
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+PIPELINES = ee.InputPipelineConfig
+VOCABULARY = 30
+RNG = np.random.default_rng(5)
+IDS = RNG.integers(0, VOCABULARY, [48, 3])
+HISTORY = [RNG.integers(0, VOCABULARY, RNG.integers(0, 4)) for _ in range(48)]
+AGES = RNG.random([48, 2]).astype(np.float32)
+LABELS = RNG.random([48, 1]).astype(np.float32)
+
+WORDS, PAST = fc.shared_embedding_columns(
+    [
+        fc.categorical_column_with_identity("words", VOCABULARY),
+        fc.sequence_categorical_column_with_identity("past", VOCABULARY),
+    ],
+    4,
+    combiner="sqrtn",
+    initializer=harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32)),
+    max_sequence_lengths=[0, 2],
+)
+SPEC = ee.EmbeddingConfigSpec(
+    feature_columns=[WORDS, PAST],
+    optimization_parameters=ee.AdamParameters(0.01, sum_inside_sqrt=False),
+)
+
+
+def examples(count=48):
+    past = harness.sparse(HISTORY[:count])
+    features = {"words": IDS[:count], "past": past, "ages": AGES[:count]}
+    return tf.data.Dataset.from_tensor_slices((features, LABELS[:count]))
+
+
+def model_fn(features, labels, mode, params):
+    past, lengths = fc.SequenceFeatures([PAST])({**features})
+    words = fc.DenseFeatures([WORDS])({"words": features["words"]})
+    lengths = tf.cast(lengths, tf.float32)[:, None]
+    hidden = tf.concat([words, tf.reduce_sum(past, axis=1), features["ages"], lengths], axis=1)
+    glorot = functools.partial(v1.initializers.glorot_uniform, seed=1)
+    hidden = v1.layers.dense(hidden, 5, tf.tanh, kernel_initializer=glorot())
+    output = v1.layers.dense(hidden, 1, kernel_initializer=glorot())
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"output": output, "words": words})
+    loss = tf.reduce_mean(tf.square(output - labels))
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.AdagradOptimizer(0.1))
+    train_op = None
+    if mode == ee.ModeKeys.TRAIN:
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+
+    def metric_fn(labels, output):
+        return {"error": v1.metrics.mean_absolute_error(labels, output)}
+
+    metrics = (metric_fn, [labels, output])
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+
+def make(
+    model_fn,
+    model_dir,
+    cores,
+    pipeline=PIPELINES.PER_HOST_V1,
+    spec=None,
+    batch=12,
+    tpu=None,
+    **kwargs,
+):
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        tf_random_seed=1,
+        tpu_config=ee.TPUConfig(
+            **{"iterations_per_loop": 2, **(tpu or {})},
+            num_shards=cores,
+            device="host",
+            per_host_input_for_training=pipeline,
+        ),
+    )
+    sizes = dict.fromkeys(["train_batch_size", "eval_batch_size", "predict_batch_size"], batch)
+    return ee.TPUEstimator(
+        model_fn, config=config, embedding_config_spec=spec, **{**sizes, **kwargs}
+    )
+
+
+def train_input_fn(params):
+    return examples().repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def predict_input_fn(params):
+    return examples(31).map(lambda features, _: features).batch(params["batch_size"])
+
+
+def all_of(model_dir, cores, pipeline):
+    estimator = make(model_fn, model_dir, cores, pipeline, SPEC)
+    estimator.train(train_input_fn, steps=5)
+    metrics = estimator.evaluate(train_input_fn, steps=4)
+    predictions = list(estimator.predict(predict_input_fn))
+    return harness.saved(model_dir, 5), metrics, predictions
+
+
+@pytest.fixture(scope="module")
+def on_one_core(tmp_path_factory):
+    return all_of(tmp_path_factory.mktemp("one"), 1, PIPELINES.PER_HOST_V1)
+
+
+@pytest.mark.parametrize(
+    ("cores", "pipeline"), [(4, PIPELINES.PER_HOST_V1), (3, PIPELINES.PER_HOST_V2)]
+)
+def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
+    variables, metrics, predictions = all_of(tmp_path, cores, pipeline)
+    expected, expected_metrics, expected_predictions = on_one_core
+    assert set(variables) == set(expected)
+    assert {"past_words_shared_embedding/Adam/m", "dense_1/kernel/Adagrad"} < set(variables)
+    for name, value in expected.items():
+        np.testing.assert_allclose(variables[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(metrics["error"], expected_metrics["error"], rtol=1e-5)
+    assert len(predictions) == len(expected_predictions) == 31
+    for one, other in zip(predictions, expected_predictions, strict=True):
+        np.testing.assert_allclose(one["output"], other["output"], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(one["words"], other["words"], rtol=1e-4, atol=1e-6)
+
+
+def test_evaluated_loss_is_that_of_core_0(on_one_core, tmp_path):
+    """As on a TPU, which returns the loss of its first core."""
+    estimator = make(model_fn, tmp_path, 2, spec=SPEC)
+    estimator.train(train_input_fn, steps=5)
+    loss = estimator.evaluate(train_input_fn, steps=4)["loss"]
+    predictions = estimator.predict(
+        lambda params: examples().map(lambda features, _: features).batch(params["batch_size"])
+    )
+    error = [float(one["output"]) for one in predictions] - LABELS[:, 0]
+    halves = np.square(error).reshape([4, 2, 6])
+    np.testing.assert_allclose(loss, halves[:, 0].mean(), rtol=1e-4)
+    assert abs(loss - halves.mean()) > 1e-4
+
+
+# What input_fn and model_fn see
+
+
+def observed(cores, pipeline, tmp_path, mode="train", as_dataset=True):
+    seen = []
+
+    def input_fn(params):
+        context = params["context"]
+        seen.append((params["batch_size"], context.current_input_fn_deployment()[1:]))
+        dataset = tf.data.Dataset.from_tensors(np.zeros([params["batch_size"], 3], np.float32))
+        dataset = dataset.map(lambda x: {"x": x}).repeat()
+        if as_dataset:
+            return dataset
+        return v1.data.make_one_shot_iterator(dataset).get_next(), None
+
+    def model_fn(features, labels, mode, params):
+        context = params["context"]
+        seen.append((features["x"].shape.as_list(), params["batch_size"], params["use_tpu"]))
+        seen.append((context.num_replicas, context.num_hosts, context.num_of_replicas_per_host))
+        loss = tf.reduce_sum(features["x"]) + v1.get_variable("w", initializer=0.0)
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = make(model_fn, tmp_path, cores, pipeline)
+    estimator.train(input_fn, steps=2)
+    if mode == "eval":
+        seen.clear()
+        estimator.evaluate(input_fn, steps=1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "calls", "core_batch"),
+    [
+        (PIPELINES.PER_HOST_V1, [(12, (0, 1, 4))], 3),
+        (PIPELINES.PER_HOST_V2, [(3, (0, 1, 4))], 3),
+        (PIPELINES.PER_SHARD_V1, [(3, (core, 4, 1)) for core in range(4)], 3),
+        (PIPELINES.BROADCAST, [(12, (0, 1, 4))], 12),
+    ],
+)
+def test_deployments_of_input_fn(pipeline, calls, core_batch, tmp_path):
+    as_dataset = pipeline is not PIPELINES.PER_SHARD_V1
+    seen = observed(4, pipeline, tmp_path, as_dataset=as_dataset)
+    assert seen == [*calls, ([core_batch, 3], core_batch, True), (4, 1, 4)]
+
+
+def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
+    seen = observed(4, PIPELINES.PER_SHARD_V1, tmp_path, "eval", as_dataset=False)
+    assert seen == [(12, (0, 1, 4)), ([3, 3], 3, True), (4, 1, 4)]
+
+
+def test_cores_come_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("ESTIMATOR_EMB_SHARDS", "6")
+    seen = observed(2, PIPELINES.PER_HOST_V1, tmp_path)
+    assert seen[1:] == [([2, 3], 2, True), (6, 1, 6)]
+    monkeypatch.setenv("ESTIMATOR_EMB_SHARDS", "many")
+    with pytest.raises(ValueError) as error:
+        make(model_fn, tmp_path, 2)
+    assert str(error.value) == (
+        "Environment variable ESTIMATOR_EMB_SHARDS must be a number of cores, at least 1; got "
+        "'many'."
+    )
+
+
+# A small model, whose every number is known
+
+
+def one_weight(head=None, loss_of=None, optimizer=True, **spec):
+    """w = 1 at first; the loss of a core is w * sum(x), its gradient sum(x)."""
+
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", initializer=1.0)
+        loss = tf.reduce_sum(features) * w if loss_of is None else loss_of(features, w)
+        descent = v1.train.GradientDescentOptimizer(1.0)
+        if optimizer:
+            descent = v1.tpu.CrossShardOptimizer(descent)
+        train_op = descent.minimize(loss, v1.train.get_global_step())
+        more = head(features, loss) if head else {}
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"y": features * w}, **spec)
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **{**more, **spec})
+
+    return model_fn
+
+
+def numbers(*values, repeat=True):
+    """Batches of the given numbers, in order."""
+
+    def input_fn(params):
+        dataset = tf.data.Dataset.from_tensor_slices(np.array(values, np.float32))
+        dataset = dataset.repeat() if repeat else dataset
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    return input_fn
+
+
+def w_after(estimator):
+    return estimator.get_variable_value("w")
+
+
+def test_the_mean_of_the_cores_gradients(tmp_path):
+    estimator = make(one_weight(), tmp_path, 2, batch=4)
+    estimator.train(numbers(1, 2, 30, 40), steps=1)
+    assert w_after(estimator) == 1 - (3 + 70) / 2
+
+
+def test_batch_statistics_are_those_of_a_core(tmp_path):
+    def loss_of(x, w):
+        return w * tf.reduce_sum(tf.square(x - tf.reduce_mean(x)))
+
+    estimator = make(one_weight(loss_of=loss_of), tmp_path, 2, batch=4)
+    estimator.train(numbers(1, 3, 30, 40), steps=1)
+    assert w_after(estimator) == 1 - (2 + 50) / 2
+
+
+def test_batch_axis(tmp_path):
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(np.array([[1, 2, 30, 40]], np.float32)).repeat()
+
+    estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1])
+    estimator.train(input_fn, steps=1)
+    assert w_after(estimator) == 1 - (3 + 70) / 2
+    estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1, 0])
+    with pytest.raises(ValueError) as error:
+        estimator.train(input_fn, steps=1)
+    assert str(error.value) == (
+        "batch_axis has 2 elements, (1, 0), but input_fn yields 1 tensors of features and labels."
+    )
+
+
+class Steps(v1.train.SessionRunHook):
+    """The global step after each session call."""
+
+    def __init__(self):
+        self.seen = []
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(int(run_context.session.run(v1.train.get_global_step())))
+
+
+def test_hooks_fire_once_a_loop(tmp_path):
+    hook = Steps()
+    estimator = make(one_weight(), tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
+    estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
+    assert hook.seen == [3, 6, 7]
+
+
+def test_a_loop_may_last_a_time(tmp_path):
+    hook = Steps()
+    estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "10s"})
+    estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
+    # The first loop is of one step; then all the others fit into ten seconds.
+    assert hook.seen == [1, 50]
+
+
+def test_evaluation_is_one_loop(tmp_path):
+    hook = Steps()
+
+    def head(features, loss):
+        return {"eval_metrics": (lambda x: {"mean": v1.metrics.mean(x)}, [features])}
+
+    estimator = make(one_weight(head), tmp_path, 2, batch=4)
+    estimator.train(numbers(0), steps=1)
+    metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
+    assert hook.seen == [1]
+    assert metrics == {"loss": (3 + 11) / 2, "mean": 234 / 8, "global_step": 1}
+
+
+def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
+    received = []
+
+    def receive(x, loss):
+        received.append((x.tolist(), loss.tolist()))
+        return np.float32(0)
+
+    def head(features, loss):
+        def host_fn(x, loss):
+            return [tf.numpy_function(receive, [x, loss], tf.float32)]
+
+        return {"host_call": (host_fn, {"x": features, "loss": loss[None]})}
+
+    estimator = make(one_weight(head), tmp_path, 2, batch=2)
+    estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
+    assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
+    received.clear()
+    estimator = make(
+        one_weight(head), tmp_path / "every", 2, batch=2,
+        tpu={"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2},
+    )
+    estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
+    assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+
+
+def test_host_call_of_a_scalar_is_refused(tmp_path):
+    def head(features, loss):
+        return {"host_call": (lambda loss: [loss], [loss])}
+
+    with pytest.raises(RuntimeError) as error:
+        make(one_weight(head), tmp_path, 1).train(numbers(0), steps=1)
+    assert str(error.value).startswith(
+        "All tensors outfed from TPU should preserve batch size dimension, but got scalar Tensor("
+    )
+
+
+def test_hooks_of_the_spec(tmp_path):
+    hook = Steps()
+    estimator = make(one_weight(training_hooks=[hook]), tmp_path, 1, batch=1)
+    estimator.train(numbers(0), steps=4)
+    assert hook.seen == [2, 4]
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
+def test_a_partial_last_batch_of_predict(pipeline, tmp_path):
+    estimator = make(one_weight(), tmp_path, 2, pipeline, batch=4)
+    estimator.train(numbers(0), steps=1)
+
+    def input_fn(params):
+        return tf.data.Dataset.range(7).map(lambda x: tf.cast(x, tf.float32)).batch(
+            params["batch_size"]
+        )
+
+    assert [one["y"] for one in estimator.predict(input_fn)] == list(range(7))
+
+
+def test_predict_needs_a_dataset(tmp_path):
+    estimator = make(one_weight(), tmp_path, 1)
+    estimator.train(numbers(0), steps=1)
+    with pytest.raises(TypeError) as error:
+        next(estimator.predict(lambda params: tf.zeros([12])))
+    assert str(error.value) == (
+        "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and `labels`."
+    )
+
+
+def test_input_that_ends_early_is_an_error(tmp_path):
+    estimator = make(one_weight(), tmp_path, 1, batch=1, tpu={"iterations_per_loop": 4})
+    with pytest.raises(tf.errors.OutOfRangeError) as error:
+        estimator.train(numbers(*range(6), repeat=False), steps=8)
+    assert str(error.value) == (
+        "The input ended after 2 steps of a loop. As on a TPU, input_fn must yield a batch for "
+        "every step asked for; repeat() its dataset, or ask for fewer steps."
+    )
+
+
+def test_the_first_real_error_is_shown(tmp_path):
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(tf.zeros([4])).repeat().map(
+            lambda x: tf.debugging.check_numerics(x / 0.0, "A bad file")
+        )
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A bad file"):
+        make(one_weight(), tmp_path, 2, batch=4).train(input_fn, steps=1)
+
+
+def test_a_variable_that_becomes_nan_stops_training(tmp_path):
+    def loss_of(x, w):
+        return tf.reduce_sum(x) + tf.stop_gradient(tf.zeros([])) * w + tf.sqrt(w - 1.0)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for w:0 is NaN"):
+        make(one_weight(loss_of=loss_of), tmp_path, 1).train(numbers(0), steps=2)
+
+
+# Errors of the legacy estimator
+
+
+def test_shapes_must_be_static(tmp_path):
+    def input_fn(params):
+        return tf.data.Dataset.range(8).repeat().batch(params["batch_size"])
+
+    with pytest.raises(ValueError) as error:
+        make(one_weight(), tmp_path, 1).train(input_fn, steps=1)
+    assert str(error.value).startswith(
+        "The features to the model returned by input_fn must have static shape. Tensor: Tensor("
+    )
+
+
+def test_cross_shard_optimizer_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
+    make(one_weight(optimizer=False), tmp_path / "one", 1).train(numbers(0), steps=1)
+    with pytest.raises(ValueError) as error:
+        make(one_weight(optimizer=False), tmp_path, 2).train(numbers(0), steps=1)
+    assert str(error.value) == "CrossShardOptimizer must be used for model training on TPUs."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"train_batch_size": None}, "`train_batch_size` cannot be `None`"),
+        ({"train_batch_size": -1}, "`train_batch_size` must be positive"),
+    ],
+)
+def test_batch_sizes_are_checked(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message.replace("`train_batch_size` must", ".* must")):
+        make(model_fn, tmp_path, 2, **arguments)
+
+
+def test_batches_must_be_divisible(tmp_path):
+    with pytest.raises(ValueError) as error:
+        make(one_weight(), tmp_path, 5).train(numbers(0), steps=1)
+    assert str(error.value) == "train batch size 12 must be divisible by number of replicas 5"
+
+
+def test_evaluation_needs_a_spec_for_tpu(tmp_path):
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", initializer=0.0)
+        step = v1.train.get_global_step()
+        return model_fn_lib.EstimatorSpec(
+            mode, loss=tf.reduce_sum(features) + w, train_op=v1.assign_add(step, 1)
+        )
+
+    estimator = make(model_fn, tmp_path, 1)
+    estimator.train(numbers(0), steps=1)
+    with pytest.raises(RuntimeError, match="must have type`TPUEstimatorSpec`. Got <class"):
+        estimator.evaluate(numbers(0), steps=1)
+
+
+def test_scaffold_fn_runs_outside_the_cores(tmp_path):
+    made = []
+
+    def scaffold_fn():
+        made.append([one.op.name for one in v1.global_variables()])
+        return v1.train.Scaffold()
+
+    make(one_weight(scaffold_fn=scaffold_fn), tmp_path / "good", 2).train(numbers(0), steps=1)
+    assert made == [["global_step", "w"]]
+    with pytest.raises(ValueError) as error:
+        spec = {"scaffold_fn": lambda: None}
+        make(one_weight(**spec), tmp_path / "none", 1).train(numbers(0), steps=1)
+    assert str(error.value) == (
+        "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed"
+    )
+
+    def head(features, loss):
+        return {"scaffold_fn": lambda: loss + 1.0}
+
+    message = "(?s)Inside scaffold_fn: Op .* depends on TPU computation"
+    with pytest.raises(ValueError, match=message):
+        make(one_weight(head), tmp_path / "core", 1).train(numbers(0), steps=1)
+
+
+def test_tables_go_with_per_host_input_only(tmp_path):
+    with pytest.raises(ValueError) as error:
+        make(model_fn, tmp_path, 2, PIPELINES.BROADCAST, SPEC)
+    assert str(error.value) == (
+        "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
+        f"{PIPELINES.BROADCAST}."
+    )
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["static", "dynamic"])
+def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
+    def input_fn(params):
+        features = {"words": harness.sparse([[1], [2]]), "past": harness.sparse([[1], [2]])}
+        features["ages"] = np.zeros([12, 2], np.float32)
+        dataset = harness.dataset([(features, np.zeros([12, 1], np.float32))])
+        return dataset if known else dataset.map(_forget_batch)
+
+    expected = ValueError if known else tf.errors.InvalidArgumentError
+    with pytest.raises(expected) as error:
+        make(model_fn, tmp_path, 2, spec=SPEC).train(input_fn, steps=1)
+    assert (
+        "Feature past of table tbl_past_words_shared_embedding has 2 samples, but the batch size "
+        "is 12." in str(error.value)
+    )
+
+
+def _forget_batch(features, labels):
+    def forget(sparse):
+        shape = v1.placeholder_with_default(sparse.dense_shape, [2])
+        return tf.SparseTensor(sparse.indices, sparse.values, shape)
+
+    forgotten = {key: forget(features[key]) for key in ("words", "past")}
+    return {**features, **forgotten}, labels
+
+
+def test_evaluation_on_cpu(tmp_path):
+    """`eval_on_tpu=False`: one core, whose batch is the whole, and an EstimatorSpec will do."""
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append((features.shape.as_list()[0], params["use_tpu"]))
+        return one_weight()(features, labels, mode, params)
+
+    estimator = make(model_fn, tmp_path, 2, eval_on_tpu=False)
+    estimator.train(numbers(0), steps=1)
+    assert estimator.evaluate(numbers(1, 2, 3), steps=1)["loss"] == 24
+    assert seen == [(6, True), (12, False)]
+
+
+def test_options_without_meaning_are_said(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="estimator_emb"):
+        make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})
+    ours = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    assert ours == [
+        "TPUConfig: initial_infeed_sleep_secs has no meaning where a TPU is emulated.",
+        "TPUConfig: tpu_job_name has no meaning where a TPU is emulated.",
+    ]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""N cores in one graph: the copies of a step, and the ops between cores."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.tpu.ops import tpu_ops
+
+from estimator_emb.engines.cores import Cores
+
+v1 = tf.compat.v1
+
+VALUES = [np.array([[1.0, 2.0], [3.0, 4.0]]) * scale for scale in (1, 10, 100, 1000)]
+
+
+@pytest.fixture(params=["v1", "v2"])
+def control_flow(request):
+    """Loops and branches as ops of the graph, and as functions."""
+    before = control_flow_util.ENABLE_CONTROL_FLOW_V2
+    control_flow_util.ENABLE_CONTROL_FLOW_V2 = request.param == "v2"
+    yield request.param
+    control_flow_util.ENABLE_CONTROL_FLOW_V2 = before
+
+
+def on_cores(build, count=4, values=VALUES):
+    """What `build(x)` returns, on each core; variables are initialized."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        cores = Cores(count)
+        x = cores.differing([tf.constant(value, tf.float32) for value in values[:count]])
+        with cores.running():
+            built = build(x)
+        replicated = cores.replicate(tf.nest.flatten(built))
+        session.run(v1.global_variables_initializer())
+        return session.run(replicated)
+
+
+def test_each_core_computes_on_its_own_input():
+    (got,) = on_cores(lambda x: x * x + 1)
+    np.testing.assert_array_equal(got, [value * value + 1 for value in VALUES])
+
+
+def test_what_no_input_reaches_is_shared():
+    with tf.Graph().as_default():
+        cores = Cores(3)
+        x = cores.differing([tf.constant(float(core)) for core in range(3)])
+        variable = v1.get_variable("w", initializer=2.0, use_resource=True)
+        square = tf.square(variable.read_value())
+        y = x * square
+        before = {op.name for op in v1.get_default_graph().get_operations()}
+        of_y, of_square = cores.replicate([y, square])
+        copies = [
+            op.type
+            for op in v1.get_default_graph().get_operations()
+            if op.name not in before
+        ]
+        assert copies == ["Mul", "Mul"]
+        assert of_square == [square] * 3
+        assert of_y[0] is y
+
+
+def test_one_core_is_not_copied():
+    with tf.Graph().as_default():
+        cores = Cores()
+        x = tf.constant(1.0)
+        assert cores.differing([x]) is x
+        assert cores.replicate([x]) == [[x]]
+
+
+def test_cross_replica_sum():
+    everything, groups = on_cores(
+        lambda x: [
+            tpu_ops.cross_replica_sum(x),
+            tpu_ops.cross_replica_sum(x, [[0, 3], [1, 2]]),
+        ]
+    )
+    np.testing.assert_array_equal(everything, [sum(VALUES)] * 4)
+    outer, inner = VALUES[0] + VALUES[3], VALUES[1] + VALUES[2]
+    np.testing.assert_array_equal(groups, [outer, inner, inner, outer])
+
+
+def test_gradient_of_cross_replica_sum_is_the_sum_of_gradients():
+    def build(x):
+        return tf.gradients(tf.reduce_sum(tpu_ops.cross_replica_sum(x * x) * x), x)[0]
+
+    (got,) = on_cores(build)
+    # d/dx_c of sum_k (sum_j x_j^2) x_k = sum_j x_j^2 + 2 x_c sum_k x_k
+    squares, total = sum(v * v for v in VALUES), sum(VALUES)
+    np.testing.assert_allclose(got, [squares + 2 * v * total for v in VALUES], rtol=1e-6)
+
+
+def test_a_sum_of_sums():
+    def build(x):
+        first = tpu_ops.cross_replica_sum(tf.reduce_sum(x))
+        return tpu_ops.cross_replica_sum(first * tf.reduce_max(x))
+
+    (got,) = on_cores(build)
+    total = sum(v.sum() for v in VALUES)
+    np.testing.assert_allclose(got, [total * sum(v.max() for v in VALUES)] * 4, rtol=1e-6)
+
+
+def test_all_to_all_and_its_gradient():
+    def build(x):
+        moved = tpu_ops.all_to_all(
+            x, concat_dimension=1, split_dimension=0, split_count=2,
+            group_assignment=[[0, 2], [3, 1]],
+        )
+        assert moved.shape == [1, 4]
+        weights = tf.constant([[1.0, 2.0, 3.0, 4.0]])
+        return [moved, tf.gradients(tf.reduce_sum(moved * weights * x[0, 0]), x)[0]]
+
+    moved, gradient = on_cores(build)
+    by_row = [[v[:1], v[1:]] for v in VALUES]
+    expected = {}
+    for a, b in ((0, 2), (3, 1)):
+        expected[a] = np.concatenate([by_row[a][0], by_row[b][0]], axis=1)
+        expected[b] = np.concatenate([by_row[a][1], by_row[b][1]], axis=1)
+    np.testing.assert_array_equal(moved, [expected[core] for core in range(4)])
+    # Row r of core c is multiplied on the core that gets it, whose scale is its own x[0, 0].
+    scale = [v[0, 0] for v in VALUES]
+    for a, b in ((0, 2), (3, 1)):
+        for core, weights in ((a, [1.0, 2.0]), (b, [3.0, 4.0])):
+            sent = np.array([weights, weights]) * [[scale[a]], [scale[b]]]
+            own = (expected[core] * [[1.0, 2.0, 3.0, 4.0]]).sum()
+            sent[0, 0] += own
+            np.testing.assert_allclose(gradient[core], sent, rtol=1e-6)
+
+
+def test_collective_permute_and_its_gradient():
+    (moved,) = on_cores(lambda x: tpu_ops.collective_permute(x, [[0, 1], [1, 2], [3, 0]]))
+    np.testing.assert_array_equal(moved, [VALUES[3], VALUES[0], VALUES[1], VALUES[0] * 0])
+
+    def loss(x):
+        scale = tf.stop_gradient(x[1, 1])
+        moved = tpu_ops.collective_permute(x, [[0, 1], [1, 2], [3, 0]])
+        return tf.gradients(tf.reduce_sum(moved * scale), x)[0]
+
+    (gradient,) = on_cores(loss)
+    targets = {0: 1, 1: 2, 3: 0}
+    ones = np.ones([2, 2])
+    np.testing.assert_array_equal(
+        gradient,
+        [ones * (VALUES[targets[c]][1, 1] if c in targets else 0) for c in range(4)],
+    )
+
+
+def test_loops_and_branches_with_gradients(control_flow):
+    """Loops of another length and branches taken otherwise on each core."""
+
+    def build(x):
+        w = v1.get_variable("w", initializer=2.0, use_resource=True)
+        y = tf.while_loop(
+            lambda y: tf.reduce_max(y) < 500.0, lambda y: [y * w], [x], maximum_iterations=20
+        )[0]
+        z = tf.cond(tf.reduce_sum(y) > 1500.0, lambda: y * w, lambda: tf.stop_gradient(y) - w)
+        loss = tf.reduce_sum(z)
+        return [loss, tf.gradients(loss, w, gate_gradients=True)[0]]
+
+    losses, gradients = on_cores(build)
+    for value, loss, gradient in zip(VALUES, losses, gradients, strict=True):
+        times = 0
+        while (value * 2.0**times).max() < 500:
+            times += 1
+        y = value.sum() * 2.0**times
+        if y > 1500:
+            assert (loss, gradient) == (y * 2, (times + 1) * y)
+        else:
+            assert (loss, gradient) == (y - 8, -4)
+
+
+def test_a_sum_inside_a_loop_is_refused(control_flow):
+    def build(x):
+        return tf.while_loop(
+            lambda i: i < 3, lambda i: [i + tpu_ops.cross_replica_sum(i)], [tf.reduce_sum(x)]
+        )
+
+    with pytest.raises(NotImplementedError) as error:
+        on_cores(build)
+    assert str(error.value) == (
+        "cross_replica_sum inside a loop, a branch or a tf.function cannot be emulated on 4 cores; "
+        "call it in the body of model_fn, or emulate one core."
+    )
+
+
+def test_groups_must_be_known():
+    with pytest.raises(ValueError) as error:
+        on_cores(
+            lambda x: tpu_ops.cross_replica_sum(x, tf.cast(x[:1] * 0, tf.int32)),
+        )
+    assert str(error.value).startswith(
+        "cross_replica_sum: group_assignment must be known when the graph is built; got <tf.Tensor"
+    )
+
+
+def test_every_core_draws_numbers_of_its_own():
+    (got,) = on_cores(lambda x: tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1))
+    assert len({tuple(one) for one in got}) == 4
+
+
+def test_core_0_writes_and_others_wait_for_it():
+    """Batch normalization: statistics are each core's, the moving average is core 0's."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        cores = Cores(2)
+        x = cores.differing([tf.constant(value, tf.float32) for value in VALUES[:2]])
+        with cores.running():
+            normal = v1.layers.batch_normalization(x, momentum=0.5, training=True, epsilon=0.0)
+            with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+                output = tf.identity(normal)
+        (outputs,) = cores.replicate([output])
+        session.run(v1.global_variables_initializer())
+        for got in session.run(outputs):
+            np.testing.assert_allclose(got, [[-1, -1], [1, 1]], rtol=1e-5)
+        moving = v1.global_variables()[2]
+        assert moving.op.name == "batch_normalization/moving_mean"
+        np.testing.assert_allclose(session.run(moving), [1.0, 1.5])
+
+
+def test_ref_variables_are_written_once():
+    with tf.Graph().as_default(), v1.Session() as session:
+        cores = Cores(3)
+        x = cores.differing([tf.constant(value, tf.float32) for value in VALUES[:3]])
+        variable = v1.get_variable("w", initializer=0.0, use_resource=False)
+        y = x * v1.assign_add(variable, tf.reduce_sum(x))
+        (got,) = cores.replicate([y])
+        session.run(variable.initializer)
+        np.testing.assert_array_equal(session.run(got), [value * 10 for value in VALUES[:3]])
+        assert session.run(variable) == 10
