@@ -58,6 +58,9 @@ from tensorflow_estimator.python.estimator.training import (
     train_and_evaluate,
 )
 
+# For programs that are not to be changed.
+from estimator_emb.compat.install import install, uninstall
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -97,5 +100,7 @@ __all__ = [
     "VocabInfo",
     "WarmStartSettings",
     "export",
+    "install",
     "train_and_evaluate",
+    "uninstall",
 ]

@@ -73,7 +73,9 @@ def test_names_of_estimator_emb():
         "VocabInfo",
         "WarmStartSettings",
         "export",
+        "install",
         "train_and_evaluate",
+        "uninstall",
     ]
     named = {name: getattr(ee, name).__name__ for name in ee.__all__}
     assert named == {

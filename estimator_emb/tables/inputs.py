@@ -159,7 +159,9 @@ def _read_sparse(
         if flat_weights is not None:
             flat_weights = tf.boolean_mask(flat_weights, known)
         ids, rows, columns = (tf.boolean_mask(x, known) for x in (ids, rows, columns))
-    read = _occurrences(table, feature, ids, rows, columns, flat_weights, batch, value.shape[0])
+    read = _occurrences(
+        table, feature, ids, rows, columns, flat_weights, batch, _static_batch(value)
+    )
     return dataclasses.replace(read, fit=fit)
 
 
@@ -200,7 +202,7 @@ def _read_dense(
         padding = tf.equal(flat, "")
         flat = tf.where(padding, tf.constant(PADDING_ID, tf.int64), feature.to_ids(flat))
     elif one_per_sample and not feature.max_sequence_length:
-        return Ids(table, feature, flat, None, weights, shape[0], value.shape[0], fit=fit)
+        return Ids(table, feature, flat, None, weights, shape[0], _static_batch(value), fit=fit)
     width = tf.constant(1, tf.int64) if one_per_sample else shape[1]
     kept = tf.where(tf.not_equal(flat, PADDING_ID))[:, 0]
     read = _occurrences(
@@ -211,7 +213,7 @@ def _read_dense(
         kept % width,
         None if weights is None else tf.gather(weights, kept),
         shape[0],
-        value.shape[0],
+        _static_batch(value),
     )
     return dataclasses.replace(read, fit=fit)
 
@@ -232,6 +234,11 @@ def _fitted(
         lambda: (tf.zeros([counts[0]]), tf.constant(True)),
     )
     return tf.reshape(fitted, [-1]), WeightsFit(*counts, aligned)
+
+
+def _static_batch(value: Any) -> int | None:
+    # Without TensorFlow 2's behaviour a dimension is an object, which is never None.
+    return tf.compat.dimension_value(value.shape[0])
 
 
 def _occurrences(

@@ -88,7 +88,7 @@ def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
         activation = tf.gather(rows, occurrences.positions)
     else:
         activation = tf.sparse.sparse_dense_matmul(_matrix(occurrences, tf.shape(rows)[0]), rows)
-    return tf.reshape(activation, activation_shape(ids, rows.shape[1]))
+    return tf.reshape(activation, activation_shape(ids, tf.compat.dimension_value(rows.shape[1])))
 
 
 def activation_shape(ids: Ids, dimension: int) -> list[int]:

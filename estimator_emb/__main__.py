@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m estimator_emb`: the same as the command `estimator-emb`."""
+
+import sys
+
+from estimator_emb.tools import main
+
+if __name__ == "__main__":
+    sys.exit(main.main())

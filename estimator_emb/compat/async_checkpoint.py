@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tensorflow.python.platform import tf_logging as logging
+from tensorflow.python.training import basic_session_run_hooks
+
+
+class AsyncCheckpointSaverHook(basic_session_run_hooks.CheckpointSaverHook):
+    """A `CheckpointSaverHook` that writes in a thread of its own while training goes on.
+
+    A checkpoint that falls due while the one before is still being written is left out; the one at
+    the end of training is always written. An error in the thread is raised at the next checkpoint.
+
+    Args:
+      As `tf.compat.v1.train.CheckpointSaverHook`.
+
+    Source: the class of that name in tensorflow/python/tpu/async_checkpoint.py, TF 2.15.1.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._written_step: int | None = None
+
+    def end(self, session: Any) -> None:
+        self._wait()
+        step = session.run(self._global_step_tensor)
+        if step != self._written_step:
+            super()._save(session, step)
+        for listener in self._listeners:
+            listener.end(session, step)
+
+    def _save(self, session: Any, step: int) -> bool:
+        if self._thread is not None and self._thread.is_alive():
+            logging.info("The checkpoint before is still being written: none for step %d.", step)
+            return False
+        self._wait()
+        self._thread = threading.Thread(target=self._write, args=[session, step])
+        self._thread.start()
+        return False
+
+    def _write(self, session: Any, step: int) -> None:
+        try:
+            # A new thread starts out with eager execution.
+            with session.graph.as_default():
+                super()._save(session, step)
+            self._written_step = step
+        except BaseException as error:
+            self._error = error
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+__all__ = ["AsyncCheckpointSaverHook"]

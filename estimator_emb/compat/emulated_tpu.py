@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and systems of TPUs where a TPU is emulated: nothing is looked up, nothing is started.
+
+It goes by the environment variable ESTIMATOR_EMB_DEVICE at the time of each call, so that with
+another value TensorFlow's own functions run.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
+from tensorflow.python.tpu import topology, tpu_strategy_util, tpu_system_metadata
+
+from estimator_emb import estimator
+
+logger = logging.getLogger("estimator_emb")
+
+SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
+_noticed: set[str] = set()
+
+
+def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Replaces what would ask for a TPU, by calls of `set_attribute(owner, name, value)`."""
+    resolver = tpu_cluster_resolver.TPUClusterResolver
+    for owner, name, emulated in (
+        (resolver, "__init__", _make_resolver),
+        (resolver, "num_accelerators", _num_accelerators),
+        (resolver, "get_tpu_system_metadata", _system_metadata),
+        (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
+        (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
+    ):
+        set_attribute(owner, name, _choosing(getattr(owner, name), emulated))
+
+
+def is_emulated() -> bool:
+    """Whether the environment asks for an emulated TPU."""
+    return os.environ.get(estimator.DEVICE_VARIABLE) == "host"
+
+
+def num_cores() -> int:
+    """Number of cores of the emulated TPU."""
+    return int(os.environ.get(SHARDS_VARIABLE) or 1)
+
+
+def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def choosing(*args: Any, **kwargs: Any) -> Any:
+        if is_emulated():
+            return emulated(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return choosing
+
+
+def _make_resolver(
+    original: Callable[..., Any],
+    self: Any,
+    tpu: str | None = None,
+    zone: str | None = None,
+    project: str | None = None,
+    job_name: str = "worker",
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    # A TPU in this very machine: no address, no cluster.
+    original(self, tpu="local", job_name=job_name)
+    _notice(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
+
+
+def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
+    return {"TPU": num_cores()}
+
+
+def _system_metadata(original: Any, self: Any) -> Any:
+    return tpu_system_metadata.TPUSystemMetadata(
+        num_cores=num_cores(),
+        num_hosts=1,
+        num_of_cores_per_host=num_cores(),
+        topology=None,
+        devices=[],
+    )
+
+
+def _initialize(original: Any, *args: Any, **kwargs: Any) -> topology.Topology:
+    _notice("An emulated TPU needs no initialisation.")
+    cores = num_cores()
+    return topology.Topology(
+        mesh_shape=[1, 1, 1, cores],
+        device_coordinates=[[[0, 0, 0, core] for core in range(cores)]],
+    )
+
+
+def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
+    _notice("An emulated TPU needs no shutdown.")
+
+
+def _notice(text: str) -> None:
+    if text not in _noticed:
+        _noticed.add(text)
+        logger.info(text)

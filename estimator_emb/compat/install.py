@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts estimator_emb where programs of TensorFlow 1 and 2 look for `tf.estimator`.
+
+TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
+that name, is another object than the `tensorflow._api.v2.compat.v1` it was made from, and takes
+its place as `tf.compat.v1`. `install` serves all of them. Where a class of ours replaces one of
+tensorflow-estimator's, the module that defines that one is left alone, because it names its own
+class in `super(...)`; a module that shares everything else with it takes its place in an import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from estimator_emb import config, estimator, optimizers
+from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
+
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_OPTIMIZERS: dict[str, Any] = {one.__name__: one for one in optimizers.PARAMETERS}
+
+_REPLACED: dict[str, dict[str, Any]] = {
+    "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
+    "tpu.tpu_config": {"TPUConfig": estimator.TPUConfig},
+    "tpu._tpu_estimator_embedding": {
+        "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
+        **_OPTIMIZERS,
+    },
+}
+"""Module of tensorflow-estimator -> what of ours it is to show."""
+
+_ALIASES = {
+    "tensorflow.estimator": f"{_ESTIMATOR}.api._v2.estimator",
+    "tensorflow.compat.v1.estimator": f"{_ESTIMATOR}.api._v1.estimator",
+    "tensorflow.compat.v2.estimator": f"{_ESTIMATOR}.api._v2.estimator",
+    "tensorflow.python.estimator": _ESTIMATOR,
+    **{
+        f"tensorflow.python.tpu.{name}": f"{_ESTIMATOR}.tpu.{name}"
+        for name in ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")
+    },
+}
+"""Name that an import may use -> the module it gets; submodules likewise."""
+
+_FEWER_COPIES = {
+    f"tensorflow.compat.{version}.compat": f"tensorflow._api.v2.compat.{version}.compat"
+    for version in ("v1", "v2")
+}
+"""The same, for copies of the API that an import would make later."""
+
+_API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
+_ABSENT = object()
+
+_installed: _Changes | None = None
+
+
+def install() -> None:
+    """Makes unchanged programs find `tf.estimator`, and estimator_emb in it.
+
+    Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
+
+    * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist, as attributes and
+      to be imported. `tf.compat.v1.estimator.tpu` holds `TPUEstimator`, `TPUConfig` and
+      `experimental.EmbeddingConfigSpec` of estimator_emb.
+    * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
+      `tf.data.experimental` has `CheckpointInputPipelineHook`.
+    * `tensorflow_estimator.python.estimator` shows the classes of estimator_emb, also by the old
+      names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+    * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` resolves
+      any name to the emulated TPU, and initialising a TPU system does nothing.
+
+    What a program took from these modules earlier by `from ... import <class>` stays what it was.
+    A second call changes nothing. `uninstall` restores what was there.
+    """
+    global _installed
+    if _installed is not None:
+        return
+    changes = _Changes()
+    try:
+        _replace_modules(changes)
+        _alias_modules(changes)
+        _extend_api(changes)
+        emulated_tpu.install(changes.set_attribute)
+    except BaseException:
+        changes.undo()
+        raise
+    _installed = changes
+
+
+def uninstall() -> None:
+    """Undoes `install`. Without an `install` before, it changes nothing."""
+    global _installed
+    if _installed is not None:
+        _installed.undo()
+        _installed = None
+
+
+def _replace_modules(changes: _Changes) -> None:
+    for name, ours in _REPLACED.items():
+        name = f"{_ESTIMATOR}.{name}"
+        shared = SharedModule(importlib.import_module(name), ours)
+        changes.set_module(name, shared)
+        parent, _, leaf = name.rpartition(".")
+        changes.set_attribute(importlib.import_module(parent), leaf, shared)
+    for api in (f"{_ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
+        # These took the classes when they were imported.
+        for path, name in (
+            ("tpu", "TPUEstimator"),
+            ("tpu", "TPUConfig"),
+            ("tpu.experimental", "EmbeddingConfigSpec"),
+        ):
+            module = importlib.import_module(f"{api}.estimator.{path}")
+            ours = next(names[name] for names in _REPLACED.values() if name in names)
+            changes.set_attribute(module, name, ours)
+
+
+def _alias_modules(changes: _Changes) -> None:
+    aliases = {**_ALIASES}
+    for module in (async_checkpoint,):
+        name = f"tensorflow.python.tpu.{module.__name__.rpartition('.')[2]}"
+        if importlib.util.find_spec(name) is None:
+            aliases[name] = module.__name__
+    for name in aliases:
+        changes.hide_modules(name)
+        parent, _, leaf = name.rpartition(".")
+        changes.hide_attribute(importlib.import_module(parent), leaf)
+    changes.add_finder(AliasFinder({**aliases, **_FEWER_COPIES}))
+
+
+def _extend_api(changes: _Changes) -> None:
+    # Loaded here, so that no import makes further copies afterwards.
+    for name in (
+        "tensorflow.compat.v2",
+        "tensorflow.compat.v1.tpu.experimental",
+        "tensorflow.compat.v1.data.experimental",
+    ):
+        importlib.import_module(name)
+    estimators = {
+        version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
+        for version in ("v1", "v2")
+    }
+    for name, root in list(sys.modules.items()):
+        if not _API_ROOT.fullmatch(name) or root is None:
+            continue
+        version = "v1" if name.endswith("v1") else "v2"
+        changes.set_attribute(root, "estimator", estimators[version])
+        if version == "v1":
+            for optimizer_name, optimizer in _OPTIMIZERS.items():
+                changes.set_attribute(root.tpu.experimental, optimizer_name, optimizer)
+        if hasattr(root, "data"):
+            hook = input_checkpoint.CheckpointInputPipelineHook
+            if not hasattr(root.data.experimental, hook.__name__):
+                changes.set_attribute(root.data.experimental, hook.__name__, hook)
+
+
+class SharedModule(ModuleType):
+    """A module that has names of its own and shares all others with another module.
+
+    Args:
+      original: that module. What is set on this one, other than `own`, is set there.
+      own: names and values of this module alone.
+    """
+
+    def __init__(self, original: ModuleType, own: dict[str, Any]):
+        super().__init__(original.__name__, original.__doc__)
+        for name in ("__file__", "__path__", "__spec__", "__loader__", "__package__"):
+            if hasattr(original, name):
+                self.__dict__[name] = getattr(original, name)
+        self.__dict__.update(own, _original=original, _own=frozenset(own))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__" and not hasattr(self._original, name):
+            return [one for one in dir(self) if not one.startswith("_")]
+        return getattr(self._original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            self.__dict__[name] = value
+        else:
+            setattr(self._original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._own:
+            del self.__dict__[name]
+        else:
+            delattr(self._original, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._original), *self._own})
+
+
+class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports modules, and their submodules, under other names.
+
+    Args:
+      aliases: name to import -> name of the module it gets.
+    """
+
+    def __init__(self, aliases: dict[str, str]):
+        self._aliases = aliases
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        name, rest = fullname, ""
+        while name:
+            if name in self._aliases:
+                state = self._aliases[name] + rest
+                try:
+                    if importlib.util.find_spec(state) is None:
+                        return None
+                except ModuleNotFoundError:
+                    return None
+                return importlib.machinery.ModuleSpec(fullname, self, loader_state=state)
+            name, dot, leaf = name.rpartition(".")
+            rest = dot + leaf + rest
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # An import returns what it finds under the name in the end.
+        assert module.__spec__ is not None
+        name = module.__spec__.name
+        sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
+
+
+class _Changes:
+    """Changes to modules, each with what undoes it."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self._undo.append(lambda: _restore_attribute(owner, name, before))
+
+    def hide_attribute(self, owner: Any, name: str) -> None:
+        before = vars(owner).get(name, _ABSENT)
+        _restore_attribute(owner, name, _ABSENT)
+        self._undo.append(lambda: _restore_attribute(owner, name, before))
+
+    def set_module(self, name: str, module: ModuleType) -> None:
+        before = sys.modules.get(name)
+        sys.modules[name] = module
+        self._undo.append(lambda: _restore_modules(name, {} if before is None else {name: before}))
+
+    def hide_modules(self, name: str) -> None:
+        """Forgets module `name` and its submodules, so that they are imported again."""
+        before = {one: sys.modules[one] for one in list(sys.modules) if _is_within(one, name)}
+        _restore_modules(name, {})
+        self._undo.append(lambda: _restore_modules(name, before))
+
+    def add_finder(self, finder: importlib.abc.MetaPathFinder) -> None:
+        sys.meta_path.insert(0, finder)
+        self._undo.append(lambda: sys.meta_path.remove(finder))
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _restore_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is not _ABSENT:
+        setattr(owner, name, value)
+    elif name in vars(owner):
+        getattr(owner, name)  # A module of TensorFlow's API deletes only what was once asked for.
+        delattr(owner, name)
+
+
+def _restore_modules(name: str, modules: dict[str, ModuleType]) -> None:
+    for one in list(sys.modules):
+        if _is_within(one, name):
+            del sys.modules[one]
+    sys.modules.update(modules)

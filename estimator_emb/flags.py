@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The absl flags that TPUEstimator programs repeat, defined by one call.
+
+    from estimator_emb import flags as tpu_flags
+
+    FLAGS = tpu_flags.define(train_batch_size=1024)
+
+    def main(argv):
+        estimator = ee.TPUEstimator(
+            model_fn,
+            config=FLAGS.run_config(),
+            use_tpu=FLAGS.use_tpu.value,
+            train_batch_size=FLAGS.train_batch_size.value,
+        )
+
+A flag that the program already has is left as the program defined it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+from tensorflow_estimator.python.estimator.tpu import tpu_config
+from tensorflow_estimator.python.estimator.tpu import util as tpu_util
+
+from estimator_emb import estimator
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUFlags:
+    """Holders of the flags that `define` defined; `holder.value` is a flag's value."""
+
+    model_dir: flags.FlagHolder
+    use_tpu: flags.FlagHolder
+    device: flags.FlagHolder
+    tpu: flags.FlagHolder
+    tpu_zone: flags.FlagHolder
+    gcp_project: flags.FlagHolder
+    num_shards: flags.FlagHolder
+    train_batch_size: flags.FlagHolder
+    eval_batch_size: flags.FlagHolder
+    predict_batch_size: flags.FlagHolder
+    train_steps: flags.FlagHolder
+    eval_steps: flags.FlagHolder
+    iterations_per_loop: flags.FlagHolder
+    save_checkpoints_steps: flags.FlagHolder
+    keep_checkpoint_max: flags.FlagHolder
+
+    def run_config(self, **kwargs: Any) -> tpu_config.RunConfig:
+        """The `RunConfig` that the flags ask for.
+
+        Without --tpu, --save_checkpoints_steps or --keep_checkpoint_max, `RunConfig` has its own
+        default for each. A TPU name is looked up only where a program is to run on a TPU.
+
+        Args:
+          **kwargs: further arguments of `RunConfig`, which go before the flags. With `tpu_config`,
+            the flags --iterations_per_loop, --num_shards and --device have no part in it.
+        """
+        asked: dict[str, Any] = {"model_dir": self.model_dir.value}
+        for holder in (self.save_checkpoints_steps, self.keep_checkpoint_max):
+            if holder.value is not None:
+                asked[holder.name] = holder.value
+        if "tpu_config" not in kwargs:
+            asked["tpu_config"] = estimator.TPUConfig(
+                iterations_per_loop=_iterations(self.iterations_per_loop.value),
+                num_shards=self.num_shards.value,
+                per_host_input_for_training=tpu_config.InputPipelineConfig.PER_HOST_V2,
+                device=self.device.value,
+            )
+        config = tpu_config.RunConfig(**{**asked, **kwargs})
+        wanted = self.use_tpu.value and self.tpu.value is not None
+        if not wanted or {"cluster", "master"} & set(kwargs):
+            return config
+        if estimator._asked_device(config) == "host":
+            return config
+        cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
+            self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value
+        )
+        return tpu_config.RunConfig(**{**asked, **kwargs, "cluster": cluster})
+
+
+def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
+    """Defines the flags of `TPUFlags`, each unless it exists.
+
+    Args:
+      flag_values: where to define them; absl's own `FLAGS` by default.
+      **defaults: default values by flag name, in place of those that --help shows.
+
+    Returns:
+      Their holders.
+
+    Raises:
+      TypeError: a default for a flag that is not one of them.
+    """
+    known = [field.name for field in dataclasses.fields(TPUFlags)]
+    unknown = sorted(set(defaults) - set(known))
+    if unknown:
+        raise TypeError(f"define: there are no flags {unknown}; the flags are {known}.")
+
+    def holder(define_flag: Callable[..., Any], name: str, default: Any, help: str, **kwargs: Any):
+        if name in flag_values:
+            return flags.FlagHolder(flag_values, flag_values[name])
+        default = defaults.get(name, default)
+        return define_flag(name, default, help, flag_values=flag_values, **kwargs)
+
+    def text(name: str, help: str) -> Any:
+        return holder(flags.DEFINE_string, name, None, help)
+
+    def count(name: str, default: int | None, help: str, at_least: int = 1) -> Any:
+        return holder(flags.DEFINE_integer, name, default, help, lower_bound=at_least)
+
+    had = set(flag_values)
+    holders = TPUFlags(
+        model_dir=text("model_dir", "Directory of checkpoints and summaries."),
+        use_tpu=holder(
+            flags.DEFINE_boolean, "use_tpu", True, "Whether the program is one for a TPU."
+        ),
+        device=holder(
+            flags.DEFINE_enum,
+            "device",
+            None,
+            "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
+            f"{estimator.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
+            enum_values=list(estimator.DEVICES),
+        ),
+        tpu=text("tpu", "Name or address of the Cloud TPU."),
+        tpu_zone=text("tpu_zone", "Zone of the Cloud TPU; by default that of this machine."),
+        gcp_project=text("gcp_project", "Project of the Cloud TPU; by default this machine's."),
+        num_shards=count("num_shards", None, "Number of TPU cores; by default all there are."),
+        train_batch_size=count("train_batch_size", 128, "Examples per training step, all cores."),
+        eval_batch_size=count("eval_batch_size", 128, "Examples per evaluation step, all cores."),
+        predict_batch_size=count("predict_batch_size", 128, "Examples per prediction step."),
+        train_steps=count("train_steps", 1000, "Global step at which training ends."),
+        eval_steps=count("eval_steps", None, "Batches of an evaluation; by default all there are."),
+        iterations_per_loop=holder(
+            flags.DEFINE_string,
+            "iterations_per_loop",
+            "100",
+            "Training steps on the TPU between two calls of hooks: a number, or a time as 30s.",
+        ),
+        save_checkpoints_steps=count("save_checkpoints_steps", None, "Steps between checkpoints."),
+        keep_checkpoint_max=count(
+            "keep_checkpoint_max", None, "How many checkpoints are kept; 0 keeps all.", at_least=0
+        ),
+    )
+    if "iterations_per_loop" not in had:
+        flags.register_validator(
+            "iterations_per_loop", _check_iterations, flag_values=flag_values
+        )
+    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        if not {name, "num_shards"} <= had:
+            flags.register_multi_flags_validator(
+                [name, "num_shards"], _check_divisible, flag_values=flag_values
+            )
+    return holders
+
+
+def _iterations(value: Any) -> Any:
+    return int(value) if str(value).isdigit() else value
+
+
+def _check_iterations(value: Any) -> bool:
+    try:
+        tpu_util.parse_iterations_per_loop(_iterations(value))
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from None
+    return True
+
+
+def _check_divisible(values: dict[str, Any]) -> bool:
+    (name, size), (_, shards) = sorted(values.items(), key=lambda item: item[0] == "num_shards")
+    if size is not None and shards and size % shards:
+        raise flags.ValidationError(f"--{name}={size} must be divisible by --num_shards={shards}")
+    return True

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a training program for TPUs as it is, by default without a TPU.
+
+The program finds `tf.estimator` and estimator_emb's classes in it (`estimator_emb.install`) on
+every supported TensorFlow. Its own arguments, `__main__`, `sys.path[0]` and exit status are those
+that Python would give it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import os
+import runpy
+import sys
+from types import TracebackType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+from estimator_emb.compat import emulated_tpu, install, legacy_names, tf_v1
+from estimator_emb.estimator import DEVICE_VARIABLE, DEVICES
+
+logger = logging.getLogger("estimator_emb")
+
+
+def main(args: list[str]) -> int:
+    """Runs the program that `args` name.
+
+    Returns:
+      0 when the program ends by itself, 1 when it ends by an exception. An exit of its own
+      (`SystemExit`) passes through.
+    """
+    parser = _parser()
+    options = parser.parse_args(args)
+    if (options.script is None) == (options.module is None):
+        parser.error("name one program: SCRIPT.py or -m MODULE")
+    if options.script is not None and not os.path.exists(options.script):
+        parser.error(f"there is no file {options.script!r}")
+    device = options.device or os.environ.get(DEVICE_VARIABLE) or "host"
+    if device not in DEVICES:
+        parser.error(f"the environment variable {DEVICE_VARIABLE} must be 'host' or 'tpu'; it is "
+                     f"{device!r}")
+    os.environ[DEVICE_VARIABLE] = device
+    if options.shards is not None:
+        if device == "tpu":
+            parser.error("--shards is the number of emulated cores: it needs --device=host")
+        os.environ[emulated_tpu.SHARDS_VARIABLE] = str(options.shards)
+
+    _show_log()
+    logger.info(_what_is_emulated(device))
+    install.install()
+    if options.steps_limit is not None:
+        _limit_steps(options.steps_limit)
+    if options.tf_v1:
+        tf_v1.bind()
+    try:
+        _run(options.script, options.module, options.arguments)
+    except Exception as error:
+        error = error.with_traceback(_without_our_frames(error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
+        advice = None if options.tf_v1 else legacy_names.advice(error)
+        if advice:
+            print(f"estimator-emb: {advice}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb run",
+        usage="estimator-emb run [options] SCRIPT.py [its arguments]\n"
+        "       estimator-emb run [options] -m MODULE [its arguments]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
+        f"name, 'tpu' needs one; by default what {DEVICE_VARIABLE} says, or 'host'",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_positive,
+        metavar="N",
+        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
+    )
+    parser.add_argument(
+        "--tf-v1",
+        action="store_true",
+        help="for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
+    )
+    parser.add_argument(
+        "--steps-limit",
+        type=_positive,
+        metavar="N",
+        help="ends every train() after N steps more, and every evaluate() after N steps",
+    )
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+    )
+    parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    return parser
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1; got {text!r}")
+    return value
+
+
+def _show_log() -> None:
+    """Writes this project's log lines to stderr: programs seldom ask for a logger of level INFO."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _what_is_emulated(device: str) -> str:
+    if device == "tpu":
+        return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
+    shards = os.environ.get(emulated_tpu.SHARDS_VARIABLE)
+    cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
+    return (
+        f"A TPU is emulated on the host{cores}; no TPU name is looked up. "
+        f"TensorFlow {tf.__version__}."
+    )
+
+
+def _limit_steps(limit: int) -> None:
+    """Has every `train` and `evaluate` of every estimator end after `limit` steps."""
+    train, evaluate = estimator_lib.Estimator.train, estimator_lib.Estimator.evaluate
+
+    @functools.wraps(train)
+    def limited_train(
+        self: Any,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: Any = None,
+        max_steps: Any = None,
+        saving_listeners: Any = None,
+    ) -> Any:
+        # What is an error without a limit stays one.
+        if max_steps is None:
+            steps = _limited("train: steps", self, steps, limit)
+        elif steps is None:
+            done = estimator_lib._load_global_step_from_checkpoint_dir(self.model_dir)
+            max_steps = _limited("train: max_steps", self, max_steps, done + limit)
+        return train(self, input_fn, hooks, steps, max_steps, saving_listeners)
+
+    @functools.wraps(evaluate)
+    def limited_evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any):
+        return evaluate(
+            self, input_fn, _limited("evaluate: steps", self, steps, limit), *args, **kwargs
+        )
+
+    estimator_lib.Estimator.train = limited_train
+    estimator_lib.Estimator.evaluate = limited_evaluate
+
+
+def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
+    if steps is None and getattr(estimator, "_emulated", False):
+        return None  # The error of a TPU, where the number of steps must be given.
+    if steps is None or (isinstance(steps, int) and steps > limit):
+        logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)
+        return limit
+    return steps
+
+
+def _run(script: str | None, module: list[str] | None, arguments: list[str]) -> None:
+    if module:
+        sys.argv[:] = module
+        _set_first_path(os.getcwd())
+        runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+    else:
+        assert script is not None
+        sys.argv[:] = [script, *arguments]
+        _set_first_path(os.path.dirname(os.path.realpath(script)))
+        runpy.run_path(script, run_name="__main__")
+
+
+def _set_first_path(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
+        sys.path[0] = directory
+
+
+def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
+    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    while frames is not None and frames.tb_frame.f_code.co_filename in ours:
+        frames = frames.tb_next
+    return frames
