@@ -112,6 +112,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self._on_host = not use_tpu or _asked_device(config) == "host"
         self._emulated = use_tpu and self._on_host
         self._spec = embedding_config_spec
+        # As the program gave them, for `preflight`.
+        self._program_model_fn, self._batch_axis = model_fn, batch_axis
         self._exporting = False
         self._asked_export_to_tpu = False
         if self._on_host:

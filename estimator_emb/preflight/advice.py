@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to use instead of what a TPU has no kernel for."""
+
+_HOST = "do it in input_fn, or give its tensors to host_call"
+_STRINGS = "keep strings on the host: turn them into numbers in input_fn"
+_PRINT = "print in host_call, or wrap it in tf.compat.v1.tpu.outside_compilation"
+_SUMMARY = "tf.summary in the function of host_call"
+_TABLES = "look ids up in input_fn, or through the EmbeddingConfigSpec"
+_SEGMENTS = "tf.gather and tf.math.unsorted_segment_sum (or _mean, _sqrt_n) over dense tensors"
+_SPARSE = "dense tensors: tf.sparse.to_dense in input_fn, or the EmbeddingConfigSpec for lookups"
+_RANDOM = "tf.random.stateless_* or the tf.random ops that have a kernel (uniform, normal)"
+_STATE = "a resource variable of tf.compat.v1.get_variable"
+_SPARSE_STEP = "an optimizer that updates with dense gradients, or the EmbeddingConfigSpec"
+
+_OPS = {
+    "Assert": "tf.debugging in input_fn",
+    "BoostedTreesBucketize": _HOST,
+    "EagerPyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
+    "FIFOQueueV2": "input_fn, which feeds the infeed",
+    "MatrixLogarithm": _HOST,
+    "Placeholder": "an input of input_fn: nothing is fed to a TPU's step",
+    "Print": _PRINT,
+    "PrintV2": _PRINT,
+    "PyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
+    "PyFuncStateless": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
+    "RandomPoisson": _RANDOM,
+    "RandomPoissonV2": _RANDOM,
+    "RandomGamma": _RANDOM,
+    "SegmentMean": "tf.math.unsorted_segment_mean with a static number of segments",
+    "StringFormat": "format on the host: host_call, or tf.compat.v1.tpu.outside_compilation",
+    "TemporaryVariable": _STATE,
+    "UniqueWithCounts": "tf.unique, or tf.math.bincount with a static size",
+    "UniqueWithCountsV2": "tf.unique, or tf.math.bincount with a static size",
+    "Variable": _STATE,
+    "VariableV2": _STATE,
+}
+
+_PREFIXES = {
+    "Decode": _HOST,
+    "FixedLength": _HOST,
+    "HashTable": _TABLES,
+    "Iterator": "an input of input_fn: the infeed feeds a TPU's step",
+    "LookupTable": _TABLES,
+    "MutableHashTable": _TABLES,
+    "Ragged": _SPARSE,
+    "ReadFile": _HOST,
+    "ResourceSparseApply": _SPARSE_STEP,
+    "SparseSegment": _SEGMENTS,
+    "Sparse": _SPARSE,
+    "String": _STRINGS,
+    "WriteFile": _HOST,
+}
+
+_SUFFIXES = {"Summary": _SUMMARY, "SummaryV2": _SUMMARY}
+
+_STRING_OPS = frozenset(
+    (
+        "AsString",
+        "EncodeBase64",
+        "ReduceJoin",
+        "RegexFullMatch",
+        "RegexReplace",
+        "StaticRegexFullMatch",
+        "StaticRegexReplace",
+        "Substr",
+        "UnicodeDecode",
+        "UnicodeEncode",
+    )
+)
+
+_TYPES = {
+    "complex128": "complex64",
+    "float64": "float32",
+    "string": _STRINGS,
+    "uint16": "int32",
+    "uint8": "int32",
+    "int8": "int32",
+    "int16": "int32",
+    "resource": "tables and queues stay on the host; only variables can be in a TPU's step",
+}
+
+
+def instead_of_op(op_type: str) -> str:
+    """What to use instead of an op that has no kernel."""
+    if op_type in _OPS:
+        return _OPS[op_type]
+    if op_type in _STRING_OPS:
+        return _STRINGS
+    for suffix, advice in _SUFFIXES.items():
+        if op_type.endswith(suffix):
+            return advice
+    for prefix, advice in _PREFIXES.items():
+        if op_type.startswith(prefix):
+            return advice
+    return (
+        "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation"
+    )
+
+
+def instead_of_type(dtype: str) -> str:
+    """What to use instead of a type that an op's kernels do not take."""
+    return _TYPES.get(dtype, "float32, bfloat16 or int32")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole check: build, look up, compile."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import estimator_emb.estimator
+from estimator_emb.preflight import compiler, static
+from estimator_emb.preflight import step as step_lib
+from estimator_emb.preflight.report import CannotCheck, Compilation, Report
+
+MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
+
+
+def check(
+    estimator: estimator_emb.estimator.TPUEstimator,
+    input_fn: Callable[..., Any],
+    mode: str = "train",
+    generations: Sequence[str] = ("v4", "v6e"),
+    compile: bool | None = None,
+    replicas: int | None = None,
+    compiler_python: str | None = None,
+    timeout: float = 600.0,
+) -> Report:
+    """Whether a TPU will accept the step of `estimator` in `mode`.
+
+    Calls input_fn once for the shapes of its tensors (no record is read unless it does so itself)
+    and model_fn once; trains and writes nothing.
+
+    Args:
+      estimator: the program's. With use_tpu=False, too: the step is built as with use_tpu=True.
+      input_fn: the program's, for this mode.
+      mode: 'train', 'eval' or 'infer'.
+      generations: names among `GENERATIONS` that the compiler is asked for.
+      compile: True asks the compiler; None does so if it is installed; False does not.
+      replicas: number of cores; None for `TPUConfig.num_shards`, or 8 where that is None.
+      compiler_python: a Python interpreter that has jax, jaxlib and libtpu; None for the
+        environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
+      timeout: seconds that the lowering, and each generation, may take.
+
+    Raises:
+      CannotCheck: the step could not be built, or `compile` is True and there is no compiler.
+      ValueError: an unknown mode or generation, or a number that is not positive.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
+    unknown = [one for one in generations if one not in compiler.GENERATIONS]
+    if unknown:
+        raise ValueError(
+            f"generations must be among {tuple(compiler.GENERATIONS)}; got {unknown[0]!r}."
+        )
+    if replicas is not None and replicas < 1:
+        raise ValueError(f"replicas must be at least 1; got {replicas}.")
+    if timeout <= 0:
+        raise ValueError(f"timeout must be positive; got {timeout}.")
+    python, missing = compiler.interpreter(compiler_python)
+    if compile and missing:
+        raise CannotCheck(missing)
+
+    step = step_lib.build(estimator, input_fn, mode, replicas)
+    ops = static.ops_of(step)
+    found = (*step.findings, *static.findings(step, ops))
+    outside = [op for op in ops if op.outside]
+    notes = []
+    if not estimator._emulated and estimator._on_host:
+        notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
+    if outside:
+        notes.append(f"Set aside: {len(outside)} ops in outside_compilation, which the host runs.")
+    skipped = ""
+    compilations: tuple[Compilation, ...] = ()
+    versions: tuple[str, str] | None = None
+    if compile is False:
+        skipped = "It was not asked for."
+    elif missing:
+        skipped = missing
+    elif found:
+        skipped = "The findings above come first."
+    else:
+        compilations, versions, compiler_notes = compiler.compile_step(
+            step, generations, python, timeout
+        )
+        notes += compiler_notes
+    return Report(
+        mode=mode,
+        replicas=step.replicas,
+        batch_per_core=step.batch,
+        op_count=len(ops) - len(outside),
+        findings=found,
+        compilations=compilations,
+        skipped=skipped,
+        versions=versions,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TPU's own compiler, asked ahead of time and without a TPU.
+
+Two processes of their own, so that neither a crash nor an import of theirs reaches the program:
+`processes/lower.py` (TensorFlow) turns the step's graph into XLA's HLO, `processes/compile.py`
+(jax, jaxlib, libtpu) gives that to libtpu. They may run in different interpreters, for a new jax
+and an old TensorFlow cannot live together.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.preflight import lowering, program
+from estimator_emb.preflight.report import CannotCheck, Compilation
+from estimator_emb.preflight.step import Step
+
+PYTHON_VARIABLE = "ESTIMATOR_EMB_COMPILER_PYTHON"
+REQUIRED = ("jax", "jaxlib", "libtpu")
+_PROCESSES = pathlib.Path(__file__).parent / "processes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A generation of TPUs.
+
+    Attributes:
+      chip_gib: memory of one chip, GiB, as Google Cloud's documentation of the generation gives it.
+      cores: TensorCores of a chip that libtpu's topologies count as devices.
+      topologies: number of devices -> libtpu's name.
+    """
+
+    chip_gib: int
+    cores: int
+    topologies: dict[int, str]
+
+    @property
+    def core_bytes(self) -> int:
+        return self.chip_gib * 2**30 // self.cores
+
+
+_PLANES = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+_OLD_PLANES = {8: "2x2", 32: "4x4", 128: "8x8", 512: "16x16"}
+_CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
+
+GENERATIONS = {
+    "v2": Generation(16, 2, _OLD_PLANES),
+    "v3": Generation(32, 2, _OLD_PLANES),
+    "v4": Generation(32, 2, {2 * chips: name for chips, name in _CUBES.items()}),
+    "v5e": Generation(16, 1, _PLANES),
+    "v5p": Generation(95, 1, _CUBES),
+    "v6e": Generation(32, 1, _PLANES),
+}
+"""Name -> what is known of it. Of a core's memory libtpu 0.0.42.1 keeps a little for itself: it has
+7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB for a program, in this order."""
+
+
+def interpreter(asked: str | None) -> tuple[str, str]:
+    """(the interpreter that compiles, why it cannot or '')."""
+    python = asked or os.environ.get(PYTHON_VARIABLE) or sys.executable
+    if python == sys.executable:
+        missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    else:
+        program_text = (
+            "import importlib.util as u, sys; "
+            "print(*[n for n in sys.argv[1:] if u.find_spec(n) is None])"
+        )
+        try:
+            missing = subprocess.run(
+                [python, "-c", program_text, *REQUIRED],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env=_environment(python),
+            ).stdout.split()
+        except (OSError, subprocess.SubprocessError) as error:
+            return python, f"{python} is no Python interpreter that runs: {error}."
+    if not missing:
+        return python, ""
+    return python, (
+        f"{' and '.join(missing)} not installed in {python}: pip install 'estimator-emb[preflight]'"
+        f", or name an interpreter that has them in {PYTHON_VARIABLE}."
+    )
+
+
+def _environment(python: str) -> dict[str, str]:
+    """That of this process, without what is meant for a TPU or for another interpreter."""
+    unwanted: tuple[str, ...] = ("TPU_", "XLA_", "LIBTPU_", "JAX_")
+    if python != sys.executable:
+        unwanted += ("PYTHONPATH", "PYTHONHOME")
+    return {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
+
+
+def compile_step(
+    step: Step, generations: Sequence[str], python: str, timeout: float
+) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
+    """(what the compiler says, (TensorFlow, libtpu), notes).
+
+    Each generation is asked for one core, with the sums over cores left out, and for all cores.
+
+    Args:
+      step: without findings.
+      generations: names of `GENERATIONS`.
+      python: has jax, jaxlib and libtpu.
+      timeout: seconds for the lowering and for each generation.
+    """
+    with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
+        work = pathlib.Path(folder)
+        try:
+            lowering.write(step, work)
+        except lowering.CannotLower as error:
+            raise CannotCheck(f"The compiler cannot be asked: {error}") from error
+        lowered, words = _run(sys.executable, "lower.py", work, "lowered", timeout)
+        tensorflow = tf.__version__
+        if lowered is None or not lowered["ok"]:
+            words = words or lowered["error"]
+            outcome = "not compiled" if lowered is None or _no_kernel(words) else "refused"
+            words = f"TensorFlow {tensorflow} could not lower it: {_located(words, step)}"
+            return (
+                tuple(
+                    Compilation(name, "none", step.replicas, outcome, words) for name in generations
+                ),
+                (tensorflow, "none"),
+                [],
+            )
+        compilations: list[Compilation] = []
+        notes: list[str] = []
+        if lowered["loops"]:
+            notes.append(
+                "The step has loops: floating-point operations count each loop's body once."
+            )
+        libtpu = "unknown"
+        for name in generations:
+            targets = _targets(name, step.replicas)
+            if len(targets) == 1 and step.replicas > 1:
+                notes.append(
+                    f"No topology of {name} with {step.replicas} cores is known: only one replica "
+                    "was compiled."
+                )
+            (work / "targets.json").write_text(json.dumps(targets))
+            result, words = _run(python, "compile.py", work, "compiled", timeout)
+            libtpu = (result or {}).get("libtpu", libtpu)
+            compilations += _compilations(name, targets, result, words, step)
+    return tuple(compilations), (tensorflow, libtpu), notes
+
+
+def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
+    topologies = GENERATIONS[generation].topologies
+    targets = [(f"{generation}:{topologies[min(topologies)]}", 1)]
+    if replicas > 1 and replicas in topologies:
+        targets.append((f"{generation}:{topologies[replicas]}", replicas))
+    return targets
+
+
+def _run(
+    python: str, process: str, work: pathlib.Path, result: str, timeout: float
+) -> tuple[Any, str]:
+    """(what a process wrote to its result file or None, why there is none)."""
+    file = work / f"{result}.json"
+    file.unlink(missing_ok=True)
+    environment = _environment(python)
+    environment.update(CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
+    try:
+        done = subprocess.run(
+            [python, str(_PROCESSES / process), str(work)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"it took longer than {timeout:g} s"
+    if file.exists():
+        return json.loads(file.read_text()), ""
+    last = "\n".join(done.stderr.strip().splitlines()[-8:])
+    return None, f"its process ended with status {done.returncode}:\n{last}"
+
+
+def _compilations(
+    generation: str, targets: list[tuple[str, int]], result: Any, words: str, step: Step
+) -> list[Compilation]:
+    known = GENERATIONS[generation]
+    found = []
+    for index, (topology, replicas) in enumerate(targets):
+        if words or "error" in result:
+            text = words or result["error"]
+            found.append(Compilation(generation, topology, replicas, "not compiled", text))
+            continue
+        one = result["targets"][index]
+        if not one["ok"]:
+            text = _located(one["error"], step)
+            found.append(Compilation(generation, topology, replicas, "refused", text))
+            continue
+        found.append(
+            Compilation(
+                generation,
+                topology,
+                replicas,
+                "accepted",
+                flops=one["flops"],
+                argument_bytes=one["argument_bytes"],
+                temporary_bytes=one["temporary_bytes"],
+                memory_bytes=known.core_bytes,
+                all_reduces=one["all_reduces"],
+            )
+        )
+    return found
+
+
+def _no_kernel(words: str) -> bool:
+    """True if it is the CPU's lowering that lacks an op, which a TPU's may have."""
+    return "OpKernel for XLA_CPU_JIT" in words
+
+
+def _located(words: str, step: Step) -> str:
+    """The compiler's words, with the program's lines for the ops that they name."""
+    names = re.findall(r"\{\{node ([^}]+)\}\}", words) + re.findall(r'op_name="([^"]+)"', words)
+    lines = []
+    for op in filter(None, (_op_of(name, step) for name in dict.fromkeys(names))):
+        where = program.line_of(op)
+        if where:
+            lines.append(f"{where}: op '{op.name}'")
+    return "\n".join([words.strip(), *lines])
+
+
+def _op_of(name: str, step: Step) -> tf.Operation | None:
+    """The op of the step that a compiler means; its names begin with those of its own functions."""
+    parts = name.split("/")
+    for start in range(len(parts)):
+        try:
+            return step.graph.get_operation_by_name("/".join(parts[start:]))
+        except (KeyError, ValueError):
+            continue
+    return None

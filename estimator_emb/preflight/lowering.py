@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step's graph, made ready for a TensorFlow that knows no TPU to lower."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+
+from estimator_emb.preflight import static
+from estimator_emb.preflight.step import Step
+
+CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
+"""Custom call that stands for `CrossReplicaSum`, which only a TPU's lowering has.
+`processes/compile.py` writes XLA's all-reduce in its place."""
+
+_DROPPED = ("_class", "_output_shapes", "_pivot_for_cluster", static.CLUSTER, "_tpu_input_identity")
+
+
+class CannotLower(Exception):
+    """Part of the step has no form that TensorFlow can lower."""
+
+
+def write(step: Step, folder: pathlib.Path) -> None:
+    """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface.
+
+    Ops outside compilation are taken out; what they give the step becomes an argument, what they
+    take from it a result.
+
+    Raises:
+      CannotLower: see the class.
+    """
+    ops = static.reachable(step)
+    arguments = {}
+    results = {tensor.name: tensor for _, tensor in step.results}
+    argument_ops = {tensor.op for tensor in step.arguments}
+    variables = [op for op in ops if op.type == "VarHandleOp"]
+
+    def kept(op: tf.Operation) -> bool:
+        return not (
+            op in argument_ops
+            or op.type in ("VarHandleOp", "TPUReplicatedInput", "TPUReplicateMetadata")
+            or static.OUTSIDE in op.node_def.attr
+        )
+
+    graph = tf.compat.v1.GraphDef()
+    graph.versions.CopyFrom(step.graph.graph_def_versions)
+    for op in ops:
+        outside = static.OUTSIDE in op.node_def.attr
+        if outside:
+            for tensor in op.inputs:
+                if kept(tensor.op):
+                    results[tensor.name] = tensor
+        if not kept(op):
+            continue
+        for tensor in op.inputs:
+            if tensor.op in argument_ops or static.OUTSIDE in tensor.op.node_def.attr:
+                arguments[tensor.name] = tensor
+        node = graph.node.add()
+        node.CopyFrom(op.node_def)
+        del node.input[:]
+        node.input.extend(tensor.name for tensor in op.inputs)
+        node.input.extend(f"^{one.name}" for one in op.control_inputs if kept(one))
+        groups = _summed_groups(op)
+        if groups is not None:
+            _substitute(node, op.outputs[0], groups)
+        _clean(node)
+    _add_functions(graph, step)
+
+    for name, tensor in arguments.items():
+        if not tensor.shape.is_fully_defined():
+            raise CannotLower(
+                f"outside_compilation gives the step {name} of the dynamic shape {tensor.shape}."
+            )
+    interface = {
+        "arguments": [
+            {"name": name, "dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
+            for name, tensor in arguments.items()
+        ],
+        "variables": [
+            {
+                "name": op.outputs[0].name,
+                "dtype": tf.as_dtype(op.get_attr("dtype")).name,
+                "shape": tf.TensorShape(op.get_attr("shape")).as_list(),
+            }
+            for op in variables
+        ],
+        "results": [name for name, tensor in results.items() if kept(tensor.op)],
+        "train_op": None
+        if step.train_op is None or not kept(step.train_op)
+        else step.train_op.name,
+    }
+    (folder / "graph.pb").write_bytes(graph.SerializeToString())
+    (folder / "step.json").write_text(json.dumps(interface))
+
+
+def _summed_groups(op: tf.Operation) -> str | None:
+    """The groups of cores that an op sums over, as HLO writes them; None for other ops."""
+    if op.type != "CrossReplicaSum":
+        return None
+    groups = tf.get_static_value(op.inputs[1])
+    if groups is None:
+        raise CannotLower(f"the groups of {op.name} are no constants.")
+    return "{" + ",".join("{" + ",".join(map(str, one)) + "}" for one in groups.tolist()) + "}"
+
+
+def _substitute(node: tf.compat.v1.NodeDef, output: tf.Tensor, groups: str) -> None:
+    if not output.shape.is_fully_defined():
+        raise CannotLower(f"{node.name} sums a tensor of the dynamic shape {output.shape}.")
+    node.op = "XlaCustomCall"
+    del node.input[1]
+    dtype = node.attr["T"].type
+    node.attr.clear()
+    node.attr["T"].list.type.append(dtype)
+    node.attr["dtype"].type = dtype
+    node.attr["shape"].shape.CopyFrom(output.shape.as_proto())
+    node.attr["target_name"].s = CROSS_REPLICA_SUM.encode()
+    node.attr["backend_config"].s = groups.encode()
+
+
+def _clean(node: tf.compat.v1.NodeDef) -> None:
+    node.device = ""
+    for name in _DROPPED:
+        node.attr.pop(name, None)
+
+
+def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
+    """The functions that the step calls, without what they do outside compilation."""
+    graphs = {}
+    waiting = [called for node in graph.node for called in static.called(node, step.graph)]
+    while waiting:
+        name, of_function = waiting.pop()
+        if name in graphs:
+            continue
+        graphs[name] = of_function
+        for op in of_function.get_operations():
+            waiting.extend(static.called(op.node_def, of_function))
+    library = step.graph.as_graph_def().library
+    for function in library.function:
+        name = function.signature.name
+        if name in graphs:
+            _edit_function(function, graphs[name])
+        graph.library.function.add().CopyFrom(function)
+    graph.library.gradient.extend(library.gradient)
+
+
+def _edit_function(function: tf.compat.v1.NodeDef, graph: tf.Graph) -> None:
+    outside = {node.name for node in function.node_def if static.OUTSIDE in node.attr}
+    nodes = [node for node in function.node_def if node.name not in outside]
+    used = {one.split(":")[0] for node in nodes for one in node.input if not one.startswith("^")}
+    used.update(one.split(":")[0] for one in function.ret.values())
+    if used & outside:
+        raise CannotLower(
+            f"the step needs what outside_compilation gives within {function.signature.name} "
+            f"({', '.join(sorted(used & outside))})."
+        )
+    for node in nodes:
+        kept = [one for one in node.input if one.removeprefix("^") not in outside]
+        del node.input[:]
+        node.input.extend(kept)
+        if node.op == "CrossReplicaSum":
+            op = graph.get_operation_by_name(node.name)
+            groups = _summed_groups(op)
+            assert groups is not None
+            _substitute(node, op.outputs[0], groups)
+        _clean(node)
+    remaining = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del function.node_def[:]
+    function.node_def.extend(remaining)
+    for key in [key for key, name in function.control_ret.items() if name in outside]:
+        del function.control_ret[key]
+        function.signature.control_output.remove(key)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives a lowered step to libtpu: python compile.py FOLDER.
+
+A program of its own, which imports jax alone: its interpreter may have neither TensorFlow nor this
+package. Reads step.hlo and targets.json, writes compiled.json. Uses parts of jax and jaxlib that
+are not public, for the versions which the extra `[preflight]` names.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import sys
+
+# libtpu would wait for a TPU machine's metadata server.
+os.environ.update(
+    JAX_PLATFORMS="cpu",
+    TPU_SKIP_MDS_QUERY="1",
+    TPU_ACCELERATOR_TYPE="v4-8",
+    TPU_WORKER_HOSTNAMES="localhost",
+)
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+from jax._src.interpreters import mlir  # noqa: E402
+from jax._src.lib.mlir import ir  # noqa: E402
+from jax.experimental import topologies  # noqa: E402
+from jaxlib import _hlo, _jax, xla_client  # noqa: E402
+
+_SUM = re.compile(
+    r"(?P<shape>= (?P<dtype>\w+)\[[^=\n]*) custom-call\((?P<operand>[^)]*)\), "
+    r'custom_call_target="estimator_emb\.cross_replica_sum"'
+    r'[^\n]*?backend_config="?(?P<groups>\{\{[\d,{}]*\}\})"?'
+)
+"""The stand-in of `lowering.CROSS_REPLICA_SUM`."""
+
+_COPY = re.compile(r"(= \S+ )copy\(")
+"""Variables leave TensorFlow's module as copies, which StableHLO has no form for."""
+
+
+def stablehlo(module: bytes, replicas: int) -> bytes:
+    """The module as the compiler takes it, with the sums over `replicas` cores."""
+    text = _hlo.XlaComputation(module).as_hlo_text(True)
+    text = _COPY.sub(r"\1reshape(", text)
+    if replicas == 1:
+        text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", text)
+    else:
+        text = _with_all_reduce(text)
+    if "estimator_emb.cross_replica_sum" in text:
+        raise RuntimeError("A sum over cores was not found in XLA's text of the module.")
+    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    return _jax.mlir.hlo_to_stablehlo(proto)
+
+
+def _with_all_reduce(text: str) -> str:
+    dtypes = sorted({match["dtype"] for match in _SUM.finditer(text)})
+    channels = iter(range(1, 1 + len(_SUM.findall(text))))
+    text = _SUM.sub(
+        lambda match: (
+            f"{match['shape']} all-reduce({match['operand']}), channel_id={next(channels)}, "
+            f"replica_groups={match['groups']}, to_apply=%sum_over_cores_{match['dtype']}"
+        ),
+        text,
+    )
+    sums = "".join(
+        f"%sum_over_cores_{one} (a: {one}[], b: {one}[]) -> {one}[] {{\n"
+        f"  %a = {one}[] parameter(0)\n  %b = {one}[] parameter(1)\n"
+        f"  ROOT %sum = {one}[] add(%a, %b)\n}}\n\n"
+        for one in dtypes
+    )
+    entry = text.index("\nENTRY ") + 1
+    return text[:entry] + sums + text[entry:]
+
+
+def compiled(module: bytes, topology: str, replicas: int) -> dict:
+    """What the compiler says of one topology."""
+    client_devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    devices = list(client_devices)[:replicas]
+    options = xla_client.CompileOptions()
+    build = options.executable_build_options
+    for one in (options, build):
+        one.num_replicas, one.num_partitions = replicas, 1
+        one.device_assignment = xla_client.DeviceAssignment.create(
+            np.array([[device.id] for device in devices])
+        )
+    code = stablehlo(module, replicas)
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(code)
+        try:
+            executable = devices[0].client.compile(
+                parsed, _jax.DeviceList(tuple(devices)), options
+            )
+        except jax.errors.JaxRuntimeError as error:
+            return {"ok": False, "error": str(error)}
+    memory = executable.get_compiled_memory_stats()
+    cost = executable.cost_analysis()
+    cost = cost[0] if isinstance(cost, (list, tuple)) else cost
+    return {
+        "ok": True,
+        "flops": cost.get("flops"),
+        "argument_bytes": memory.argument_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "all_reduces": len(
+            re.findall(r" all-reduce(?:-start)?\(", executable.hlo_modules()[0].to_string())
+        ),
+    }
+
+
+def main(folder: pathlib.Path) -> None:
+    module = (folder / "step.hlo").read_bytes()
+    result: dict = {"libtpu": importlib.metadata.version("libtpu")}
+    try:
+        result["targets"] = [
+            compiled(module, topology, replicas)
+            for topology, replicas in json.loads((folder / "targets.json").read_text())
+        ]
+    except Exception as error:  # Not the compiler's verdict: the parent says so.
+        result["error"] = f"{type(error).__name__}: {error}"
+    (folder / "compiled.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

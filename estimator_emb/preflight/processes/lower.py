@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowers a step that `lowering.write` has written: python lower.py FOLDER.
+
+A program of its own, which imports TensorFlow alone. Writes step.hlo and lowered.json.
+"""
+
+import json
+import pathlib
+import sys
+
+import tensorflow as tf
+
+
+class Refused(Exception):
+    """XLA's words for a step that it cannot take."""
+
+
+def lower(folder: pathlib.Path) -> bool:
+    """Writes step.hlo, XLA's serialized module; True if the step has loops.
+
+    Raises:
+      Refused: XLA does not take the step.
+    """
+    interface = json.loads((folder / "step.json").read_text())
+    graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
+    # XLA asks a variable for its shape, so each needs a value.
+    variables = {
+        one["name"]: tf.Variable(tf.zeros(one["shape"], one["dtype"]))
+        for one in interface["variables"]
+    }
+    specs = [tf.TensorSpec(one["shape"], one["dtype"]) for one in interface["arguments"]]
+
+    def step(*arguments):
+        inside = tf.compat.v1.get_default_graph()
+        inputs = {
+            one["name"]: given
+            for one, given in zip(interface["arguments"], arguments, strict=True)
+        }
+        inputs.update(
+            {name: inside.capture(variable.handle) for name, variable in variables.items()}
+        )
+        names = [*interface["results"], *filter(None, [interface["train_op"]])]
+        wanted = tf.graph_util.import_graph_def(graph, inputs, names, name="")
+        tensors = wanted[: len(interface["results"])]
+        with tf.control_dependencies(wanted[len(interface["results"]) :]):
+            return [tf.identity(one) for one in tensors]
+
+    wrapped = tf.compat.v1.wrap_function(step, specs)
+    compiled = tf.function(
+        lambda *arguments: wrapped(*arguments),
+        input_signature=specs,
+        jit_compile=True,
+        autograph=False,
+    )
+    try:
+        hlo = compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    except (ValueError, tf.errors.OpError) as error:
+        raise Refused(str(error)) from error
+    (folder / "step.hlo").write_bytes(hlo)
+    functions = [node for function in graph.library.function for node in function.node_def]
+    return any(node.op.endswith(("While", "Enter")) for node in (*graph.node, *functions))
+
+
+def main(folder: pathlib.Path) -> None:
+    result: dict
+    try:
+        result = {"ok": True, "loops": lower(folder)}
+    except Refused as error:
+        result = {"ok": False, "error": str(error)}
+    (folder / "lowered.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where in the program something comes from."""
+
+import contextlib
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.preflight.report import CannotCheck
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)
+_PACKAGES = (
+    "absl",
+    "estimator_emb",
+    "feature_columns",
+    "keras",
+    "tensorflow",
+    "tensorflow_estimator",
+    "tf_keras",
+)
+_FOLDERS = tuple(os.path.join(site, one) + os.sep for site in _SITES for one in _PACKAGES)
+_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+
+
+class ProgramError(CannotCheck):
+    """A function of the program raised."""
+
+
+def line_of(op: tf.Operation) -> str | None:
+    """'file:line' of the program that made the op; None if none of its lines is in sight."""
+    try:
+        frames = [(frame.filename, frame.lineno) for frame in op.traceback]
+    except (AttributeError, TypeError):
+        return None
+    return _innermost(frames)
+
+
+def line_of_error(error: BaseException) -> str | None:
+    """The same for an exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _innermost([(frame.filename, frame.lineno) for frame in frames])
+
+
+def _innermost(frames: list[tuple[str, Any]]) -> str | None:
+    for name, line in reversed(frames):
+        library = name.startswith(_LIBRARY) and "-packages" + os.sep not in name
+        if not (library or name.startswith(_FOLDERS) or name.startswith("<")):
+            return f"{name}:{line}"
+    return None
+
+
+@contextlib.contextmanager
+def explained(function: str) -> Iterator[None]:
+    """Tells failures of the program's own functions from those of the check."""
+    try:
+        yield
+    except CannotCheck:
+        raise
+    except Exception as error:
+        where = line_of_error(error)
+        raise ProgramError(
+            f"{function} failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check found, and how it is said."""
+
+import dataclasses
+
+ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
+"""Exit statuses of `estimator-emb check`."""
+
+
+class CannotCheck(Exception):
+    """The step could not be built or compiled; says nothing about the program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something in the step that a TPU will not accept.
+
+    Attributes:
+      problem: a sentence without its full stop.
+      instead: what to use instead, a sentence without its full stop; '' where nothing is known.
+      op_type: type of the op, such as 'AsString'; None for a finding about no op.
+      op_name: its name in the graph.
+      dtype: the type that the op's kernel does not take, or the type of the tensor; None if the
+        type is not what is wrong.
+      where: 'file:line' of the program that made the op; None where TensorFlow made it by itself.
+      more: how many more ops of the same type, from the same line, have the same problem.
+    """
+
+    problem: str
+    instead: str = ""
+    op_type: str | None = None
+    op_name: str | None = None
+    dtype: str | None = None
+    where: str | None = None
+    more: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.where}: " if self.where else ""
+        if self.op_type:
+            text += self.op_type
+            named = [f"op '{self.op_name}'"]
+            if self.more:
+                named[0] += f" and {self.more} more"
+            if self.dtype:
+                named.append(f"dtype {self.dtype}")
+            text += f" ({', '.join(named)}): "
+        text += f"{self.problem}."
+        return f"{text} Instead: {self.instead}." if self.instead else text
+
+
+@dataclasses.dataclass(frozen=True)
+class Compilation:
+    """What the compiler said of the step for one generation.
+
+    Attributes:
+      generation: 'v4', say.
+      topology: libtpu's name of what it compiled for, 'v4:2x2x1', say.
+      replicas: number of cores that train together, each with its own part of the batch.
+      outcome: 'accepted', 'refused', or 'not compiled' if the compiler could not be asked.
+      words: the compiler's own, for what was not accepted.
+      flops: floating-point operations of one step of one core; None where it was not accepted.
+      argument_bytes: features, labels, activations and dense variables on one core.
+      temporary_bytes: what the step needs besides them on one core.
+      memory_bytes: memory of one core of this generation.
+      all_reduces: sums over the cores in what the compiler made.
+    """
+
+    generation: str
+    topology: str
+    replicas: int
+    outcome: str
+    words: str = ""
+    flops: float | None = None
+    argument_bytes: int | None = None
+    temporary_bytes: int | None = None
+    memory_bytes: int | None = None
+    all_reduces: int | None = None
+
+    def __str__(self) -> str:
+        count = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
+        text = f"{self.generation}, {count} (topology {self.topology}): {self.outcome}"
+        if self.outcome != "accepted":
+            words = "\n".join("      " + line for line in self.words.strip().splitlines())
+            return f"{text}\n{words}"
+        assert self.argument_bytes is not None and self.temporary_bytes is not None
+        assert self.memory_bytes
+        part = (self.argument_bytes + self.temporary_bytes) / self.memory_bytes
+        flops = "unknown" if self.flops is None else f"{self.flops / 1e9:,.3g} G"
+        sums = "" if self.replicas == 1 else f" all-reduces {self.all_reduces},"
+        return (
+            f"{text}; per core:{sums} floating-point operations {flops}, "
+            f"arguments {_mebibytes(self.argument_bytes)}, "
+            f"temporaries {_mebibytes(self.temporary_bytes)}, "
+            f"together {100 * part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was checked, and what came out.
+
+    Attributes:
+      mode: 'train', 'eval' or 'infer'.
+      replicas: number of cores that the step was built for.
+      batch_per_core: samples per core.
+      op_count: ops of the step that the TPU would run.
+      findings: of the static part.
+      compilations: of the compiler part.
+      skipped: why the compiler part was left out; '' if it was not.
+      versions: (TensorFlow, libtpu) that lowered and compiled; None without the compiler part.
+      notes: what was set aside, and what the reader should know.
+    """
+
+    mode: str
+    replicas: int
+    batch_per_core: int
+    op_count: int
+    findings: tuple[Finding, ...] = ()
+    compilations: tuple[Compilation, ...] = ()
+    skipped: str = ""
+    versions: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> int:
+        """ACCEPTED, FINDINGS or UNCHECKED."""
+        outcomes = {one.outcome for one in self.compilations}
+        if self.findings or "refused" in outcomes:
+            return FINDINGS
+        return UNCHECKED if "not compiled" in outcomes else ACCEPTED
+
+    def __str__(self) -> str:
+        lines = [
+            f"The {self.mode} step of one core: {self.op_count} ops, {self.batch_per_core} samples "
+            f"per core, {self.replicas} {'core' if self.replicas == 1 else 'cores'}."
+        ]
+        lines += [f"  {note}" for note in self.notes]
+        if self.findings:
+            lines.append(f"Ops and shapes: {len(self.findings)} findings.")
+            lines += [f"  {finding}" for finding in self.findings]
+        else:
+            lines.append(
+                "Ops and shapes: every op has a TPU kernel for its types, and every input a static "
+                "shape."
+            )
+        if self.skipped:
+            lines.append(f"Compiler: skipped. {self.skipped}")
+        if self.versions:
+            tensorflow, libtpu = self.versions
+            lines.append(
+                f"Compiler: the dense step, lowered by TensorFlow {tensorflow} (CPU kernels, "
+                f"copies rewritten, all-reduce substituted), given to libtpu {libtpu}:"
+            )
+            lines += [f"  {one}" for one in self.compilations]
+        lines.append(_NOT_SHOWN)
+        return "\n".join(lines)
+
+
+_NOT_SHOWN = (
+    "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that the "
+    "step computes, the embedding tables (neither their configuration nor their memory), or what "
+    "the host does: input_fn, host_call, the functions of eval_metrics."
+)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every op of a step against the kernels that a TPU's compiler has.
+
+Needs nothing but TensorFlow. A kernel's table cannot tell everything: an op may be there and still
+refuse what it is given (a shape that depends on values, say); that is the compiler's part.
+"""
+
+import collections
+import dataclasses
+import functools
+import importlib.resources
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+
+from estimator_emb.preflight import program
+from estimator_emb.preflight.advice import instead_of_op, instead_of_type
+from estimator_emb.preflight.report import Finding
+from estimator_emb.preflight.step import ModeKeys, Step
+
+CLUSTER = "_tpu_replicate"
+OUTSIDE = "_xla_outside_compilation"
+
+_CONTROL_FLOW = frozenset(
+    ("ControlTrigger", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
+)
+"""TensorFlow turns v1 control flow into While and If before it compiles for a TPU."""
+
+_SUMMARIES = frozenset(
+    (
+        "AudioSummary",
+        "AudioSummaryV2",
+        "HistogramSummary",
+        "ImageSummary",
+        "MergeSummary",
+        "ScalarSummary",
+        "TensorSummary",
+        "TensorSummaryV2",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOp:
+    """One op of the step, from its graph or from a function that the step calls."""
+
+    type: str
+    name: str
+    attributes: Any
+    where: str | None
+
+    @property
+    def outside(self) -> bool:
+        return OUTSIDE in self.attributes
+
+
+def ops_of(step: Step) -> list[StepOp]:
+    """The ops that the results of the step need, those outside compilation among them."""
+    found = []
+    functions: dict[str, Any] = {}
+    for op in reachable(step):
+        if CLUSTER not in op.node_def.attr or op.type == "TPUReplicateMetadata":
+            continue
+        found.append(StepOp(op.type, op.name, op.node_def.attr, program.line_of(op)))
+        if not found[-1].outside:
+            functions.update(called(op.node_def, step.graph))
+    seen = set()
+    while functions:
+        name, graph = functions.popitem()
+        if name in seen:
+            continue
+        seen.add(name)
+        for op in _needed(graph, [*(one.op for one in graph.outputs), *graph.control_outputs]):
+            if op.type == "Placeholder":  # An argument of the function.
+                continue
+            found.append(
+                StepOp(op.type, f"{name}/{op.name}", op.node_def.attr, program.line_of(op))
+            )
+            if not found[-1].outside:
+                functions.update(called(op.node_def, graph))
+    return found
+
+
+def reachable(step: Step) -> list[tf.Operation]:
+    """What a session would run for the step, in the order of the graph."""
+    roots = [tensor.op for _, tensor in step.results]
+    if step.train_op is not None:
+        roots.append(step.train_op)
+    return _needed(step.graph, roots)
+
+
+def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        op = stack.pop()
+        for one in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
+            if one not in seen:
+                seen.add(one)
+                stack.append(one)
+    return [op for op in graph.get_operations() if op in seen]
+
+
+def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
+    """(name, graph) of the functions that an op calls."""
+    for value in node.attr.values():
+        functions = [value.func] if value.HasField("func") else value.list.func
+        for function in functions:
+            outer: Any = graph
+            while outer is not None:
+                if outer._is_function(function.name):
+                    yield function.name, outer._get_function(function.name).graph
+                    break
+                outer = getattr(outer, "outer_graph", None)
+
+
+def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
+    """Of the ops; those of inputs and outputs are the step's own."""
+    grouped: dict[tuple[str, str, str | None, str | None], list[StepOp]]
+    grouped = collections.defaultdict(list)
+    inside = [op for op in ops if not op.outside]
+    for op in [*inside, *_unreached_summaries(step, inside)]:
+        if op.type in _CONTROL_FLOW:
+            continue
+        if op.type not in kernels():
+            problem = "no TPU kernel has this op"
+            grouped[problem, op.type, None, op.where].append(op)
+            continue
+        refused = _refused_type(op)
+        if refused:
+            problem = "its TPU kernel does not take this type"
+            grouped[problem, op.type, refused, op.where].append(op)
+    found = [
+        Finding(
+            problem,
+            instead_of_type(dtype) if dtype else instead_of_op(op_type),
+            op_type,
+            same[0].name,
+            dtype or _type_of(same[0]),
+            where,
+            len(same) - 1,
+        )
+        for (problem, op_type, dtype, where), same in grouped.items()
+    ]
+    if step.mode == ModeKeys.TRAIN and step.replicas > 1 and step.train_op is not None:
+        found += _unsummed(inside)
+    return found
+
+
+def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
+    """Summaries that the results do not need, but the session's summary hook fetches."""
+    names = {op.name for op in reached}
+    return [
+        StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
+        for op in step.graph.get_operations()
+        if op.type in _SUMMARIES and op.name not in names and CLUSTER in op.node_def.attr
+        and OUTSIDE not in op.node_def.attr
+    ]
+
+
+def _unsummed(ops: list[StepOp]) -> list[Finding]:
+    types = {op.type for op in ops}
+    trains = any(one.startswith(("ResourceApply", "ResourceSparseApply")) for one in types)
+    if not trains or types & {"CrossReplicaSum", "CollectiveReduceV2", "XlaAllReduce"}:
+        return []
+    return [
+        Finding(
+            "the step updates variables without summing gradients over the cores (no "
+            "CrossReplicaSum), so every core would train a model of its own",
+            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)",
+        )
+    ]
+
+
+@functools.cache
+def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
+    """Op type -> its kernels, each by the types that it takes for its type attributes."""
+    file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
+    table = json.loads(file.read_text(encoding="utf-8"))
+    sets = [frozenset(types.split()) for types in table["type_sets"]]
+    return {
+        op: [{name: sets[index] for name, index in one.items()} for one in of_op]
+        for op, of_op in table["kernels"].items()
+    }
+
+
+def _refused_type(op: StepOp) -> str | None:
+    """A type that none of the op's kernels takes; None if one kernel takes them all."""
+    first = None
+    for kernel in kernels()[op.type]:
+        refused = [
+            one
+            for name, allowed in kernel.items()
+            for one in _types(op.attributes, name)
+            if one not in allowed
+        ]
+        if not refused:
+            return None
+        first = first or _dtype_name(refused[0])
+    return first
+
+
+def _types(attributes: Any, name: str) -> list[str]:
+    """The values of a type attribute, in the spelling of the table."""
+    if name not in attributes:
+        return []
+    value = attributes[name]
+    types = [value.type] if value.type else value.list.type
+    return [types_pb2.DataType.Name(one).removeprefix("DT_").lower() for one in types]
+
+
+def _type_of(op: StepOp) -> str | None:
+    """The type that an op works on, where it has one."""
+    for name in ("T", "dtype", "Tin", "SrcT"):
+        types = _types(op.attributes, name)
+        if types:
+            return _dtype_name(types[0])
+    return None
+
+
+def _dtype_name(name: str) -> str:
+    return {"double": "float64", "float": "float32", "half": "float16"}.get(name, name)

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dense step of a program as one TPU core sees it, built without a TPU.
+
+TensorFlow's own `tpu.split_compile_and_replicate` builds it, so shards, variables, control flow and
+outside compilation are as they are on a TPU. Left out are the training loop around the step, the
+infeed (its tensors are arguments), and the embedding tables (their activations are arguments, the
+gradients of the activations results).
+"""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.tpu import feature_column as tpu_fc
+from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
+from tensorflow.python.tpu import tpu
+from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
+from tensorflow.python.util import function_utils
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
+
+from estimator_emb.engines.core import HOST_DEVICE
+from estimator_emb.engines.host import HELPER_VARIABLE, tables_of
+from estimator_emb.estimator import TPUEstimator
+from estimator_emb.preflight import program
+from estimator_emb.preflight.report import CannotCheck, Finding
+
+ModeKeys = model_fn_lib.ModeKeys
+CORES_PER_HOST = 8
+STATIC_SHAPE = "give it a static shape: batch(..., drop_remainder=True), padded_batch, set_shape"
+
+
+@dataclasses.dataclass
+class Step:
+    """The graph of one step.
+
+    Attributes:
+      graph: holds the step in a TPU cluster, and its variables outside it.
+      mode: 'train', 'eval' or 'infer'.
+      replicas: number of cores.
+      batch: samples per core.
+      arguments: the tensors in the cluster that the step reads.
+      results: the tensors that leave the core, by what they are called in messages.
+      train_op: what the step must run besides; None if there is nothing.
+      findings: of the inputs and outputs.
+    """
+
+    graph: tf.Graph
+    mode: str
+    replicas: int
+    batch: int
+    arguments: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    results: list[tuple[str, tf.Tensor]] = dataclasses.field(default_factory=list)
+    train_op: tf.Operation | None = None
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+
+
+def build(
+    estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int | None = None
+) -> Step:
+    """Calls input_fn and model_fn as a TPU core would be given them.
+
+    Args:
+      estimator: of the program.
+      input_fn: returns a dataset, or features, or (features, labels).
+      mode: a `ModeKeys`.
+      replicas: number of cores; None for `TPUConfig.num_shards`, or 8 where that is None.
+
+    Raises:
+      CannotCheck: the program's own functions failed, or their configuration is no TPU's.
+    """
+    if not isinstance(estimator, TPUEstimator):
+        raise CannotCheck(
+            f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
+            f"of {type(estimator).__module__}."
+        )
+    config = copy.deepcopy(estimator.config)
+    replicas = replicas or config.tpu_config.num_shards or CORES_PER_HOST
+    config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
+    try:
+        with _context(estimator, config, replicas).with_mode(mode) as context:
+            step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
+            inputs = _Inputs(estimator, context, step, input_fn)
+            if inputs.complete:
+                _build(estimator, config, context, inputs, step)
+    except (ValueError, TypeError) as error:
+        raise CannotCheck(f"{type(error).__name__}: {error}") from error
+    return step
+
+
+class _Context(tpu_context._InternalTPUContext):
+    """tensorflow-estimator's context of a TPU that is described instead of asked."""
+
+    def __init__(self, *args: Any, replicas: int, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        cores = replicas * (self._config.tpu_config.num_cores_per_replica or 1)
+        self._metadata = TPUSystemMetadata(
+            num_cores=cores,
+            num_hosts=-(-cores // CORES_PER_HOST),
+            num_of_cores_per_host=min(cores, CORES_PER_HOST),
+            topology=None,
+            devices=[],
+        )
+
+    def _get_tpu_system_metadata(self) -> TPUSystemMetadata:
+        return self._metadata
+
+
+def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
+    known = estimator._ctx
+    context = _Context(
+        config,
+        known._train_batch_size,
+        known._eval_batch_size,
+        known._predict_batch_size,
+        use_tpu=True,
+        eval_on_tpu=True,
+        replicas=replicas,
+    )
+    for mode, size in (
+        (ModeKeys.TRAIN, known._train_batch_size),
+        (ModeKeys.EVAL, known._eval_batch_size),
+        (ModeKeys.PREDICT, known._predict_batch_size),
+    ):
+        context._lazy_validation_dict[mode] = size is None
+    return context
+
+
+class _Inputs:
+    """Features, labels and activations of one core, as placeholders.
+
+    Attributes:
+      complete: False if one has a shape from which model_fn cannot be called.
+      features, labels: nested `tf.TensorSpec` with static shapes.
+      activations: `tf.TensorSpec` by feature key.
+    """
+
+    def __init__(
+        self,
+        estimator: TPUEstimator,
+        context: _Context,
+        step: Step,
+        input_fn: Callable[..., Any],
+    ):
+        self._context = context
+        self._step = step
+        self._batch_axis = estimator._batch_axis
+        self.complete = True
+        if context.global_batch_size is None:
+            raise CannotCheck(
+                f"{step.mode}_batch_size of the TPUEstimator is None; a TPU needs it."
+            )
+        spec = _element_spec(estimator, context, input_fn)
+        features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
+        if isinstance(spec, tuple) and len(spec) != 2:
+            raise CannotCheck(
+                f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
+            )
+        self.activations: dict[str, tf.TensorSpec] = {}
+        if estimator._spec is not None:
+            if not isinstance(features, Mapping):
+                raise CannotCheck("With an EmbeddingConfigSpec, features must be a dict.")
+            features = self._without_ids(dict(features), estimator._spec)
+        self.features = self._on_core(features, "features", 0)
+        self.labels = None if labels is None else self._on_core(labels, "labels", 1)
+
+    def _without_ids(self, features: dict[str, Any], spec: Any) -> dict[str, Any]:
+        batch = self._step.batch
+        for table in tables_of(spec):
+            for feature in table.features:
+                features.pop(feature.key, None)
+                shape = [batch, table.config.dimension]
+                if feature.max_sequence_length:
+                    shape.insert(1, feature.max_sequence_length)
+                    lengths = tpu_fc.get_sequence_length_feature_key_name_from_feature_key_name(
+                        feature.key
+                    )
+                    self.activations[lengths] = tf.TensorSpec([batch], tf.int64)
+                self.activations[feature.key] = tf.TensorSpec(shape, tf.float32)
+        for table in tables_of(spec):
+            for feature in table.features:
+                if feature.weight_key is not None:
+                    features.pop(feature.weight_key, None)
+        for column in spec.tensor_core_feature_columns or ():
+            key = column.get_feature_key_name()
+            features.pop(key, None)
+            shape = [batch, column._tensor_core_shape[1]]
+            mask = key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX
+            self.activations[key] = tf.TensorSpec(shape, tf.int32)
+            self.activations[mask] = tf.TensorSpec(shape, tf.float32)
+        return features
+
+    def _on_core(self, specs: Any, name: str, index: int) -> Any:
+        """The tensors of one core; what the infeed cannot carry is a finding, and left out."""
+        if isinstance(specs, Mapping):
+            on_core = {
+                key: self._on_core(one, f"{name}[{key!r}]", index) for key, one in specs.items()
+            }
+            return {key: one for key, one in on_core.items() if one is not None}
+        if isinstance(specs, (list, tuple)):
+            parts = [self._on_core(one, f"{name}[{i}]", index) for i, one in enumerate(specs)]
+            return type(specs)(*parts) if hasattr(specs, "_fields") else type(specs)(parts)
+        return self._of_tensor(specs, name, index)
+
+    def _of_tensor(self, spec: Any, name: str, index: int) -> tf.TensorSpec | None:
+        if not isinstance(spec, tf.TensorSpec):
+            self._found(
+                f"{name} is a {type(spec).__name__.removesuffix('Spec')}, and only dense tensors "
+                "reach the model on a TPU",
+                "make it dense in input_fn, or look it up through the EmbeddingConfigSpec",
+            )
+            return None
+        if spec.dtype == tf.string:
+            self._found(
+                f"{name} holds strings, and no string reaches a TPU",
+                "turn it into numbers in input_fn, or leave it out of what input_fn returns",
+                "string",
+            )
+            return None
+        shape = spec.shape
+        if shape.is_fully_defined():
+            return tf.TensorSpec(self._divided(shape, index, name), spec.dtype)
+        text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
+        self._found(f"{name} has the dynamic shape {text}", STATIC_SHAPE, spec.dtype.name)
+        if shape.rank and shape[1:].is_fully_defined():
+            return tf.TensorSpec([self._step.batch, *shape[1:]], spec.dtype)
+        self.complete = False
+        return None
+
+    def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
+        """What one core gets of a tensor that a host reads for all of its cores."""
+        context = self._context
+        sizes = shape.as_list()
+        if (
+            context.is_input_sharded_per_core()
+            or context.is_input_per_host_with_iterators()
+            or (
+                context.is_input_broadcast_with_iterators()
+                and not context.is_input_slice_broadcast_to_all_cores()
+            )
+        ):
+            return sizes
+        axis = self._batch_axis[min(index, len(self._batch_axis) - 1)] if self._batch_axis else 0
+        cores = context.num_of_replicas_per_host
+        if context.is_input_slice_broadcast_to_all_cores():
+            cores = context.num_replicas
+        if not sizes or sizes[axis] % cores:
+            raise CannotCheck(
+                f"{name} has the shape {tuple(sizes)}, which {cores} cores cannot share evenly in "
+                f"dimension {axis}."
+            )
+        sizes[axis] //= cores
+        return sizes
+
+    def _found(self, problem: str, instead: str, dtype: str | None = None) -> None:
+        if dtype not in (None, "string"):
+            problem += f" (dtype {dtype})"
+        self._step.findings.append(Finding(problem, instead, dtype=dtype))
+
+
+def _element_spec(
+    estimator: TPUEstimator, context: _Context, input_fn: Callable[..., Any]
+) -> Any:
+    names = function_utils.fn_args(input_fn)
+    if "params" not in names:
+        raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
+    params = copy.deepcopy(estimator.params)
+    tpu_estimator._add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
+    of_user = tpu_context.TPUContext(
+        internal_ctx=context,
+        input_device=HOST_DEVICE,
+        invocation_index=0,
+        call_from_input_fn=True,
+        host_id=0,
+    )
+    tpu_estimator._add_item_to_params(params, "context", of_user)
+    kwargs = {"params": params, "config": context.config, "mode": context.mode}
+    with tf.Graph().as_default():
+        with program.explained("input_fn"):
+            given = input_fn(**{key: value for key, value in kwargs.items() if key in names})
+        if isinstance(given, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
+            return given.element_spec
+        return tf.nest.map_structure(tf.type_spec_from_value, given)
+
+
+def _build(
+    estimator: TPUEstimator, config: Any, context: _Context, inputs: _Inputs, step: Step
+) -> None:
+    structure = (inputs.features, inputs.labels, inputs.activations)
+    specs = tf.nest.flatten(structure)
+    gradients: dict[str, tf.Tensor] = {}
+
+    def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
+        step.arguments[:] = [replica, *tensors]
+        features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
+        if activations:
+            if step.mode == ModeKeys.TRAIN:
+                activations = _intercepted(activations, gradients)
+            features = {**features, **activations}
+        wrapper = tpu_estimator._ModelFnWrapper(
+            estimator._program_model_fn, config, estimator.params, context
+        )
+        with tpu_context._TPUEstimatorReplicaContext(tf.reshape(replica, [])):
+            with program.explained("model_fn"):
+                spec = wrapper._call_model_fn(features, labels)
+        _take(spec, step)
+        step.results.extend((f"gradient of {key}", one) for key, one in gradients.items())
+        return tf.zeros([])
+
+    with step.graph.as_default():
+        tf.compat.v1.set_random_seed(config.tf_random_seed)
+        estimator._create_and_assert_global_step(step.graph)
+        placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]
+        replica = tf.compat.v1.placeholder(tf.int32, [])
+        try:
+            tpu.split_compile_and_replicate(
+                computation, [[replica, *placeholders]] * step.replicas
+            )
+        except program.ProgramError as error:
+            cause = error.__cause__
+            # TensorFlow's own words for a variable that is none of a TPU's.
+            if cause is None or "Non-resource Variables" not in str(cause):
+                raise
+            step.findings.append(
+                Finding(
+                    str(cause),
+                    "a resource variable, which tf.compat.v1.get_variable makes in a TPU's step "
+                    "unless it is told use_resource=False",
+                    where=program.line_of_error(cause),
+                )
+            )
+
+
+def _intercepted(
+    activations: dict[str, tf.Tensor], gradients: dict[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """The activations, made part of what the program's optimizer differentiates, as on a TPU."""
+    with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
+        helper = tf.compat.v1.get_variable(
+            HELPER_VARIABLE, [1], tf.float32, use_resource=True
+        ).read_value()
+
+    def hooked(key: str, activation: tf.Tensor) -> tf.Tensor:
+        @tf.custom_gradient
+        def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
+            def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
+                gradients[key] = upstream
+                return None, tf.zeros_like(helper)
+
+            return tf.identity(activation), gradient
+
+        return intercept(activation, helper)
+
+    return {
+        key: hooked(key, one) if one.dtype == tf.float32 else one
+        for key, one in activations.items()
+    }
+
+
+def _take(spec: Any, step: Step) -> None:
+    """Takes from what model_fn returned what the core computes."""
+    if step.mode == ModeKeys.TRAIN:
+        if spec.train_op is None:
+            raise CannotCheck("model_fn returned no train_op in mode 'train'.")
+        step.train_op = getattr(spec.train_op, "op", spec.train_op)
+    elif not isinstance(spec, model_fn_lib._TPUEstimatorSpec):
+        step.findings.append(
+            Finding(
+                f"model_fn returned a {type(spec).__name__} in mode {step.mode!r}, where a TPU "
+                "needs a TPUEstimatorSpec",
+                "TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for metrics",
+            )
+        )
+    if step.mode == ModeKeys.PREDICT:
+        if not isinstance(spec.predictions, Mapping):
+            raise CannotCheck("model_fn must return its predictions as a dict in mode 'infer'.")
+        _outfed("predictions", spec.predictions, step)
+    else:
+        if spec.loss is None:
+            raise CannotCheck(f"model_fn returned no loss in mode {step.mode!r}.")
+        step.results.append(("loss", tf.convert_to_tensor(spec.loss)))
+    calls = {"host_call": getattr(spec, "host_call", None)}
+    if step.mode == ModeKeys.EVAL:
+        calls["eval_metrics"] = getattr(spec, "eval_metrics", None)
+    for name, call in calls.items():
+        if call is not None:
+            tpu_estimator._OutfeedHostCall.validate({name: call})
+            _outfed(name, call[1], step)
+
+
+def _outfed(name: str, tensors: Any, step: Step) -> None:
+    """Tensors that leave the core for the host, which concatenates those of all cores."""
+    for key, tensor in _named(tensors):
+        tensor = tf.convert_to_tensor(tensor)
+        step.results.append((f"{name}[{key!r}]", tensor))
+        problem = instead = ""
+        if tensor.shape.rank == 0:
+            problem = "is a scalar, and the host concatenates those of all cores along a batch"
+            instead = "tf.reshape(tensor, [1])"
+        elif not tensor.shape.is_fully_defined():
+            problem = f"has the dynamic shape {tensor.shape}"
+            instead = "a static shape, by tf.reshape or tensor.set_shape"
+        if problem:
+            step.findings.append(
+                Finding(
+                    f"{name}[{key!r}] {problem}",
+                    instead,
+                    tensor.op.type,
+                    tensor.op.name,
+                    tensor.dtype.name,
+                    program.line_of(tensor.op),
+                )
+            )
+
+
+def _named(tensors: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors))

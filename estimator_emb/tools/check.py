@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check whether a TPU will accept the step of a program, without a TPU.
+
+    estimator-emb check [options] SCRIPT.py [flags of the script]
+
+Runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
+first time; then builds that step as a TPU core would see it, checks it, prints what it found, and
+leaves the program. `train_and_evaluate` has both of its steps checked. Nothing is trained, and what
+the program would have done afterwards is not done.
+
+Exit status: 0 the step is accepted, 1 there are findings, 2 it could not be checked.
+"""
+
+import argparse
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+from tensorflow_estimator.python.estimator import training
+
+import estimator_emb
+from estimator_emb import preflight
+from estimator_emb.estimator import DEVICE_VARIABLE
+from estimator_emb.preflight import report
+
+
+class _Left(BaseException):
+    """Leaves the program; no `except Exception` of its own stops it."""
+
+
+def main(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    reports: list[preflight.Report] = []
+
+    def check(estimator: Any, input_fn: Any, mode: str) -> None:
+        found = preflight.check(
+            estimator,
+            input_fn,
+            mode,
+            generations=options.generations,
+            compile={"auto": None, "yes": True, "no": False}[options.compile],
+            replicas=options.replicas,
+            compiler_python=options.compiler_python,
+            timeout=options.timeout,
+        )
+        print(found, flush=True)
+        reports.append(found)
+
+    try:
+        # A program that looks for a TPU finds an emulated one.
+        with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}), _intercepted(check):
+            install = getattr(estimator_emb, "install", None)
+            if install is not None:
+                install()
+            _run(options.script, options.flags)
+    except _Left as left:
+        if left.__cause__ is not None:
+            return _unchecked(str(left.__cause__))
+    except SystemExit as ended:
+        return _unchecked(f"{options.script} ended (status {ended.code}) before it trained.")
+    except Exception:
+        traceback.print_exc()
+        return _unchecked(f"{options.script} failed before it trained.")
+    if not reports:
+        return _unchecked(
+            f"{options.script} ended without a call of train, evaluate or predict of an Estimator."
+        )
+    statuses = {one.status for one in reports}
+    for status in (report.FINDINGS, report.UNCHECKED):
+        if status in statuses:
+            return status
+    return report.ACCEPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb check",
+        description=(__doc__ or "").partition("\n\n    ")[0],
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--generations",
+        type=_generations,
+        default=("v4", "v6e"),
+        help="TPU generations that the compiler is asked for, of "
+        f"{','.join(preflight.GENERATIONS)}; default v4,v6e",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_positive(int),
+        help="number of cores; default TPUConfig.num_shards, or 8",
+    )
+    parser.add_argument(
+        "--compile",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="ask the compiler: auto (default) if it is installed",
+    )
+    parser.add_argument(
+        "--compiler_python",
+        help="interpreter that has jax, jaxlib and libtpu, where this one has not",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive(float),
+        default=600.0,
+        help="seconds for the lowering and for each generation; default 600",
+    )
+    parser.add_argument("script", help="the program")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="its own flags")
+    return parser
+
+
+def _generations(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in preflight.GENERATIONS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is none of {', '.join(preflight.GENERATIONS)}"
+            )
+    return names
+
+
+def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def positive(text: str) -> Any:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not positive")
+        return value
+
+    return positive
+
+
+@contextmanager
+def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
+    """Within it, Estimators are checked where they would train, evaluate or predict."""
+
+    def leave(*steps: tuple[Any, Any, str]) -> None:
+        try:
+            for one in steps:
+                check(*one)
+        except preflight.CannotCheck as error:
+            raise _Left from error
+        raise _Left
+
+    def instead(mode: str) -> Callable[..., None]:
+        def method(self: Any, input_fn: Any, *args: Any, **kwargs: Any) -> None:
+            leave((self, input_fn, mode))
+
+        return method
+
+    def train_and_evaluate(self: Any) -> None:
+        leave(
+            (self._estimator, self._train_spec.input_fn, "train"),
+            (self._estimator, self._eval_spec.input_fn, "eval"),
+        )
+
+    methods: dict[str, Any] = {
+        "train": instead("train"),
+        "evaluate": instead("eval"),
+        "predict": instead("infer"),
+    }
+    with (
+        mock.patch.multiple(estimator_lib.Estimator, **methods),
+        mock.patch.multiple(estimator_emb.TPUEstimator, **methods),
+        mock.patch.object(training._TrainingExecutor, "run", train_and_evaluate),
+    ):
+        yield
+
+
+def _run(script: str, flags: list[str]) -> None:
+    folder = os.path.dirname(os.path.abspath(script))
+    with mock.patch.object(sys, "argv", [script, *flags]), mock.patch.object(
+        sys, "path", [folder, *sys.path]
+    ):
+        runpy.run_path(script, run_name="__main__")
+
+
+def _unchecked(why: str) -> int:
+    print(f"estimator-emb check: {why}", file=sys.stderr)
+    return report.UNCHECKED
