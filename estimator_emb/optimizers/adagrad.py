@@ -10,7 +10,7 @@ step finite. TensorFlow takes a number below 1.2e-38 for 0; where a is 0, w keep
 
 from typing import Any
 
-from estimator_emb.optimizers._math import INFINITY, Math
+from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
@@ -69,7 +69,7 @@ class AdagradParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots
         a = a + g * g
-        return w - (lr * g) / math.sqrt(math.where(a > 0, a, INFINITY)), a
+        return w - math.quotient(lr * g, math.sqrt(a)), a
 
 
 class Adagrad(TF2Optimizer, AdagradParameters):

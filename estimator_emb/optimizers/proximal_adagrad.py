@@ -13,7 +13,7 @@ first step finite.
 
 from typing import Any
 
-from estimator_emb.optimizers._math import INFINITY, Math
+from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 
 
@@ -76,7 +76,7 @@ class ProximalAdagradParameters(OptimizationParameters):
         (a,) = slots
         l1, l2 = self.rounded("l1_regularization_strength", "l2_regularization_strength")
         a = a + g * g
-        e = lr / math.sqrt(math.where(a > 0, a, INFINITY))  # 0 where a is 0 or taken for it
+        e = math.quotient(lr, math.sqrt(a))  # 0 where a is 0 or taken for it
         p = w - e * g
         if l1 > 0:
             p = math.sign(p) * math.maximum(math.maximum(p, -p) - e * l1, 0.0)
