@@ -44,24 +44,30 @@ class HostEngine:
       spec: checked.
       training: True creates slots and updates tables.
       num_cores: how many cores the program asked for; see `tables.update.of_batch`.
-      as_parts: see `tables.storage.create`.
+      as_parts, shards: see `tables.storage.create`.
     """
 
     def __init__(
-        self, spec: EmbeddingConfigSpec, training: bool, num_cores: int = 1, as_parts: bool = False
+        self,
+        spec: EmbeddingConfigSpec,
+        training: bool,
+        num_cores: int = 1,
+        as_parts: bool = False,
+        shards: int = 1,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
         self._training = training
         self.num_cores = num_cores
         self._as_parts = as_parts
+        self._shards = shards
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, tf.Tensor] = {}
         self._seen: dict[str, tf.Tensor] = {}
         self._gradients: dict[str, tf.Tensor] = {}
         self._before_increment: dict[str, tf.Operation] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
-        self._variables: dict[str, storage.TableVariables] = {}
+        self._variables: dict[str, storage.Shards] = {}
         self._looked_up: list[tf.Tensor] = []
         self._step: tf.Tensor | None = None
 
@@ -199,6 +205,7 @@ class HostEngine:
                 self._variable_name(table, scopes),
                 self._parameters(table) if self._training else None,
                 self._as_parts,
+                self._shards,
             )
             self._variables[table.name] = variables
             with tf.name_scope("embedding_lookup"):
@@ -206,7 +213,7 @@ class HostEngine:
                     [self._inputs[feature.key] for feature in used], table.config.combiner
                 )
                 self._occurrences[table.name] = rows, occurrences
-                values = variables.weights.sparse_read(rows)
+                values = storage.read(variables, rows)
                 self._looked_up.append(values)
                 for one in occurrences:
                     activation = lookup.combine(values, one)
@@ -330,8 +337,9 @@ class HostEngine:
         saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
         missing = sorted(
             variable.name
-            for variables in self._variables.values()
-            for variable in (variables.weights, *variables.slots)
+            for shards in self._variables.values()
+            for shard in shards
+            for variable in (shard.weights, *shard.slots)
             if variable.name not in saved
         )
         if missing:
@@ -366,9 +374,11 @@ class HostEngine:
             for size, table in zip(sizes, self._tables, strict=True)
         )
         optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
+        over = f", over {self._shards} parameter servers" if self._shards > 1 else ""
         return (
             f"Embedding tables train on the host: {len(self._tables)} tables, {rows:,} rows, "
-            f"{sum(sizes):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})."
+            f"{sum(sizes):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})"
+            f"{over}."
         )
 
 
