@@ -94,12 +94,15 @@ class DrainBeforeSaving(tf.compat.v1.train.CheckpointSaverListener):
 
 def _local(name: str, initial: tf.Tensor) -> tf.Variable:
     """A variable whose size may change, and which no checkpoint holds."""
-    return tf.compat.v1.Variable(
-        initial,
-        name=f"{_COLLECTION}/{name}",
-        trainable=False,
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-        validate_shape=False,
-        shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
-        use_resource=True,
-    )
+    # Beside the ops of this worker: on a parameter server, where variables go, workers would share
+    # it.
+    with tf.device(tf.constant(False).device):
+        return tf.compat.v1.Variable(
+            initial,
+            name=f"{_COLLECTION}/{name}",
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            validate_shape=False,
+            shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
+            use_resource=True,
+        )

@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,15 @@ class TableVariables:
     weights: tf.Variable
     slots: tuple[tf.Variable, ...]
 
-    def device(self) -> contextlib.AbstractContextManager:
+    @contextlib.contextmanager
+    def device(self) -> Iterator[None]:
         """Where the shard's rows are worked on: beside them, if the graph places them anywhere."""
-        place = self.weights.device
-        return tf.device(place) if place else contextlib.nullcontext()
+        if not self.weights.device:
+            yield
+            return
+        # Past the function that deals variables out to the parameter servers in turn.
+        with tf.device(None), tf.device(self.weights.device):
+            yield
 
 
 Shards = Sequence[TableVariables]
