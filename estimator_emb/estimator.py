@@ -25,12 +25,20 @@ from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 from estimator_emb import config as config_lib
 from estimator_emb.engines import core
 from estimator_emb.engines.host import HostEngine, tables_of
+from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
 
 DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
 DEVICES = ("host", "tpu")
+BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
+BAD_IDS = ("error", "drop")
+_HOOKS = {
+    model_fn_lib.ModeKeys.TRAIN: "training_hooks",
+    model_fn_lib.ModeKeys.EVAL: "evaluation_hooks",
+    model_fn_lib.ModeKeys.PREDICT: "prediction_hooks",
+}
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
     "pass TPUConfig(device='host')."
@@ -38,29 +46,39 @@ _HOW_TO_EMULATE = (
 
 
 class TPUConfig(tpu_config.TPUConfig):
-    """tensorflow-estimator's `TPUConfig` with a choice of device.
+    """tensorflow-estimator's `TPUConfig` with a choice of device, and of what a bad id does.
 
     Args:
       *args, **kwargs: as in tensorflow-estimator.
       device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
         leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
+        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
+        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
+        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
 
     Raises:
-      ValueError: `device` is something else.
+      ValueError: `device` or `bad_ids` is something else.
     """
 
     device: str | None
+    bad_ids: str | None
 
-    def __new__(cls, *args: Any, device: str | None = None, **kwargs: Any) -> "TPUConfig":
+    def __new__(
+        cls, *args: Any, device: str | None = None, bad_ids: str | None = None, **kwargs: Any
+    ) -> "TPUConfig":
         self = super().__new__(cls, *args, **kwargs)
         if device is not None:
-            _check_device("TPUConfig: device", device)
+            _check_choice("TPUConfig: device", device, DEVICES)
+        if bad_ids is not None:
+            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
         self.device = device
+        self.bad_ids = bad_ids
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        device = kwargs.pop("device", self.device)
-        return type(self)(**{**self._asdict(), **kwargs}, device=device)
+        ours = {name: kwargs.pop(name, getattr(self, name)) for name in ("device", "bad_ids")}
+        return type(self)(**{**self._asdict(), **kwargs}, **ours)
 
 
 class TPUEstimator(tpu_estimator.TPUEstimator):
@@ -99,7 +117,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     ):
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        self._on_host = not use_tpu or _asked_device(config) == "host"
+        device = _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
+        self._on_host = not use_tpu or device == "host"
+        self._bad_ids = _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+        if self._bad_ids == "drop" and not self._on_host:
+            raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
         self._spec = embedding_config_spec
         self._exporting = False
@@ -212,12 +234,14 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     ) -> Any:
         assert self._spec is not None
         training = mode == model_fn_lib.ModeKeys.TRAIN
+        dropped = DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None
         engine = HostEngine(
             self._spec,
             training,
             num_cores=(self._emulated and self.config.tpu_config.num_shards) or 1,
             as_parts=self._emulated and not self._exporting,
             shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
+            dropped=dropped,
         )
         if training:
             logger.info(engine.describe())
@@ -233,22 +257,27 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             engine.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
             engine.hide_helper()
+        if dropped:
+            hooks = _HOOKS[mode]
+            spec = spec._replace(**{hooks: (*(getattr(spec, hooks) or ()), dropped)})
         return spec
 
 
-def _asked_device(config: Any) -> str:
-    device = getattr(getattr(config, "tpu_config", None), "device", None)
-    if device is not None:
-        return device
-    return _check_device(
-        f"Environment variable {DEVICE_VARIABLE}", os.environ.get(DEVICE_VARIABLE) or "tpu"
+def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
+    """The choice that `TPUConfig` makes, else the environment variable."""
+    chosen = getattr(getattr(config, "tpu_config", None), name, None)
+    if chosen is not None:
+        return chosen
+    return _check_choice(
+        f"Environment variable {variable}", os.environ.get(variable) or default, choices
     )
 
 
-def _check_device(owner: str, device: str) -> str:
-    if device not in DEVICES:
-        raise ValueError(f"{owner} must be 'host' or 'tpu'; got {device!r}.")
-    return device
+def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
+    if chosen not in choices:
+        allowed = " or ".join(repr(one) for one in choices)
+        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
+    return chosen
 
 
 def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -> None:

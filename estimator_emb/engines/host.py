@@ -20,7 +20,8 @@ from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import inputs, lookup, pipeline, storage, update
+from estimator_emb.tables import checks, inputs, lookup, pipeline, storage, update
+from estimator_emb.tables.dropped import DroppedIds
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
@@ -45,6 +46,7 @@ class HostEngine:
       training: True creates slots and updates tables.
       num_cores: how many cores the program asked for; see `tables.update.of_batch`.
       as_parts, shards: see `tables.storage.create`.
+      dropped: leaves bad ids out; None makes them errors.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class HostEngine:
         num_cores: int = 1,
         as_parts: bool = False,
         shards: int = 1,
+        dropped: DroppedIds | None = None,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
@@ -61,6 +64,7 @@ class HostEngine:
         self.num_cores = num_cores
         self._as_parts = as_parts
         self._shards = shards
+        self._dropped = dropped
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, tf.Tensor] = {}
         self._seen: dict[str, tf.Tensor] = {}
@@ -92,8 +96,11 @@ class HostEngine:
         seen_by_model = {**features, **self._padded(features)}
         if not read:
             return seen_by_model
+        if self._dropped:
+            read = self._dropped.drop(read)
+            self._dropped.summarize([one.ids for one in read])
         helper = self._helper() if self._training else None
-        for one in inputs.check(read):
+        for one in checks.check(read):
             key = one.feature.key
             self._inputs[key] = one
             stand_in, seen = self._stand_in(one, helper)

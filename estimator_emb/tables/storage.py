@@ -241,6 +241,22 @@ def _of_shard(
     return of_shard
 
 
+def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
+    """A variable of this process alone, which no checkpoint holds; its first size may change."""
+    # Beside the ops of this worker: on a parameter server, where variables go, workers would share
+    # it.
+    with tf.device(tf.constant(False).device):
+        return tf.compat.v1.Variable(
+            initial,
+            name=name,
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            validate_shape=False,
+            shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
+            use_resource=True,
+        )
+
+
 def _constant(value: float) -> Callable[..., tf.Tensor]:
     """An initializer that fills with `value`.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_emb.tables.partition import Partition
@@ -21,6 +21,7 @@ def test_sizes_of_thirteen_rows_over_five_shards():
     assert Partition(13, 5, "mod").ids(3).tolist() == [3, 8]
 
 
+@settings(deadline=None)
 @given(_some)
 def test_every_id_has_one_row_and_shards_have_the_sizes(partition):
     parts = [partition.ids(shard) for shard in range(partition.shards)]
@@ -28,6 +29,7 @@ def test_every_id_has_one_row_and_shards_have_the_sizes(partition):
     assert sorted(np.concatenate(parts).tolist()) == list(range(partition.vocabulary_size))
 
 
+@settings(deadline=None)
 @given(_some)
 def test_mod_and_div_place_an_id_as_their_names_say(partition):
     for shard in range(partition.shards):
