@@ -69,6 +69,7 @@ class TableConfig(
         for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
             if not _is_integer(value) or value < 1:
                 raise ValueError(f"TableConfig: {name} must be an int >= 1; got {value!r}.")
+        _check_bool("TableConfig: hot_id_replication", hot_id_replication)
         if initializer is not None and not callable(initializer):
             raise ValueError(
                 f"TableConfig: initializer must be callable or None; got {initializer!r}."
@@ -172,7 +173,8 @@ class EmbeddingConfigSpec(
         are multiplied by its value, before they are summed and clipped.
       feature_to_config_dict: feature key -> `FeatureConfig`.
       table_to_config_dict: table key -> `TableConfig`.
-      partition_strategy: 'div' or 'mod': which rows go to which host of a TPU.
+      partition_strategy: 'div' or 'mod': which rows go to which host of a TPU. It changes no number
+        and no checkpoint.
       profile_data_directory: where the hardware stores lookup statistics.
 
     Raises:
@@ -211,6 +213,15 @@ class EmbeddingConfigSpec(
             raise ValueError(
                 "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got "
                 f"{clipping_limit!r}."
+            )
+        _check_bool(
+            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core",
+            pipeline_execution_with_tensor_core,
+        )
+        if profile_data_directory is not None and not isinstance(profile_data_directory, str):
+            raise ValueError(
+                "EmbeddingConfigSpec: profile_data_directory must be a str or None; got "
+                f"{profile_data_directory!r}."
             )
         multiplier = experimental_gradient_multiplier_fn
         if multiplier is not None and not callable(multiplier):
@@ -397,6 +408,11 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
         raise ValueError(
             f"EmbeddingConfigSpec: no feature uses the tables {unused} of table_to_config_dict."
         )
+
+
+def _check_bool(owner: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{owner} must be True or False; got {value!r}.")
 
 
 def _is_integer(value: object) -> bool:

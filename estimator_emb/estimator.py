@@ -27,6 +27,7 @@ from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
 from estimator_emb.engines.host import HostEngine, tables_of
+from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
@@ -41,6 +42,8 @@ _WITHOUT_MEANING = (
     "input_partition_dims",
     "num_cores_per_replica",
 )
+BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
+BAD_IDS = ("error", "drop")
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
     "pass TPUConfig(device='host')."
@@ -48,29 +51,39 @@ _HOW_TO_EMULATE = (
 
 
 class TPUConfig(tpu_config.TPUConfig):
-    """tensorflow-estimator's `TPUConfig` with a choice of device.
+    """tensorflow-estimator's `TPUConfig` with a choice of device, and of what a bad id does.
 
     Args:
       *args, **kwargs: as in tensorflow-estimator.
       device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
         leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
+        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
+        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
+        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
 
     Raises:
-      ValueError: `device` is something else.
+      ValueError: `device` or `bad_ids` is something else.
     """
 
     device: str | None
+    bad_ids: str | None
 
-    def __new__(cls, *args: Any, device: str | None = None, **kwargs: Any) -> "TPUConfig":
+    def __new__(
+        cls, *args: Any, device: str | None = None, bad_ids: str | None = None, **kwargs: Any
+    ) -> "TPUConfig":
         self = super().__new__(cls, *args, **kwargs)
         if device is not None:
-            _check_device("TPUConfig: device", device)
+            _check_choice("TPUConfig: device", device, DEVICES)
+        if bad_ids is not None:
+            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
         self.device = device
+        self.bad_ids = bad_ids
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        device = kwargs.pop("device", self.device)
-        return type(self)(**{**self._asdict(), **kwargs}, device=device)
+        ours = {name: kwargs.pop(name, getattr(self, name)) for name in ("device", "bad_ids")}
+        return type(self)(**{**self._asdict(), **kwargs}, **ours)
 
 
 class TPUEstimator(tpu_estimator.TPUEstimator):
@@ -109,7 +122,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     ):
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        self._on_host = not use_tpu or _asked_device(config) == "host"
+        device = asked_device(config)
+        self._on_host = not use_tpu or device == "host"
+        self._bad_ids = _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+        if self._bad_ids == "drop" and not self._on_host:
+            raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
         self._spec = embedding_config_spec
         # As the program gave them, for `preflight`.
@@ -205,7 +222,14 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 # As tensorflow-estimator does: set by `_call_input_fn`, for this call only.
                 self._is_input_fn_invoked: bool | None = None
                 step = EmulatedStep(
-                    ctx, model_fn, features, self._spec, batch_axis, config, params
+                    ctx,
+                    model_fn,
+                    features,
+                    self._spec,
+                    batch_axis,
+                    config,
+                    params,
+                    self._dropped(),
                 )
                 counted = self._iterations_per_training_loop
                 return step.build(
@@ -241,7 +265,14 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     ) -> Any:
         assert self._spec is not None
         cores = Cores()
-        engine = HostEngine(self._spec, mode == model_fn_lib.ModeKeys.TRAIN, cores)
+        dropped = self._dropped()
+        engine = HostEngine(
+            self._spec,
+            mode == model_fn_lib.ModeKeys.TRAIN,
+            cores,
+            shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
+            dropped=dropped,
+        )
         if mode == model_fn_lib.ModeKeys.TRAIN:
             logger.info(engine.describe())
         looked_up = engine.enqueue(features)
@@ -256,7 +287,12 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 train_op=tf.group(spec.train_op, engine.apply_gradients(gradients))
             )
             engine.hide_helper()
+        if dropped:
+            spec = dropped.added_to(spec)
         return spec
+
+    def _dropped(self) -> DroppedIds | None:
+        return DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None
 
 
 def _emulated_config(config: Any, spec: config_lib.EmbeddingConfigSpec | None) -> Any:
@@ -293,19 +329,26 @@ def _emulated_config(config: Any, spec: config_lib.EmbeddingConfigSpec | None) -
     return config
 
 
-def _asked_device(config: Any) -> str:
-    device = getattr(getattr(config, "tpu_config", None), "device", None)
-    if device is not None:
-        return device
-    return _check_device(
-        f"Environment variable {DEVICE_VARIABLE}", os.environ.get(DEVICE_VARIABLE) or "tpu"
+def asked_device(config: Any) -> str:
+    """'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
+    return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
+
+
+def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
+    """The choice that `TPUConfig` makes, else the environment variable."""
+    chosen = getattr(getattr(config, "tpu_config", None), name, None)
+    if chosen is not None:
+        return chosen
+    return _check_choice(
+        f"Environment variable {variable}", os.environ.get(variable) or default, choices
     )
 
 
-def _check_device(owner: str, device: str) -> str:
-    if device not in DEVICES:
-        raise ValueError(f"{owner} must be 'host' or 'tpu'; got {device!r}.")
-    return device
+def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
+    if chosen not in choices:
+        allowed = " or ".join(repr(one) for one in choices)
+        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
+    return chosen
 
 
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:

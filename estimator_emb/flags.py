@@ -75,7 +75,7 @@ class TPUFlags:
         wanted = self.use_tpu.value and self.tpu.value is not None
         if not wanted or {"cluster", "master"} & set(kwargs):
             return config
-        if estimator._asked_device(config) == "host":
+        if estimator.asked_device(config) == "host":
             return config
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """From embedding columns to the tables and lookups that an engine works with."""
 
+import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.config import Feature, Table, TableConfig
+
+logger = logging.getLogger("estimator_emb")
 
 TABLE_PREFIX = "tbl_"
 """What tensorflow-estimator puts before a column's name to name its table."""
@@ -93,6 +97,7 @@ def _string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
         return None
 
     def to_ids(strings: tf.Tensor) -> tf.Tensor:
+        _check_vocabulary_file(categorical_column)
         positions = tf.range(tf.size(strings, out_type=tf.int64))
         as_column = tf.SparseTensor(
             tf.stack([positions, tf.zeros_like(positions)], axis=1),
@@ -102,3 +107,30 @@ def _string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
         return categorical_column._transform_input_tensor(as_column).values
 
     return to_ids
+
+
+def _check_vocabulary_file(column: Any) -> None:
+    """Refuses a file that does not give the column its vocabulary.
+
+    Further lines than `vocabulary_size` are no error: TensorFlow documents that they are not part
+    of the vocabulary.
+    """
+    path = getattr(column, "vocabulary_file", None)
+    if not isinstance(path, (str, os.PathLike)):
+        return
+    owner = f"Column {column.name!r}: vocabulary file {os.fspath(path)!r}"
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"{owner} does not exist.")
+    if getattr(column, "file_format", None) == "tfrecord_gzip":
+        return
+    with tf.io.gfile.GFile(path, "rb") as file:
+        lines = sum(1 for _ in file)
+    size = column.vocabulary_size
+    if lines == 0:
+        raise ValueError(f"{owner} is empty.")
+    if lines < size:
+        raise ValueError(f"{owner} has {lines} lines, fewer than its vocabulary_size, {size}.")
+    if lines > size:
+        logger.info(
+            "%s has %d lines; those after vocabulary_size, %d, are out of it.", owner, lines, size
+        )

@@ -99,6 +99,10 @@ def test_table_config_defaults():
             "TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got 'max'.",
         ),
         (
+            {"hot_id_replication": 1},
+            "TableConfig: hot_id_replication must be True or False; got 1.",
+        ),
+        (
             {"learning_rate": 0.1, "learning_rate_fn": rate},
             "TableConfig: at most one of learning_rate and learning_rate_fn may be given; got 0.1 "
             f"and {rate!r}.",
@@ -229,6 +233,17 @@ def test_spec_tells_columns_of_the_tensor_core():
             {"partition_strategy": None},
             ValueError,
             "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got None.",
+        ),
+        (
+            {"pipeline_execution_with_tensor_core": "yes"},
+            ValueError,
+            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core must be True or False; got "
+            "'yes'.",
+        ),
+        (
+            {"profile_data_directory": 3},
+            ValueError,
+            "EmbeddingConfigSpec: profile_data_directory must be a str or None; got 3.",
         ),
         (
             {"clipping_limit": 0},

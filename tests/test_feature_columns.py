@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From columns to tables, from strings to ids, and columns in a model of their own."""
 
+import logging
+
 import harness
 import numpy as np
 import pytest
@@ -315,6 +317,63 @@ def test_vocabulary_file(tmp_path):
     buckets = tf.strings.to_hash_bucket_fast(WORDS, 50).numpy() + 3
     expected = [2, buckets[1], buckets[2], 0, 2, 1, buckets[6]]
     assert ids_of(fc.embedding_column(head, 2), WORDS) == expected
+
+
+@pytest.mark.parametrize(
+    "text, size, problem",
+    [
+        (None, 2, "does not exist."),
+        ("", 2, "is empty."),
+        ("plum\nfig\n", 3, "has 2 lines, fewer than its vocabulary_size, 3."),
+    ],
+)
+def test_vocabulary_files_that_hold_no_vocabulary(text, size, problem, tmp_path):
+    path = tmp_path / "words"
+    if text is not None:
+        path.write_text(text)
+    words = fc.categorical_column_with_vocabulary_file("word", str(path), size)
+    with pytest.raises(ValueError) as error:
+        ids_of(fc.embedding_column(words, 2), WORDS)
+    assert str(error.value) == f"Column 'word': vocabulary file {str(path)!r} {problem}"
+
+
+def test_a_vocabulary_file_that_changed_after_the_column_was_made(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("plum\nfig\nquince")
+    words = fc.categorical_column_with_vocabulary_file("word", str(path))
+    path.write_text("plum\nfig")
+    with pytest.raises(ValueError) as error:
+        ids_of(fc.embedding_column(words, 2), WORDS)
+    assert str(error.value) == (
+        f"Column 'word': vocabulary file {str(path)!r} has 2 lines, fewer than its "
+        "vocabulary_size, 3."
+    )
+
+
+def test_an_empty_vocabulary_file_of_no_declared_size(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("")
+    with pytest.raises(ValueError, match="vocabulary_size"):
+        words = fc.categorical_column_with_vocabulary_file("word", str(path))
+        only_table(fc.embedding_column(words, 2))
+
+
+def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    path = tmp_path / "words"
+    path.write_text("plum\nquince\napple\nfig\n")
+    words = fc.categorical_column_with_vocabulary_file("word", str(path), 2)
+    assert ids_of(fc.embedding_column(words, 2), WORDS) == [-1, -1, -1, 0, -1, 1, -1]
+    assert [one.getMessage() for one in caplog.records] == [
+        f"Column 'word': vocabulary file {str(path)!r} has 4 lines; those after vocabulary_size, "
+        "2, are out of it."
+    ]
+
+
+def test_shared_columns_of_different_vocabulary_sizes():
+    with pytest.raises(ValueError, match="same number of buckets") as error:
+        fc.shared_embedding_columns([identity("a", 20), identity("b", 30)], 2)
+    assert "20" in str(error.value) and "30" in str(error.value)
 
 
 def test_integers_need_no_lookup():

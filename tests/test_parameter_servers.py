@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on a cluster of a chief, a worker and a parameter server, each a process."""
+"""Training on clusters of a chief, workers and parameter servers, each a process."""
 
 import json
 import os
@@ -12,6 +12,9 @@ import textwrap
 import harness
 import numpy as np
 import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
 
 PROGRAM = """
     import sys
@@ -34,33 +37,55 @@ PROGRAM = """
     )
 """
 
+ALONE = """
+    import sys
+    import harness, test_parameter_servers
+    import estimator_emb as ee
 
-@pytest.mark.slow
-def test_trains_on_a_parameter_server(tmp_path):
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(3)]
+    estimator = test_parameter_servers.make(sys.argv[1])
+    input_fn = harness.input_fn_of(test_parameter_servers.batches())
+    ee.train_and_evaluate(
+        estimator, ee.TrainSpec(input_fn, max_steps=4), ee.EvalSpec(input_fn, steps=1)
+    )
+"""
+
+
+def run(program, model_dir, workers, servers):
+    """Runs a chief, workers and parameter servers until the chief is done."""
+    jobs = {"chief": 1, "worker": workers, "ps": servers}
+    sockets = {job: [socket.create_server(("localhost", 0)) for _ in range(n)]
+               for job, n in jobs.items() if n}
     cluster = {
-        job: [f"localhost:{one.getsockname()[1]}"]
-        for job, one in zip(("chief", "worker", "ps"), sockets, strict=True)
+        job: [f"localhost:{one.getsockname()[1]}" for one in ports]
+        for job, ports in sockets.items()
     }
-    for one in sockets:
-        one.close()
+    for ports in sockets.values():
+        for one in ports:
+            one.close()
     here = pathlib.Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
-    tasks = {}
-    for job in ("ps", "worker", "chief"):
-        task = {"cluster": cluster, "task": {"type": job, "index": 0}}
-        tasks[job] = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)],
-            env={**environment, "TF_CONFIG": json.dumps(task)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    processes = {}
+    for job, addresses in cluster.items():
+        for index in range(len(addresses)):
+            task = {"cluster": cluster, "task": {"type": job, "index": index}}
+            processes[job, index] = subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(program), str(model_dir)],
+                env={**environment, "TF_CONFIG": json.dumps(task)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
     try:
-        assert tasks["chief"].wait(timeout=180) == 0
+        assert processes["chief", 0].wait(timeout=180) == 0
     finally:
-        for process in tasks.values():
+        for process in processes.values():
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("servers", [1, 2])
+def test_trains_on_parameter_servers(servers, tmp_path):
+    run(PROGRAM, tmp_path, workers=1, servers=servers)
     first, last = harness.saved(tmp_path, 0), harness.saved(tmp_path, 40)
     for name in (
         "dense_features/item_embedding/embedding_weights",
@@ -69,3 +94,70 @@ def test_trains_on_a_parameter_server(tmp_path):
     ):
         assert not np.allclose(first[name], last[name]), name
         assert np.all(np.isfinite(last[name]))
+
+
+ROWS = {"one": 1, "uneven": 7}
+
+
+def make(model_dir):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in ROWS},
+        table_to_config_dict={
+            name: ee.TableConfig(
+                rows,
+                2,
+                initializer=tf.constant_initializer(np.arange(2.0 * rows).reshape(rows, 2)),
+            )
+            for name, rows in ROWS.items()
+        },
+        optimization_parameters=ee.AdagradParameters(0.1),
+        partition_strategy="mod",
+        pipeline_execution_with_tensor_core=True,
+    )
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.add_n([tf.reduce_sum(tf.square(features[name])) for name in ROWS])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return harness.estimator(model_fn, spec, model_dir, batch_size=2)
+
+
+def batches():
+    return [
+        ({"one": np.array([0, 0]), "uneven": np.array(ids)}, np.zeros(2, np.float32))
+        for ids in ([3, 4], [4, 6], [0, 4], [3, 3])
+    ]
+
+
+@pytest.mark.slow
+def test_a_chief_alone_trains_as_one_process_does(tmp_path):
+    """Over two servers, with tables of fewer rows than servers and of an uneven number."""
+    run(ALONE, tmp_path / "cluster", workers=0, servers=2)
+    make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
+    meta = tf.compat.v1.MetaGraphDef()
+    meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
+    places = {
+        node.name: node.device
+        for node in meta.graph_def.node
+        if node.op == "VarHandleOp"
+    }
+    waiting = [name for name in places if "waiting_updates" in name]
+    assert waiting and {places.pop(name) for name in waiting} == {"/job:chief/task:0"}
+    assert sorted(name for name in places if name.split("/")[0] in ROWS) == [
+        "one",
+        "one/Adagrad",
+        "uneven/Adagrad/part_0",
+        "uneven/Adagrad/part_1",
+        "uneven/part_0",
+        "uneven/part_1",
+    ]
+    assert {places["uneven/part_0"], places["uneven/part_1"]} == {
+        "/job:ps/task:0", "/job:ps/task:1"
+    }
+    got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
+    assert set(got) == set(want)
+    assert got["uneven"].shape == (7, 2)
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, atol=1e-6, err_msg=name)

@@ -25,6 +25,7 @@ from estimator_emb.engines import emulated_input
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.engines.loop import LoopHook
+from estimator_emb.tables.dropped import DroppedIds
 
 logger = logging.getLogger("estimator_emb")
 
@@ -97,6 +98,7 @@ class EmulatedStep:
       batch_axis: of the estimator.
       config: the estimator's.
       params: the estimator's.
+      dropped: leaves bad ids out; None makes them errors.
     """
 
     def __init__(
@@ -108,9 +110,11 @@ class EmulatedStep:
         batch_axis: Sequence[int] | None,
         config: Any,
         params: Any,
+        dropped: DroppedIds | None = None,
     ):
         self._ctx = ctx
         self._config = config
+        self._dropped = dropped
         self._cores = Cores(ctx.num_replicas)
         self._engine: HostEngine | None = None
         if spec is not None:
@@ -120,6 +124,7 @@ class EmulatedStep:
                 cores=self._cores,
                 batch_size=ctx.global_batch_size,
                 as_parts=True,
+                dropped=dropped,
             )
         self._input = emulated_input.read(
             ctx,
@@ -147,10 +152,12 @@ class EmulatedStep:
     def build(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
         """The `EstimatorSpec` of the mode."""
         if self._ctx.mode == model_fn_lib.ModeKeys.TRAIN:
-            return self._train(reporting)
-        if self._ctx.mode == model_fn_lib.ModeKeys.EVAL:
-            return self._evaluate()
-        return self._predict()
+            spec = self._train(reporting)
+        elif self._ctx.mode == model_fn_lib.ModeKeys.EVAL:
+            spec = self._evaluate()
+        else:
+            spec = self._predict()
+        return self._dropped.added_to(spec) if self._dropped else spec
 
     def _train(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
         count = self._cores.count

@@ -21,7 +21,8 @@ from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import inputs, lookup, pipeline, storage, update
+from estimator_emb.tables import checks, inputs, lookup, pipeline, storage, update
+from estimator_emb.tables.dropped import DroppedIds
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
@@ -48,7 +49,8 @@ class HostEngine:
         the tables are looked up and updated once, for the whole batch.
       batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
         another size stops the step.
-      as_parts: see `tables.storage.create`.
+      as_parts, shards: see `tables.storage.create`.
+      dropped: leaves bad ids out; None makes them errors.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class HostEngine:
         cores: Cores | None = None,
         batch_size: int | None = None,
         as_parts: bool = False,
+        shards: int = 1,
+        dropped: DroppedIds | None = None,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
@@ -65,6 +69,8 @@ class HostEngine:
         self._cores = cores or Cores()
         self._batch_size = batch_size
         self._as_parts = as_parts
+        self._shards = shards
+        self._dropped = dropped
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, list[tf.Tensor]] = {}
         self._seen: dict[str, tf.Tensor] = {}
@@ -72,7 +78,7 @@ class HostEngine:
         self._gradients: dict[str, list[tf.Tensor]] = {}
         self._before_increment: dict[str, tf.Operation] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
-        self._variables: dict[str, storage.TableVariables] = {}
+        self._variables: dict[str, storage.Shards] = {}
         self._looked_up: list[tf.Tensor] = []
         self._step: tf.Tensor | None = None
 
@@ -115,8 +121,11 @@ class HostEngine:
         seen = {key: self._slice(value) for key, value in self._padded(features).items()}
         if not read:
             return seen
+        if self._dropped:
+            read = self._dropped.drop(read)
+            self._dropped.summarize([one.ids for one in read])
         helper = self._helper() if self._training else None
-        for one in inputs.check(read, self._batch_size):
+        for one in checks.check(read, self._batch_size):
             key = one.feature.key
             self._inputs[key] = one
             self._stand_ins[key], self._seen[key] = self._stand_in(one, helper)
@@ -230,6 +239,7 @@ class HostEngine:
                 self._variable_name(table, scopes),
                 self._parameters(table) if self._training else None,
                 self._as_parts,
+                self._shards,
             )
             self._variables[table.name] = variables
             with tf.name_scope("embedding_lookup"):
@@ -237,7 +247,7 @@ class HostEngine:
                     [self._inputs[feature.key] for feature in used], table.config.combiner
                 )
                 self._occurrences[table.name] = rows, occurrences
-                values = variables.weights.sparse_read(rows)
+                values = storage.read(variables, rows)
                 self._looked_up.append(values)
                 for one in occurrences:
                     key = one.ids.feature.key
@@ -380,8 +390,9 @@ class HostEngine:
         saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
         missing = sorted(
             variable.name
-            for variables in self._variables.values()
-            for variable in (variables.weights, *variables.slots)
+            for shards in self._variables.values()
+            for shard in shards
+            for variable in (shard.weights, *shard.slots)
             if variable.name not in saved
         )
         if missing:
@@ -416,9 +427,11 @@ class HostEngine:
             for size, table in zip(sizes, self._tables, strict=True)
         )
         optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
+        over = f", over {self._shards} parameter servers" if self._shards > 1 else ""
         return (
             f"Embedding tables train on the host: {len(self._tables)} tables, {rows:,} rows, "
-            f"{sum(sizes):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})."
+            f"{sum(sizes):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})"
+            f"{over}."
         )
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the features of a batch to ids: every input form becomes one, and bad input is an error.
+"""From the features of a batch to ids: every input form becomes one.
 
 The form is a list of occurrences: for each, its id, the segment it belongs to, and its weight. A
 segment is what becomes one row of the activation: a sample, or one position of a sample's sequence.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +32,7 @@ class Ids:
       lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
         that is no sequence.
       fit: how the weights fit the ids, as they came; None without weights.
+      places: of ids that came as a SparseTensor; None of others, which cannot be out of place.
     """
 
     table: Table
@@ -43,6 +44,7 @@ class Ids:
     static_batch: int | None
     lengths: tf.Tensor | None = None
     fit: "WeightsFit | None" = None
+    places: "Places | None" = None
 
     @property
     def owner(self) -> str:
@@ -76,6 +78,21 @@ class WeightsFit:
     aligned: tf.Tensor
 
 
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where the values of a SparseTensor stand, as it came.
+
+    Attributes:
+      indices: int64 [n, 2].
+      inside: bool [n]: within the dense shape.
+      shape: int64 [2], the dense shape.
+    """
+
+    indices: tf.Tensor
+    inside: tf.Tensor
+    shape: tf.Tensor
+
+
 def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
     """Reads one feature; what it cannot see until the step runs is left to `check`.
 
@@ -83,7 +100,8 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
       table: the table that the feature looks up.
       feature: what to read.
       features: the batch, key -> SparseTensor, RaggedTensor, or dense tensor of rank 1 (one id per
-        sample) or 2 (`PADDING_ID` fills up).
+        sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any order,
+        and several may stand at one index, unless it holds sequences: each counts.
 
     Raises:
       KeyError: the feature is not in the batch.
@@ -93,14 +111,15 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
     if feature.key not in features:
         raise KeyError(f"{owner} is not among the features of the batch, {sorted(features)}.")
     value = features[feature.key]
-    if isinstance(value, tf.RaggedTensor):
+    from_ragged = isinstance(value, tf.RaggedTensor)
+    if from_ragged:
         value = value.to_sparse()
     elif not isinstance(value, tf.SparseTensor):
         value = tf.convert_to_tensor(value)
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
     if isinstance(value, tf.SparseTensor):
-        return _read_sparse(owner, table, feature, value, weights)
+        return _read_sparse(owner, table, feature, value, weights, from_ragged)
     return _read_dense(owner, table, feature, value, weights)
 
 
@@ -137,21 +156,37 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
 
 
 def _read_sparse(
-    owner: str, table: Table, feature: Feature, value: tf.SparseTensor, weights: Any
+    owner: str,
+    table: Table,
+    feature: Feature,
+    value: tf.SparseTensor,
+    weights: Any,
+    from_ragged: bool,
 ) -> Ids:
     rank = value.shape.rank
-    if rank is not None and rank != 2:
+    if rank not in (None, 2):
         raise ValueError(f"{owner}: sparse ids must have shape [batch, n]; got {value.shape}.")
     if weights is not None and not isinstance(weights, tf.SparseTensor):
         raise ValueError(
             f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
             "too, with the same indices; got a dense tensor."
         )
-    batch = value.dense_shape[0]
-    rows, columns, ids = value.indices[:, 0], value.indices[:, 1], value.values
+    indices, shape = value.indices, value.dense_shape
+    if rank is None:
+        indices, shape = _of_rank_2(owner, indices, shape)
+    ids = value.values
     flat_weights, fit = None, None
     if weights is not None:
-        flat_weights, fit = _fitted(ids, value.indices, weights.values, weights.indices)
+        flat_weights, fit = _fitted(ids, indices, weights.values, weights.indices)
+    places = None
+    if not from_ragged:
+        inside = tf.reduce_all((indices >= 0) & (indices < shape), axis=1)
+        places = Places(indices, inside, shape)
+    rows, columns = indices[:, 0], indices[:, 1]
+    if places and feature.max_sequence_length:
+        # `check` says what is wrong; until then nothing may count it in another sample.
+        rows = tf.where(places.inside, rows, -1)
+        columns = tf.where(places.inside, columns, feature.max_sequence_length)
     if ids.dtype == tf.string:
         assert feature.to_ids is not None
         ids = feature.to_ids(ids)
@@ -160,9 +195,22 @@ def _read_sparse(
             flat_weights = tf.boolean_mask(flat_weights, known)
         ids, rows, columns = (tf.boolean_mask(x, known) for x in (ids, rows, columns))
     read = _occurrences(
-        table, feature, ids, rows, columns, flat_weights, batch, _static_batch(value)
+        table, feature, ids, rows, columns, flat_weights, shape[0], _static_batch(value)
     )
-    return dataclasses.replace(read, fit=fit)
+    return dataclasses.replace(read, fit=fit, places=places)
+
+
+def _of_rank_2(
+    owner: str, indices: tf.Tensor, shape: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    text = f"{owner}: sparse ids must have shape [batch, n]; got {{}}."
+    right = tf.equal(tf.size(shape), 2)
+    found = tf.strings.format(text, shape)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=right, data=[found])]):
+        indices, shape = tf.identity(indices), tf.identity(shape)
+    indices.set_shape([None, 2])
+    shape.set_shape([2])
+    return indices, shape
 
 
 def _read_dense(
@@ -265,151 +313,6 @@ def _occurrences(
     )
 
 
-def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
-    """`inputs`, whose use in the graph waits until all of them are found good.
-
-    When the step runs, any of these stops it before anything is looked up or written:
-    an id outside [0, vocabulary size), a weight that is NaN or infinite, another number of weights
-    than of ids or weights at other places, a batch without samples, features of different batch
-    sizes, or of another batch size than `batch_size`, where that is given.
-
-    Raises:
-      ValueError: a batch size that the graph fixes is not `batch_size`.
-      tf.errors.InvalidArgumentError: when the step runs, naming feature, table and value.
-    """
-    first = inputs[0]
-    for one in inputs:
-        if batch_size is not None and one.static_batch not in (None, batch_size):
-            raise ValueError(
-                f"{one.owner} has {one.static_batch} samples, but the batch size is {batch_size}."
-            )
-    problems = [
-        problem
-        for one in inputs
-        for problem in (
-            _empty_batch(one),
-            _other_batch(one, first),
-            _wrong_batch(one, batch_size),
-            _unequal_weights(one),
-            _misplaced_weights(one),
-            _bad_id(one),
-            _bad_weight(one),
-        )
-        if problem is not None
-    ]
-    good = tf.reduce_all(tf.stack([holds for holds, _ in problems]))
-
-    def explain() -> tf.Tensor:
-        # In order: the first problem found is the one reported.
-        previous: list[tf.Operation] = []
-        for holds, message in problems:
-            with tf.control_dependencies(previous):
-                previous = [tf.raw_ops.Assert(condition=holds, data=[message()], summarize=1)]
-        with tf.control_dependencies(previous):
-            return tf.constant(False)
-
-    with tf.name_scope("check_ids"):
-        checked = tf.cond(good, lambda: tf.constant(True), explain)
-    with tf.control_dependencies([checked]):
-        return [
-            dataclasses.replace(
-                one,
-                static_batch=one.static_batch if batch_size is None else batch_size,
-                lengths=_of_size(one.lengths, batch_size),
-                ids=_narrow(one),
-                weights=None if one.weights is None else tf.identity(one.weights),
-            )
-            for one in inputs
-        ]
-
-
-_Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
-"""A bool tensor that holds where all is well, and the message where it does not."""
-
-
-def _empty_batch(one: Ids) -> _Problem | None:
-    if one.static_batch:
-        return None
-    return one.batch > 0, lambda: tf.constant(f"{one.owner}: the batch has no samples.")
-
-
-def _other_batch(one: Ids, first: Ids) -> _Problem | None:
-    if one is first:
-        return None
-    if one.static_batch is not None and one.static_batch == first.static_batch:
-        return None
-    text = f"{one.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
-    return (
-        tf.equal(one.batch, first.batch),
-        lambda: tf.strings.format(text, (one.batch, first.batch)),
-    )
-
-
-def _wrong_batch(one: Ids, batch_size: int | None) -> _Problem | None:
-    if batch_size is None or one.static_batch == batch_size:
-        return None
-    text = f"{one.owner} has {{}} samples, but the batch size is {batch_size}."
-    return (
-        tf.equal(one.batch, batch_size),
-        lambda: tf.strings.format(text, (one.batch,)),
-    )
-
-
-def _unequal_weights(one: Ids) -> _Problem | None:
-    if one.fit is None:
-        return None
-    counts = one.fit.ids, one.fit.weights
-    text = f"{one.owner} has {{}} ids but {{}} weights."
-    return tf.equal(*counts), lambda: tf.strings.format(text, counts)
-
-
-def _misplaced_weights(one: Ids) -> _Problem | None:
-    if one.fit is None:
-        return None
-    text = f"{one.owner}: its weights stand at other indices than its ids."
-    return one.fit.aligned, lambda: tf.constant(text)
-
-
-def _bad_id(one: Ids) -> _Problem:
-    size = tf.constant(one.table.config.vocabulary_size, one.ids.dtype)
-    outside = (one.ids < 0) | (one.ids >= size)
-    text = f"{one.owner}: id {{}} is outside [0, {one.table.config.vocabulary_size})."
-    return (
-        tf.logical_not(tf.reduce_any(outside)),
-        lambda: tf.strings.format(text, (_first(one.ids, outside),)),
-    )
-
-
-def _bad_weight(one: Ids) -> _Problem | None:
-    if one.weights is None:
-        return None
-    weights = one.weights
-    finite = tf.math.is_finite(weights)
-    text = f"{one.owner}: weight {{}} is not finite."
-    return (
-        tf.reduce_all(finite),
-        lambda: tf.strings.format(text, (_first(weights, tf.logical_not(finite)),)),
-    )
-
-
-def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    # One more element keeps this defined in a branch that runs for another feature's problem.
-    some = tf.concat([tf.boolean_mask(values, chosen), tf.zeros([1], values.dtype)], axis=0)
-    return some[0]
-
-
 def _owner(table: Table, feature: Feature) -> str:
     # Without quotes: the op that reports a problem would put a backslash before each.
     return f"Feature {feature.key} of table {table.name}"
-
-
-def _of_size(lengths: tf.Tensor | None, batch_size: int | None) -> tf.Tensor | None:
-    if lengths is None or batch_size is None:
-        return lengths
-    return tf.ensure_shape(lengths, [batch_size])
-
-
-def _narrow(one: Ids) -> tf.Tensor:
-    # Half the bytes to hash and compare; the check has shown that the ids fit.
-    small = one.table.config.vocabulary_size <= tf.int32.max
-    return tf.cast(one.ids, tf.int32) if small else tf.identity(one.ids)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from estimator_emb.tables.storage import local_variable
 from estimator_emb.tables.update import RowUpdate
 
 _COLLECTION = "estimator_emb_waiting_updates"
@@ -93,13 +94,4 @@ class DrainBeforeSaving(tf.compat.v1.train.CheckpointSaverListener):
 
 
 def _local(name: str, initial: tf.Tensor) -> tf.Variable:
-    """A variable whose size may change, and which no checkpoint holds."""
-    return tf.compat.v1.Variable(
-        initial,
-        name=f"{_COLLECTION}/{name}",
-        trainable=False,
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-        validate_shape=False,
-        shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
-        use_resource=True,
-    )
+    return local_variable(f"{_COLLECTION}/{name}", initial)

@@ -1,27 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables of a table: its weights and its optimizer's slots, under their legacy names."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import variable_scope
 
 from estimator_emb.config import Table
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.tables.partition import Partition
 
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """The variables of one table, all float32 [vocabulary_size, dimension].
+    """The variables of one shard of a table, all float32 [rows of the shard, dimension].
 
     Attributes:
-      weights: the table.
-      slots: the optimizer's slots, in the optimizer's order.
+      weights: the rows.
+      slots: the optimizer's slots of these rows, in the optimizer's order.
     """
 
     weights: tf.Variable
     slots: tuple[tf.Variable, ...]
+
+    @contextlib.contextmanager
+    def device(self) -> Iterator[None]:
+        """Where the shard's rows are worked on: beside them, if the graph places them anywhere."""
+        if not self.weights.device:
+            yield
+            return
+        # Past the function that deals variables out to the parameter servers in turn.
+        with tf.device(None), tf.device(self.weights.device):
+            yield
+
+
+Shards = Sequence[TableVariables]
+"""A table: shard i holds the i-th run of consecutive ids, of the sizes that `Partition` gives."""
 
 
 def create(
@@ -29,40 +48,107 @@ def create(
     name: str,
     parameters: OptimizationParameters | None,
     as_part: bool,
-) -> TableVariables:
+    shards: int = 1,
+) -> Shards:
     """Creates the variables of a table in the graph's global variables.
+
+    Shards hold consecutive ids under either partition strategy: on the host the strategy could
+    only change where a row lies, and in this order the shards of a checkpoint, which TensorFlow
+    writes as slices of one tensor, are the table in the order of its ids. So a checkpoint does not
+    depend on the strategy or the number of shards, and restores under any other.
 
     Args:
       table: the table.
       name: name of the weights; slots append their suffix to it.
       parameters: the optimizer; None creates no slots.
-      as_part: True names the variables `<name>/part_0`, as a program on a TPU finds them in its
-        graph. The checkpoint calls them `<name>` either way. Slots that the optimizer's
+      as_part: True names the variables of an undivided table `<name>/part_0`, as a program on a TPU
+        finds them in its graph. Those of several shards are `<name>/part_<i>` always. The
+        checkpoint calls them `<name>` either way. Slots that the optimizer's
         `slot_variable_creation_fn` creates have the names that it gives them.
+      shards: into how many parts the table is divided. A table of fewer rows has as many as rows;
+        one with slots that the program creates has one.
 
     Raises:
       ValueError: `slot_variable_creation_fn` returns something else than a variable of the table's
         shape and dtype for each slot.
     """
+    own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
+    shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
+    partition = Partition(table.config.vocabulary_size, shards)
+    # A scope of our own: what the program has set on its scopes, say a partitioner, stays there.
+    with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
+        return tuple(
+            _shard(table, name, parameters, _Place(partition, i, as_part)) for i in range(shards)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    partition: Partition
+    shard: int
+    as_part: bool
+
+    @property
+    def rows(self) -> int:
+        return self.partition.sizes[self.shard]
+
+    @property
+    def start(self) -> int:
+        return self.partition.starts[self.shard]
+
+    @property
+    def divided(self) -> bool:
+        return self.partition.shards > 1
+
+
+def _shard(
+    table: Table, name: str, parameters: OptimizationParameters | None, place: _Place
+) -> TableVariables:
     # Warm starting by pattern looks among the trainable variables. By now the program's optimizer
     # has made its list of them, so it leaves the table alone.
-    weights = _variable(table, name, _unfolded(table.config.initializer), as_part, trainable=True)
-    if parameters and parameters.slot_variable_creation_fn:
+    initializer = _of_shard(_unfolded(table.config.initializer), table, place)
+    weights = _variable(table, name, initializer, place, trainable=True)
+    shard = TableVariables(weights, ())
+    if parameters is None:
+        return shard
+    if parameters.slot_variable_creation_fn:
         return TableVariables(weights, _slots_of_program(table, weights, parameters))
-    slots = parameters.slots if parameters else ()
-    return TableVariables(
-        weights,
-        tuple(
+    with shard.device():
+        slots = tuple(
             _variable(
                 table,
                 name + slot.suffix,
-                _constant(parameters.initial_value(slot)),  # type: ignore[union-attr]
-                as_part,
+                _constant(parameters.initial_value(slot)),
+                place,
                 trainable=False,
             )
-            for slot in slots
-        ),
-    )
+            for slot in parameters.slots
+        )
+    return TableVariables(weights, slots)
+
+
+def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
+    """float32 [n, dimension]: the weights of `rows`, int32 or int64 [n]."""
+    if len(shards) == 1:
+        return shards[0].weights.sparse_read(rows)
+    places, parts = [], []
+    for shard, (positions, local) in zip(shards, by_shard(shards, rows), strict=True):
+        with shard.device():
+            parts.append(shard.weights.sparse_read(local))
+        places.append(positions)
+    values = tf.dynamic_stitch(places, parts)
+    return tf.ensure_shape(values, [None, shards[0].weights.shape[1]])
+
+
+def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """For each shard, which of `rows` it holds (int32 positions in `rows`) and where (its rows)."""
+    sizes = [shard.weights.shape[0] for shard in shards]
+    ends = np.cumsum(sizes)
+    owner = tf.searchsorted(tf.constant(ends, rows.dtype), rows, side="right")
+    local = rows - tf.gather(tf.constant(ends - sizes, rows.dtype), owner)
+    count = len(shards)
+    positions = tf.dynamic_partition(tf.range(tf.size(rows)), owner, count)
+    return list(zip(positions, tf.dynamic_partition(local, owner, count), strict=True))
 
 
 def _slots_of_program(
@@ -97,18 +183,78 @@ def _slots_of_program(
 
 
 def _variable(
-    table: Table, name: str, initializer: Callable[..., Any], as_part: bool, trainable: bool
+    table: Table, name: str, initializer: Callable[..., Any], place: _Place, trainable: bool
 ) -> tf.Variable:
+    part = place.as_part or place.divided
+    dimension = table.config.dimension
     variable = tf.compat.v1.get_variable(
-        name,
-        shape=[table.config.vocabulary_size, table.config.dimension],
+        f"{name}/part_{place.shard}" if part else name,
+        shape=[place.rows, dimension],
         dtype=tf.float32,
         initializer=initializer,
         trainable=trainable,
         use_resource=True,
-        partitioner=tf.compat.v1.fixed_size_partitioner(1) if as_part else None,
     )
-    return list(variable)[0] if as_part else variable
+    if part:
+        variable._set_save_slice_info(
+            tf.Variable.SaveSliceInfo(
+                full_name=name,
+                full_shape=[table.config.vocabulary_size, dimension],
+                var_offset=[place.start, 0],
+                var_shape=[place.rows, dimension],
+            )
+        )
+    return variable
+
+
+def _of_shard(
+    initializer: Callable[..., Any], table: Table, place: _Place
+) -> Callable[..., tf.Tensor]:
+    """`initializer` for the rows of one shard.
+
+    Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
+    variables. Of one that gives the whole table, the shard takes its rows. One of a fixed seed is
+    given another in each shard: the rows of all shards would be equal.
+    """
+    if not place.divided:
+        return initializer
+    whole = [table.config.vocabulary_size, table.config.dimension]
+    arguments: dict[str, Any] = {}
+    if "partition_info" in inspect.signature(initializer).parameters:
+        arguments["partition_info"] = variable_scope._PartitionInfo(whole, [place.start, 0])
+    elif isinstance(initializer, tf.keras.initializers.Initializer):
+        arguments["partition_shape"] = (place.rows, whole[1])
+        arguments["partition_offset"] = (place.start, 0)
+    config: dict[str, Any] = getattr(initializer, "get_config", dict)()
+    if config.get("seed") is not None:
+        config["seed"] += place.shard
+        initializer = type(initializer).from_config(config)  # type: ignore[attr-defined]
+
+    def of_shard(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+        if "value" in config and np.shape(config["value"]) == tuple(whole):
+            return tf.constant(config["value"][place.start : place.start + place.rows], dtype)
+        value = tf.convert_to_tensor(initializer(shape, dtype=dtype, **arguments))
+        if value.shape == whole:
+            return value[place.start : place.start + place.rows]
+        return value
+
+    return of_shard
+
+
+def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
+    """A variable of this process alone, which no checkpoint holds; its first size may change."""
+    # Beside the ops of this worker: on a parameter server, where variables go, workers would share
+    # it.
+    with tf.device(tf.constant(False).device):
+        return tf.compat.v1.Variable(
+            initial,
+            name=name,
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            validate_shape=False,
+            shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
+            use_resource=True,
+        )
 
 
 def _constant(value: float) -> Callable[..., tf.Tensor]:

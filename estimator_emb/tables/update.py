@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
 from estimator_emb.tables.lookup import Occurrences, row_gradients
-from estimator_emb.tables.storage import TableVariables
+from estimator_emb.tables.storage import Shards, by_shard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _core_by_core(
 
 
 def apply(
-    variables: TableVariables,
+    shards: Shards,
     parameters: OptimizationParameters,
     learning_rate: tf.Tensor,
     updates: list[RowUpdate],
@@ -96,7 +96,7 @@ def apply(
     """Runs the optimizer, once for each of `updates`, one after the other.
 
     Args:
-      variables: of the table; written.
+      shards: of the table; written. Each is worked on where it lies.
       parameters: the table's optimizer.
       learning_rate: float32 scalar.
       updates: what to update with.
@@ -106,8 +106,21 @@ def apply(
     done = tf.no_op()
     for one in updates:
         with tf.control_dependencies([done]):
-            done = run(variables, parameters, learning_rate, one, clipping_limit)
+            parts = []
+            for shard, part in zip(shards, _of_shards(one, shards), strict=True):
+                with shard.device():
+                    parts.append(run(shard, parameters, learning_rate, part, clipping_limit))
+            done = tf.group(*parts)
     return done
+
+
+def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
+    if len(shards) == 1:
+        return [update]
+    return [
+        RowUpdate(rows, tf.gather(update.gradients, positions))
+        for positions, rows in by_shard(shards, update.rows)
+    ]
 
 
 def _update_rows(variables, parameters, learning_rate, update, clipping_limit):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.config import Feature, Table, TableConfig
-from estimator_emb.tables import inputs
+from estimator_emb.tables import checks, inputs
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -20,7 +20,7 @@ def message_of(error):
 
 
 def check(table, features):
-    return inputs.check([inputs.read(table, one, features) for one in table.features])
+    return checks.check([inputs.read(table, one, features) for one in table.features])
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,51 @@ def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             session.run([read.ids, read.weights], fed)
     assert message_of(error) == message
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("index", [[3, 0], [-1, 0], [0, 2], [0, -1]])
+def test_sparse_index_outside_the_dense_shape(index, limit):
+    """A sequence would put some of them in another sample."""
+    features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x", max_sequence_length=limit)), features)
+    assert error.value.message.split("assertion failed: [")[1].startswith(
+        f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
+        "shape [3 2].]"
+    )
+
+
+def test_two_ids_at_one_position_of_a_sequence():
+    features = {
+        "x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        check(table_of(Feature("x", max_sequence_length=3)), features)
+    assert message_of(error) == (
+        "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
+    )
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
+    assert read.segments.numpy().tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("shape", [[3], [3, 1, 1]])
+def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
+    table = table_of(Feature("x", max_sequence_length=limit))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ids = tf.compat.v1.sparse_placeholder(tf.int64)
+        (read,) = check(table, {"x": ids})
+        value = tf.compat.v1.SparseTensorValue([[0] * len(shape)], [1], shape)
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            session.run([read.ids, read.segments], {ids: value})
+        assert error.value.message.split("assertion failed: [")[1].startswith(
+            "Feature x of table users: sparse ids must have shape [batch, n]; got "
+            f"[{' '.join(map(str, shape))}]."
+        )
+        value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
+        got = session.run([read.ids, read.segments], {ids: value})
+    assert [one.tolist() for one in got] == [[4], [limit or 1]]
 
 
 def test_empty_batch():

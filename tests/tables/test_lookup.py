@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from estimator_emb.config import Feature, Table, TableConfig
-from estimator_emb.tables import inputs, lookup
+from estimator_emb.tables import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
 finite = st.floats(0.1, 3.0, width=32)
@@ -29,7 +29,7 @@ def samples(draw, vocabulary, batch):
 
 def run(table, features, weights, gradients):
     """Activations by feature, distinct ids and their row gradients."""
-    read = inputs.check([inputs.read(table, one, features) for one in table.features])
+    read = checks.check([inputs.read(table, one, features) for one in table.features])
     rows, occurrences = lookup.distinct(read, table.config.combiner)
     values = tf.gather(weights, rows)
     activations = [lookup.combine(values, one) for one in occurrences]
@@ -113,8 +113,46 @@ def test_sequences(data, limit):
     got = np.zeros_like(slope)
     got[rows] = summed
     np.testing.assert_allclose(got, slope, atol=1e-5)
-    (read,) = inputs.check([inputs.read(table, table.features[0], features)])
+    (read,) = checks.check([inputs.read(table, table.features[0], features)])
     np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_sparse_ids_in_any_order_and_several_at_one_index(combiner):
+    """Documented in `inputs.read`: each value counts, with the weight at the same place."""
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    table = make_table(5, 2, combiner, [Feature("x", weight_key="w")])
+    indices = [[2, 0], [0, 1], [2, 0], [0, 0]]
+    ids, gains = np.array([4, 1, 2, 3]), np.array([0.5, 2, 1, 3], np.float32)
+    features = {
+        "x": tf.SparseTensor(indices, tf.constant(ids), [3, 2]),
+        "w": tf.SparseTensor(indices, gains, [3, 2]),
+    }
+    gradient = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    (activation,), rows, summed = run(table, features, weights, [gradient])
+    want, slope = np.zeros([3, 2]), np.zeros([5, 2])
+    for sample, mine in ((0, [1, 3]), (2, [0, 2])):
+        norm = {
+            "sum": 1, "mean": gains[mine].sum(), "sqrtn": np.sqrt((gains[mine] ** 2).sum())
+        }[combiner]
+        for one in mine:
+            want[sample] += gains[one] / norm * weights[ids[one]]
+            slope[ids[one]] += gains[one] / norm * gradient[sample]
+    np.testing.assert_allclose(activation, want, rtol=1e-6)
+    np.testing.assert_allclose(summed, slope[rows], rtol=1e-6)
+
+
+def test_a_sequence_in_any_order():
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
+    table = make_table(5, 2, "mean", [Feature("x", max_sequence_length=2)])
+    ids = tf.SparseTensor([[1, 1], [0, 2], [1, 0], [0, 0]], tf.constant([4, 1, 2, 3]), [2, 3])
+    gradient = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    (activation,), rows, summed = run(table, {"x": ids}, weights, [gradient])
+    np.testing.assert_array_equal(
+        activation, [[weights[3], [0, 0]], [weights[2], weights[4]]]
+    )
+    slope = {3: [0, 1], 2: [4, 5], 4: [6, 7]}
+    assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == slope
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", None])
@@ -183,7 +221,7 @@ def test_strings_by_the_columns_own_vocabulary():
             value = tf.ragged.constant(strings) if isinstance(value, tf.RaggedTensor) else (
                 tf.constant(value.numpy())
             )
-            (read,) = inputs.check([inputs.read(table, table.features[0], {"word": value})])
+            (read,) = checks.check([inputs.read(table, table.features[0], {"word": value})])
             _, (occurrences,) = lookup.distinct([read], "sum")
             rows, _ = lookup.distinct([read], "sum")
             activation = lookup.combine(tf.gather(weights, rows), occurrences)

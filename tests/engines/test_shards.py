@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint does not depend on the number of shards or on the partition strategy."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import estimator as estimator_lib
+from estimator_emb.engines.host import HostEngine
+
+ROWS = {"one": 1, "few": 2, "many": 11}
+
+
+@pytest.fixture
+def in_shards(monkeypatch):
+    """Makes the engine divide tables, as it does where there are parameter servers."""
+
+    def into(count):
+        class Divided(HostEngine):
+            def __init__(self, *args, shards, **kwargs):
+                assert shards == 1
+                super().__init__(*args, shards=count, **kwargs)
+
+        monkeypatch.setattr(estimator_lib, "HostEngine", Divided)
+
+    return into
+
+
+def make(model_dir, strategy="div", device=None, lazy=True):
+    def initial(rows):
+        values = np.random.default_rng(rows).normal(size=[rows, 2])
+        return tf.compat.v1.constant_initializer(values.astype(np.float32))
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in ROWS},
+        table_to_config_dict={
+            name: ee.TableConfig(rows, 2, initializer=initial(rows))
+            for name, rows in ROWS.items()
+        },
+        optimization_parameters=ee.AdamParameters(0.1, lazy_adam=lazy),
+        partition_strategy=strategy,
+    )
+    return harness.estimator(
+        harness.gradient_model_fn(list(ROWS)), spec, model_dir, batch_size=6, device=device
+    )
+
+
+def batches(steps):
+    rng = np.random.default_rng(steps)
+    made = []
+    for _ in range(steps):
+        features = {
+            name: harness.sparse([rng.integers(rows, size=2) for _ in range(6)])
+            for name, rows in ROWS.items()
+        }
+        gradients = {name: rng.normal(size=[6, 2]).astype(np.float32) for name in ROWS}
+        made.append((features, gradients))
+    return made
+
+
+def same(got, want):
+    assert set(got) == set(want)
+    for name, value in want.items():
+        # Rounding of a row's update may depend on its place in a vector.
+        np.testing.assert_allclose(got[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_path, in_shards):
+    data = batches(6)
+    whole = make(tmp_path / "whole", device=device)
+    whole.train(harness.input_fn_of(data), steps=6)
+    moved = tmp_path / "moved"
+    for done, (shards, strategy) in enumerate([(1, "div"), (3, "mod"), (2, "div")]):
+        in_shards(shards)
+        estimator = make(moved, strategy, device)
+        estimator.train(harness.input_fn_of(data[2 * done : 2 * done + 2]), steps=2)
+        step = 2 * done + 2
+        got = harness.saved(moved, step)
+        assert {name: value.shape for name, value in got.items()} == {
+            "global_step": (),
+            **{
+                f"{name}{slot}": (rows, 2)
+                for name, rows in ROWS.items()
+                for slot in ("", "/Adam/m", "/Adam/v")
+            },
+        }
+        same(got, harness.saved(tmp_path / "whole", step))
+    in_shards(5)
+    data = batches(1)
+    predictions = list(make(moved, device=device).predict(harness.input_fn_of(data)))
+    expected = list(whole.predict(harness.input_fn_of(data)))
+    for got, want in zip(predictions, expected, strict=True):
+        same(got, want)
+    metrics = make(moved, device=device).evaluate(harness.input_fn_of(data), steps=1)
+    expected = whole.evaluate(harness.input_fn_of(data), steps=1)
+    np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)
+
+
+def test_restoring_is_exact(tmp_path, in_shards):
+    """Saved again under each count and strategy, before a step: bit for bit the same."""
+    make(tmp_path, lazy=False).train(harness.input_fn_of(batches(2)), steps=2)
+    want = harness.saved(tmp_path, 2)
+    for shards, strategy in [(3, "mod"), (2, "div"), (7, "mod"), (1, "div")]:
+        in_shards(shards)
+        estimator = make(tmp_path, strategy, lazy=False)
+        with tf.Graph().as_default():
+            features, labels = batches(1)[0]
+            features = {name: tf.SparseTensor(*value) for name, value in features.items()}
+            tf.compat.v1.train.create_global_step()
+            estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
+            names = [one.op.name for one in tf.compat.v1.trainable_variables()]
+            if shards > 1:
+                assert [name for name in names if name.startswith("few")] == [
+                    "few/part_0", "few/part_1"
+                ]
+            else:
+                assert names == ["few", "many", "one"]
+            with tf.compat.v1.Session() as session:
+                saver = tf.compat.v1.train.Saver()
+                saver.restore(session, tf.train.latest_checkpoint(str(tmp_path)))
+                saver.save(session, str(tmp_path / f"model.ckpt-{shards}{strategy}"))
+        got = harness.saved(tmp_path, f"{shards}{strategy}")
+        assert set(got) == set(want)
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name])

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad ids that are left out and counted, on request."""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.tables import checks, inputs, lookup
+from estimator_emb.tables.dropped import DroppedIds
+
+ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+
+
+def activation(feature, features, combiner="sum"):
+    table = Table("t", TableConfig(5, 2, combiner=combiner), (feature,))
+    read = DroppedIds(count=False).drop([inputs.read(table, feature, features)])
+    rows, (occurrences,) = lookup.distinct(checks.check(read), combiner)
+    assert not set(rows.numpy()) - set(range(5))
+    return lookup.combine(tf.gather(ROWS, rows), occurrences).numpy()
+
+
+@pytest.mark.parametrize("shape", [[3], [3, 1]])
+@pytest.mark.parametrize("combiner", ["sum", "mean", None])
+def test_one_id_per_sample(combiner, shape):
+    ids = tf.constant(np.reshape([4, 5, -1] if shape == [3] else [4, 2**40, -3], shape))
+    got = activation(Feature("x"), {"x": ids}, combiner)
+    np.testing.assert_array_equal(got, [ROWS[4], [0, 0], [0, 0]])
+
+
+def test_weights_go_with_their_ids():
+    features = {
+        "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
+        "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
+    }
+    got = activation(Feature("x", weight_key="w"), features, "mean")
+    np.testing.assert_allclose(got, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]])
+
+
+def test_positions_of_a_sequence_stay():
+    got = activation(
+        Feature("x", max_sequence_length=3), {"x": tf.ragged.constant([[1, 9, 2], [-2], [3]])}
+    )
+    zero = [0, 0]
+    np.testing.assert_array_equal(
+        got, [[ROWS[1], zero, ROWS[2]], [zero] * 3, [ROWS[3], zero, zero]]
+    )
+
+
+def make(model_dir, bad_ids):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t"), "y": ee.FeatureConfig("u")},
+        table_to_config_dict={
+            name: ee.TableConfig(5, 2, initializer=harness.initializer(ROWS), combiner="sum")
+            for name in "tu"
+        },
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    )
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        save_summary_steps=1,
+        tpu_config=ee.TPUConfig(bad_ids=bad_ids),
+    )
+    return ee.TPUEstimator(
+        harness.gradient_model_fn(["x", "y"]),
+        config=config,
+        use_tpu=False,
+        train_batch_size=2,
+        eval_batch_size=2,
+        predict_batch_size=2,
+        embedding_config_spec=spec,
+    )
+
+
+def batch(x, y):
+    gradient = np.array([[1, 2], [4, 8]], np.float32)
+    return {"x": np.array(x), "y": np.array(y)}, {"x": gradient, "y": gradient}
+
+
+BATCHES = harness.input_fn_of([batch([1, 5], [0, 1]), batch([-7, 99], [3, 5])])
+
+
+def test_trains_evaluates_predicts_and_counts(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    estimator = make(tmp_path, "drop")
+    estimator.train(BATCHES, steps=2)
+    want = {"t": ROWS.copy(), "u": ROWS.copy()}
+    for table, row, gradient in (
+        ("t", 1, [1, 2]), ("u", 0, [1, 2]), ("u", 1, [4, 8]), ("u", 3, [1, 2])
+    ):
+        want[table][row] -= 0.5 * np.array(gradient)
+    got = harness.saved(tmp_path, 2)
+    assert set(got) == {"global_step", "t", "u"}
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value)
+    counted = {"bad_ids/t": {}, "bad_ids/u": {}}
+    (path,) = tmp_path.glob("events*")
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+        for value in event.summary.value:
+            if value.tag in counted:
+                counted[value.tag][event.step] = value.simple_value
+    assert counted == {"bad_ids/t": {1: 1, 2: 3}, "bad_ids/u": {1: 0, 2: 1}}
+    message = "Ids outside their vocabulary were left out: 3 of table t, 1 of table u."
+    assert [r.getMessage() for r in caplog.records if "left out" in r.getMessage()] == [message]
+
+    caplog.clear()
+    x = np.array([want["t"][1], [0, 0], [0, 0], [0, 0]])
+    y = np.array([want["u"][0], want["u"][1], want["u"][3], [0, 0]])
+    metrics = estimator.evaluate(BATCHES, steps=2)
+    gradient = np.array([[1, 2], [4, 8]] * 2)
+    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * gradient) / 2)
+    predictions = list(estimator.predict(BATCHES))
+    np.testing.assert_allclose([one["x"] for one in predictions], x)
+    np.testing.assert_allclose([one["y"] for one in predictions], y)
+    assert [r.getMessage() for r in caplog.records if "left out" in r.getMessage()] == [message] * 2
+
+
+def test_the_environment_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
+    make(tmp_path, None).train(BATCHES, steps=2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="id 5 is outside"):
+        make(tmp_path, "error").train(BATCHES, steps=2)
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="id 5 is outside"):
+        make(tmp_path, None).train(BATCHES, steps=2)
+
+
+def test_other_values_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError) as error:
+        ee.TPUConfig(bad_ids="ignore")
+    assert str(error.value) == "TPUConfig: bad_ids must be 'error' or 'drop'; got 'ignore'."
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "1")
+    with pytest.raises(ValueError) as error:
+        make(tmp_path, None)
+    assert str(error.value) == (
+        "Environment variable ESTIMATOR_EMB_BAD_IDS must be 'error' or 'drop'; got '1'."
+    )
+
+
+def test_a_tpu_cannot_do_it(tmp_path):
+    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(bad_ids="drop"))
+    with pytest.raises(ValueError) as error:
+        ee.TPUEstimator(lambda features: None, config=config, train_batch_size=2)
+    assert str(error.value) == (
+        "bad_ids='drop' works on the host only: a TPU does not check ids."
+    )
+
+
+def test_the_choice_stays_with_the_config():
+    config = ee.RunConfig(tpu_config=ee.TPUConfig(bad_ids="drop", device="host"))
+    for one in (config.tpu_config._replace(num_shards=2), config.replace(model_dir="x").tpu_config):
+        assert (one.bad_ids, one.device) == ("drop", "host")
