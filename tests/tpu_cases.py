@@ -238,3 +238,10 @@ GRAPHS = [
     Case(features="one id", training=False),
 ]
 """Those whose graphs lie in tests/data."""
+
+WITH_PADDING = [
+    Case(optimizer, "one column" if optimizer == "FrequencyEstimator" else "plain", 4)
+    for optimizer in OPTIMIZERS
+    if "," not in optimizer
+]
+"""More hosts than the smaller table has rows, for every optimizer."""

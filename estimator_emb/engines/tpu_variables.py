@@ -196,6 +196,8 @@ def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Te
     for other, shard in enumerate(shards):
         first = (other - start) % partition.shards
         count = len(range(first, size, partition.shards))
+        if not count:
+            continue
         begin = (start + first) // partition.shards
         with ops.colocate_with(shard):
             rows.append(shard[begin : begin + count])
