@@ -23,7 +23,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb import config as config_lib
-from estimator_emb.engines import core
+from estimator_emb.engines import core, tpu_generations, tpu_system
 from estimator_emb.engines.host import HostEngine, tables_of
 from estimator_emb.tables.pipeline import DrainBeforeSaving
 
@@ -38,29 +38,42 @@ _HOW_TO_EMULATE = (
 
 
 class TPUConfig(tpu_config.TPUConfig):
-    """tensorflow-estimator's `TPUConfig` with a choice of device.
+    """tensorflow-estimator's `TPUConfig` with a choice of device, and a name for the hardware.
 
     Args:
       *args, **kwargs: as in tensorflow-estimator.
       device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
         leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      tpu_generation: the TPU that it will run on: 'v2', 'v3', 'v4', 'v5e', 'v5p' or 'v6e'. A
+        TPUEstimator whose tables cannot run there is refused when it is constructed. None leaves
+        it to what the TPU says of itself when training begins. It has no effect on the host.
 
     Raises:
-      ValueError: `device` is something else.
+      ValueError: `device` or `tpu_generation` is something else.
     """
 
     device: str | None
+    tpu_generation: str | None
 
-    def __new__(cls, *args: Any, device: str | None = None, **kwargs: Any) -> "TPUConfig":
+    def __new__(
+        cls,
+        *args: Any,
+        device: str | None = None,
+        tpu_generation: str | None = None,
+        **kwargs: Any,
+    ) -> "TPUConfig":
         self = super().__new__(cls, *args, **kwargs)
         if device is not None:
             _check_device("TPUConfig: device", device)
+        if tpu_generation is not None:
+            tpu_generations.check_generation(tpu_generation)
         self.device = device
+        self.tpu_generation = tpu_generation
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        device = kwargs.pop("device", self.device)
-        return type(self)(**{**self._asdict(), **kwargs}, device=device)
+        ours = {"device": self.device, "tpu_generation": self.tpu_generation}
+        return type(self)(**{**self._asdict(), **ours, **kwargs})
 
 
 class TPUEstimator(tpu_estimator.TPUEstimator):
@@ -118,6 +131,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 config = config.replace(log_step_count_steps=None)
             if callable(model_fn):
                 model_fn = self._on_one_core(model_fn)
+        elif embedding_config_spec is not None:
+            tpu_generations.check_spec(
+                embedding_config_spec,
+                getattr(getattr(config, "tpu_config", None), "tpu_generation", None),
+            )
         super().__init__(
             model_fn=model_fn,
             model_dir=model_dir,
@@ -135,6 +153,10 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             embedding_config_spec=None if self._on_host else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
+        tables = tables_of(embedding_config_spec) if embedding_config_spec is not None else []
+        self._has_tables_on_tpu = bool(tables) and not self._on_host
+        if embedding_config_spec is not None and self._has_tables_on_tpu:
+            tpu_system.install(self, embedding_config_spec, tables)
 
     def train(
         self,
@@ -155,6 +177,12 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
+        if self._has_tables_on_tpu:
+            raise NotImplementedError(
+                "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
+                "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
+                "use_tpu=False or TPUConfig(device='host')."
+            )
         with _explained():
             yield from super().predict(*args, **kwargs)
 
@@ -270,7 +298,14 @@ def _check_emulated(config: Any, train: Any, evaluation: Any, prediction: Any) -
 
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
     """Refuses what the host cannot do, before anything is built."""
-    tables_of(spec)
+    for table in tables_of(spec):
+        parameters = table.config.optimization_parameters or spec.optimization_parameters
+        if parameters is not None and parameters.only_on_hardware:
+            raise ValueError(
+                f"Table {table.name!r}: the update rule of {type(parameters).__name__} was never "
+                "published, so only TPU hardware can train with it; on the host, choose another "
+                "optimizer."
+            )
     if spec.profile_data_directory:
         logger.warning(
             "profile_data_directory: lookup statistics are the hardware's own; none are written on "

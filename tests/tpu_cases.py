@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases in which the embedding hardware must be told, and its ops called, as TensorFlow 2.15 does.
 
-Each case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or ours of
-that name, which has the same classes.
+Each case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or ours
+of that name, which has the same classes.
 """
 
 import dataclasses

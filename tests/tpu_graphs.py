@@ -6,11 +6,9 @@ import hashlib
 
 import tensorflow as tf
 
-BATCH = 4
-
 
 def build(embedding, module, ragged=False):
-    """The graph in which `embedding` (of `module`) trains or looks up, as an estimator builds it."""
+    """The graph in which `embedding` (of `module`) trains or looks up."""
     with tf.Graph().as_default() as graph:
         step = tf.compat.v1.train.get_or_create_global_step()
         variables = embedding.create_variables_and_ops()

@@ -377,7 +377,8 @@ def sources_of(tensor):
     """(host, output) of each retrieve op that a tensor comes from."""
     if tensor.op.type.startswith("RetrieveTPUEmbedding"):
         return {(tensor.op.get_attr("shard_id"), tensor.value_index)}
-    return set().union(*(sources_of(one) for one in tensor.op.inputs)) if tensor.op.inputs else set()
+    found = [sources_of(one) for one in tensor.op.inputs]
+    return set().union(*found)
 
 
 def test_variables_get_the_names_that_are_asked_for():
