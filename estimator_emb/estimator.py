@@ -153,10 +153,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             embedding_config_spec=None if self._on_host else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
-        tables = tables_of(embedding_config_spec) if embedding_config_spec is not None else []
-        self._has_tables_on_tpu = bool(tables) and not self._on_host
-        if embedding_config_spec is not None and self._has_tables_on_tpu:
-            tpu_system.install(self, embedding_config_spec, tables)
+        self._tables_on_tpu: list[config_lib.Table] = []
+        if embedding_config_spec is not None and not self._on_host:
+            self._tables_on_tpu = tables_of(embedding_config_spec)
+            if self._tables_on_tpu:
+                tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
 
     def train(
         self,
@@ -177,7 +178,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        if self._has_tables_on_tpu:
+        if self._tables_on_tpu:
             raise NotImplementedError(
                 "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
                 "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
@@ -198,7 +199,15 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if self._on_host and (self._emulated or self._spec is not None):
             input_fn = _with_context(input_fn)
+        if self._tables_on_tpu:
+            input_fn = self._for_hardware(input_fn)
         return super()._call_input_fn(input_fn, mode, input_context)
+
+    def _for_hardware(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
+        def for_hardware(**kwargs: Any) -> Any:
+            return tpu_system.as_hardware_reads(input_fn(**kwargs), self._tables_on_tpu)
+
+        return _takes(for_hardware, function_utils.fn_args(input_fn))
 
     def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> Any:
         if self._emulated:

@@ -199,10 +199,18 @@ def enqueue_op(
             given = one.aggregation_weights
             weights.append(no_weights if given is None else given)
         return tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
-            sample_indices_or_row_splits=layouts,
-            embedding_indices=[data[feature].embedding_indices for feature in features],
-            aggregation_weights=weights,
+            sample_indices_or_row_splits=_of_one_dtype(layouts),
+            embedding_indices=_of_one_dtype(
+                [data[feature].embedding_indices for feature in features]
+            ),
+            aggregation_weights=_of_one_dtype(weights),
             mode_override=mode_override or "unspecified",
             device_ordinal=device_ordinal,
             combiners=list(combiners),
         )
+
+
+def _of_one_dtype(tensors: list[Any]) -> list[Any]:
+    """The op takes a list of one dtype; where they differ, all become the widest."""
+    widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
+    return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]

@@ -17,6 +17,7 @@ from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, Table
 from estimator_emb.engines import tpu_generations
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.tables import names
+from estimator_emb.tables.inputs import PADDING_ID
 
 
 def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
@@ -33,6 +34,77 @@ def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> N
         context._lazy_embedding_config_dict[master] = embedding_config
     # Our engine finds the names of the variables itself, for every optimizer.
     estimator._embedding_from_feature_columns = False
+
+
+def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
+    """What an input_fn made, with ids in the forms that tensorflow-estimator sends to a TPU.
+
+    tensorflow-estimator takes SparseTensors; of dense ids it drops every 0. Here dense and ragged
+    ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
+    the host. Dense ids of a table with combiner None stay dense, one for each sample.
+
+    Args:
+      made: a dataset of elements, or one element: the features dict, or a tuple beginning with it.
+      tables: those of the spec.
+    """
+    if not isinstance(made, tf.data.Dataset):
+        return _element(made, tables)
+    element = tf.nest.map_structure(lambda spec: spec.value_type, made.element_spec)
+    features = element[0] if isinstance(element, tuple) else element
+    if not isinstance(features, Mapping) or not any(
+        key in features and not issubclass(features[key], tf.SparseTensor)
+        for table in tables
+        for feature in table.features
+        for key in (feature.key, feature.weight_key)
+    ):
+        return made
+    return made.map(
+        lambda *parts: _element(parts if isinstance(element, tuple) else parts[0], tables)
+    )
+
+
+def _element(element: Any, tables: list[Table]) -> Any:
+    if isinstance(element, tuple):
+        return (_element(element[0], tables), *element[1:])
+    if not isinstance(element, Mapping):
+        return element
+    features: dict[str, Any] = dict(element)
+    for table in tables:
+        for feature in table.features:
+            if feature.key in features:
+                ids = features[feature.key]
+                one_for_each = table.config.combiner is None and not feature.max_sequence_length
+                features[feature.key] = _ids(ids, one_for_each)
+                if feature.weight_key in features:
+                    features[feature.weight_key] = _weights(features[feature.weight_key], ids)
+    return features
+
+
+def _ids(ids: Any, one_for_each: bool) -> Any:
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.to_sparse()
+    if isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+        return ids  # tensorflow-estimator says what it cannot read.
+    if one_for_each:
+        return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
+    return _sparse(ids, ids)
+
+
+def _weights(weights: Any, ids: Any) -> Any:
+    if isinstance(weights, tf.RaggedTensor):
+        return weights.to_sparse()
+    dense = not isinstance(weights, tf.SparseTensor) and tf.is_tensor(ids)
+    return _sparse(weights, ids) if dense else weights
+
+
+def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
+    """Dense values [batch] or [batch, n] where there are ids, as a SparseTensor of rank 2."""
+    if ids.shape.rank == 1:
+        values, ids = values[:, None], ids[:, None]
+    places = tf.where(tf.not_equal(ids, PADDING_ID))
+    return tf.SparseTensor(
+        places, tf.gather_nd(values, places), tf.shape(ids, out_type=tf.int64)
+    )
 
 
 class EmbeddingConfig:

@@ -172,7 +172,8 @@ def retrieve_ops(
 
 def _same(partition: Partition) -> bool:
     """Whether the rows that the hardware wants on a host are those of the host's part."""
-    return partition.strategy == "div" or partition.vocabulary_size <= partition.shards
+    one_at_most = partition.vocabulary_size <= partition.shards
+    return partition.strategy == "div" or partition.shards == 1 or one_at_most
 
 
 def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
