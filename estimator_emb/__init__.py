@@ -28,7 +28,8 @@ from estimator_emb.optimizers import (
 )
 
 # The estimator.
-from estimator_emb.estimator import TPUConfig, TPUEstimator
+from estimator_emb.device import TPUConfig
+from estimator_emb.estimator import TPUEstimator
 from tensorflow_estimator.python.estimator.tpu.tpu_config import InputPipelineConfig, RunConfig
 from tensorflow_estimator.python.estimator.tpu.tpu_context import TPUContext
 from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (

@@ -9,12 +9,9 @@ Where it runs is said, never guessed:
 * `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery.
 """
 
-import contextlib
-import copy
 import inspect
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +20,8 @@ from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 from estimator_emb import config as config_lib
+from estimator_emb import device
+from estimator_emb.engines import tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
@@ -31,59 +30,6 @@ from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
-
-DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
-SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
-DEVICES = ("host", "tpu")
-_WITHOUT_MEANING = (
-    "initial_infeed_sleep_secs",
-    "tpu_job_name",
-    "experimental_feed_hook",
-    "input_partition_dims",
-    "num_cores_per_replica",
-)
-BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
-BAD_IDS = ("error", "drop")
-_HOW_TO_EMULATE = (
-    f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
-    "pass TPUConfig(device='host')."
-)
-
-
-class TPUConfig(tpu_config.TPUConfig):
-    """tensorflow-estimator's `TPUConfig` with a choice of device, and of what a bad id does.
-
-    Args:
-      *args, **kwargs: as in tensorflow-estimator.
-      device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
-        leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
-      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
-        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
-        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
-        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
-
-    Raises:
-      ValueError: `device` or `bad_ids` is something else.
-    """
-
-    device: str | None
-    bad_ids: str | None
-
-    def __new__(
-        cls, *args: Any, device: str | None = None, bad_ids: str | None = None, **kwargs: Any
-    ) -> "TPUConfig":
-        self = super().__new__(cls, *args, **kwargs)
-        if device is not None:
-            _check_choice("TPUConfig: device", device, DEVICES)
-        if bad_ids is not None:
-            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
-        self.device = device
-        self.bad_ids = bad_ids
-        return self
-
-    def _replace(self, **kwargs: Any) -> "TPUConfig":
-        ours = {name: kwargs.pop(name, getattr(self, name)) for name in ("device", "bad_ids")}
-        return type(self)(**{**self._asdict(), **kwargs}, **ours)
 
 
 class TPUEstimator(tpu_estimator.TPUEstimator):
@@ -122,9 +68,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     ):
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        device = asked_device(config)
-        self._on_host = not use_tpu or device == "host"
-        self._bad_ids = _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+        self._on_host = not use_tpu or device.asked(config) == "host"
+        self._bad_ids = device.asked_bad_ids(config)
         if self._bad_ids == "drop" and not self._on_host:
             raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
@@ -137,7 +82,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             if embedding_config_spec is not None:
                 _check_host_spec(embedding_config_spec)
             if self._emulated:
-                config = _emulated_config(config, embedding_config_spec)
+                config = device.emulated_config(config, embedding_config_spec)
             if self._emulated or embedding_config_spec is not None:
                 # The metagraph for TPU holds ops that only a TPU's graph can have.
                 self._asked_export_to_tpu = export_to_tpu
@@ -145,6 +90,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             if train_batch_size is None and isinstance(config, tpu_config.RunConfig):
                 # tensorflow-estimator's log of examples per second multiplies by it.
                 config = config.replace(log_step_count_steps=None)
+        elif embedding_config_spec is not None:
+            tpu_generations.check_spec(
+                embedding_config_spec,
+                getattr(getattr(config, "tpu_config", None), "tpu_generation", None),
+            )
         super().__init__(
             model_fn=model_fn,
             model_dir=model_dir,
@@ -172,6 +122,11 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 predict_batch_size=predict_batch_size,
                 eval_on_tpu=eval_on_tpu,
             )
+        self._tables_on_tpu: list[config_lib.Table] = []
+        if embedding_config_spec is not None and not self._on_host:
+            self._tables_on_tpu = tables_of(embedding_config_spec)
+            if self._tables_on_tpu:
+                tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
 
     def train(
         self,
@@ -184,15 +139,21 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         if self._on_host and self._spec and self._spec.pipeline_execution_with_tensor_core:
             if self.config.save_checkpoints_steps or self.config.save_checkpoints_secs:
                 saving_listeners = [*(saving_listeners or ()), DrainBeforeSaving()]
-        with _explained():
+        with device.explained():
             return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with _explained():
+        with device.explained():
             return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        with _explained():
+        if self._tables_on_tpu:
+            raise NotImplementedError(
+                "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
+                "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
+                "use_tpu=False or TPUConfig(device='host')."
+            )
+        with device.explained():
             yield from super().predict(*args, **kwargs)
 
     def _add_meta_graph_for_mode(self, *args: Any, **kwargs: Any) -> Any:
@@ -207,7 +168,15 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if self._on_host and not self._emulated and self._spec is not None:
             input_fn = _with_context(input_fn)
+        if self._tables_on_tpu:
+            input_fn = self._for_hardware(input_fn)
         return super()._call_input_fn(input_fn, mode, input_context)
+
+    def _for_hardware(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
+        def for_hardware(**kwargs: Any) -> Any:
+            return tpu_system.as_hardware_reads(input_fn(**kwargs), self._tables_on_tpu)
+
+        return _takes(for_hardware, function_utils.fn_args(input_fn))
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
         if not self._on_host:
@@ -295,65 +264,16 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         return DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None
 
 
-def _emulated_config(config: Any, spec: config_lib.EmbeddingConfigSpec | None) -> Any:
-    """`config` for a TPU that is this process.
-
-    Raises:
-      ValueError: of an option that embedding tables do not go with.
-    """
-    if not isinstance(config, tpu_config.RunConfig):
-        return config  # tensorflow-estimator says what is wrong.
-    shards = os.environ.get(SHARDS_VARIABLE)
-    if shards:
-        if not shards.isdecimal() or int(shards) < 1:
-            raise ValueError(
-                f"Environment variable {SHARDS_VARIABLE} must be a number of cores, at least 1; "
-                f"got {shards!r}."
-            )
-        config = config.replace(tpu_config=config.tpu_config._replace(num_shards=int(shards)))
-    else:
-        config = copy.deepcopy(config)
-    deployments = tpu_config.InputPipelineConfig
-    deployment = config.tpu_config.per_host_input_for_training
-    if spec is not None and deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
-        raise ValueError(
-            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
-            f"{deployment}."
-        )
-    for option in _WITHOUT_MEANING:
-        if getattr(config.tpu_config, option):
-            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
-    # The session is this process's, wherever the program's TPU would have been.
-    config._master = config._evaluation_master = ""
-    config._cluster_spec = tf.train.ClusterSpec({})
-    return config
-
-
-def asked_device(config: Any) -> str:
-    """'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
-    return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
-
-
-def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
-    """The choice that `TPUConfig` makes, else the environment variable."""
-    chosen = getattr(getattr(config, "tpu_config", None), name, None)
-    if chosen is not None:
-        return chosen
-    return _check_choice(
-        f"Environment variable {variable}", os.environ.get(variable) or default, choices
-    )
-
-
-def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
-    if chosen not in choices:
-        allowed = " or ".join(repr(one) for one in choices)
-        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
-    return chosen
-
-
 def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
     """Refuses what the host cannot do, before anything is built."""
-    tables_of(spec)
+    for table in tables_of(spec):
+        parameters = table.config.optimization_parameters or spec.optimization_parameters
+        if parameters is not None and parameters.only_on_hardware:
+            raise ValueError(
+                f"Table {table.name!r}: the update rule of {type(parameters).__name__} was never "
+                "published, so only TPU hardware can train with it; on the host, choose another "
+                "optimizer."
+            )
     if spec.profile_data_directory:
         logger.warning(
             "profile_data_directory: lookup statistics are the hardware's own; none are written on "
@@ -378,14 +298,3 @@ def _takes(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., 
         [inspect.Parameter(name, kind) for name in names]
     )
     return function
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Adds to the error about a missing TPU how to do without one."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
-            raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error
-        raise

@@ -27,7 +27,7 @@ from absl import flags
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
-from estimator_emb import estimator
+from estimator_emb import device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TPUFlags:
             if holder.value is not None:
                 asked[holder.name] = holder.value
         if "tpu_config" not in kwargs:
-            asked["tpu_config"] = estimator.TPUConfig(
+            asked["tpu_config"] = device.TPUConfig(
                 iterations_per_loop=_iterations(self.iterations_per_loop.value),
                 num_shards=self.num_shards.value,
                 per_host_input_for_training=tpu_config.InputPipelineConfig.PER_HOST_V2,
@@ -75,7 +75,7 @@ class TPUFlags:
         wanted = self.use_tpu.value and self.tpu.value is not None
         if not wanted or {"cluster", "master"} & set(kwargs):
             return config
-        if estimator.asked_device(config) == "host":
+        if device.asked(config) == "host":
             return config
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value
@@ -124,8 +124,8 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
             "device",
             None,
             "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
-            f"{estimator.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
-            enum_values=list(estimator.DEVICES),
+            f"{device.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
+            enum_values=list(device.DEVICES),
         ),
         tpu=text("tpu", "Name or address of the Cloud TPU."),
         tpu_zone=text("tpu_zone", "Zone of the Cloud TPU; by default that of this machine."),

@@ -16,11 +16,10 @@ from typing import Any
 from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
 from tensorflow.python.tpu import topology, tpu_strategy_util, tpu_system_metadata
 
-from estimator_emb import estimator
+from estimator_emb import device
 
 logger = logging.getLogger("estimator_emb")
 
-SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
 _noticed: set[str] = set()
 
 
@@ -39,12 +38,12 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
 
 def is_emulated() -> bool:
     """Whether the environment asks for an emulated TPU."""
-    return os.environ.get(estimator.DEVICE_VARIABLE) == "host"
+    return os.environ.get(device.DEVICE_VARIABLE) == "host"
 
 
 def num_cores() -> int:
     """Number of cores of the emulated TPU."""
-    return int(os.environ.get(SHARDS_VARIABLE) or 1)
+    return device.asked_shards() or 1
 
 
 def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands for `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
 
-tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py takes from it the config and
-parameter classes, which are our own under their legacy names, and the names of the slot variables
-that it gives to each optimizer.
+Everything here is our own under its legacy name: the config and parameter classes, the engine that
+drives the embedding hardware, and what goes into it and comes out.
 """
 
-import collections
-
-from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
-
 from estimator_emb.config import FeatureConfig, TableConfig
+from estimator_emb.engines.tpu import (
+    INFERENCE,
+    TRAINING,
+    DeviceConfig,
+    TPUEmbedding,
+    VariablesAndOps,
+)
+from estimator_emb.engines.tpu_enqueue import (
+    EnqueueData,
+    RaggedEnqueueData,
+    get_enqueue_datas_list_from_ragged_tensors_list,
+    get_enqueue_datas_list_from_sparse_tensors_list,
+)
+from estimator_emb.engines.tpu_variables import SLOT_VARIABLE_NAMES, SLOT_VARIABLES
 from estimator_emb.optimizers import (
     AdagradMomentumParameters,
     AdagradParameters,
@@ -25,61 +34,66 @@ from estimator_emb.optimizers import (
     StochasticGradientDescentParameters,
 )
 
-TRAINING = TPUEmbeddingConfiguration.TRAINING
-INFERENCE = TPUEmbeddingConfiguration.INFERENCE
-
 _OptimizationParameters = OptimizationParameters
 
-AdagradSlotVariableNames = collections.namedtuple("AdagradSlotVariableNames", ["accumulator"])
-AdagradMomentumSlotVariableNames = collections.namedtuple(
-    "AdagradMomentumSlotVariableNames", ["accumulator", "momenta"]
-)
-AdamSlotVariableNames = collections.namedtuple("AdamSlotVariableNames", ["m", "v"])
-FtrlSlotVariableNames = collections.namedtuple("FtrlSlotVariableNames", ["accumulator", "linear"])
-MomentumSlotVariableNames = collections.namedtuple("MomentumSlotVariableNames", ["momenta"])
-RMSPropSlotVariableNames = collections.namedtuple("RMSPropSlotVariableNames", ["ms", "mom"])
-ProximalAdagradSlotVariableNames = collections.namedtuple(
-    "ProximalAdagradSlotVariableNames", ["accumulator"]
-)
-ProximalYogiSlotVariableNames = collections.namedtuple("ProximalYogiSlotVariableNames", ["v", "m"])
-FrequencyEstimatorSlotVariableNames = collections.namedtuple(
-    "FrequencyEstimatorSlotVariableNames", ["last_hit_step"]
-)
+AdagradMomentumSlotVariableNames = SLOT_VARIABLE_NAMES[AdagradMomentumParameters]
+AdagradSlotVariableNames = SLOT_VARIABLE_NAMES[AdagradParameters]
+AdamSlotVariableNames = SLOT_VARIABLE_NAMES[AdamParameters]
+FrequencyEstimatorSlotVariableNames = SLOT_VARIABLE_NAMES[FrequencyEstimatorParameters]
+FtrlSlotVariableNames = SLOT_VARIABLE_NAMES[FtrlParameters]
+MomentumSlotVariableNames = SLOT_VARIABLE_NAMES[MomentumParameters]
+ProximalAdagradSlotVariableNames = SLOT_VARIABLE_NAMES[ProximalAdagradParameters]
+ProximalYogiSlotVariableNames = SLOT_VARIABLE_NAMES[ProximalYogiParameters]
+RMSPropSlotVariableNames = SLOT_VARIABLE_NAMES[RMSPropParameters]
 
-
-class TPUEmbedding:
-    """The driver of the embedding hardware. Not available on TensorFlow >= 2.16 yet."""
-
-    def __init__(self, *args: object, **kwargs: object):
-        raise NotImplementedError(
-            "The TPU embedding hardware is driven on TensorFlow 2.15 only. On later versions train "
-            "on the host: set the environment variable ESTIMATOR_EMB_DEVICE=host."
-        )
-
+AdagradMomentumSlotVariables = SLOT_VARIABLES[AdagradMomentumParameters]
+AdagradSlotVariables = SLOT_VARIABLES[AdagradParameters]
+AdamSlotVariables = SLOT_VARIABLES[AdamParameters]
+FrequencyEstimatorSlotVariables = SLOT_VARIABLES[FrequencyEstimatorParameters]
+FtrlSlotVariable = SLOT_VARIABLES[FtrlParameters]
+MomentumSlotVariables = SLOT_VARIABLES[MomentumParameters]
+ProximalAdagradSlotVariables = SLOT_VARIABLES[ProximalAdagradParameters]
+ProximalYogiSlotVariables = SLOT_VARIABLES[ProximalYogiParameters]
+RMSPropSlotVariables = SLOT_VARIABLES[RMSPropParameters]
 
 __all__ = [
-    "INFERENCE",
-    "TRAINING",
     "AdagradMomentumParameters",
     "AdagradMomentumSlotVariableNames",
+    "AdagradMomentumSlotVariables",
     "AdagradParameters",
     "AdagradSlotVariableNames",
+    "AdagradSlotVariables",
     "AdamParameters",
     "AdamSlotVariableNames",
+    "AdamSlotVariables",
+    "DeviceConfig",
+    "EnqueueData",
     "FeatureConfig",
     "FrequencyEstimatorParameters",
     "FrequencyEstimatorSlotVariableNames",
+    "FrequencyEstimatorSlotVariables",
     "FtrlParameters",
+    "FtrlSlotVariable",
     "FtrlSlotVariableNames",
+    "INFERENCE",
     "MomentumParameters",
     "MomentumSlotVariableNames",
+    "MomentumSlotVariables",
     "ProximalAdagradParameters",
     "ProximalAdagradSlotVariableNames",
+    "ProximalAdagradSlotVariables",
     "ProximalYogiParameters",
     "ProximalYogiSlotVariableNames",
+    "ProximalYogiSlotVariables",
     "RMSPropParameters",
     "RMSPropSlotVariableNames",
+    "RMSPropSlotVariables",
+    "RaggedEnqueueData",
     "StochasticGradientDescentParameters",
     "TPUEmbedding",
+    "TRAINING",
     "TableConfig",
+    "VariablesAndOps",
+    "get_enqueue_datas_list_from_ragged_tensors_list",
+    "get_enqueue_datas_list_from_sparse_tensors_list",
 ]

@@ -21,7 +21,7 @@ from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import checks, inputs, lookup, pipeline, storage, update
+from estimator_emb.tables import checks, inputs, lookup, names, pipeline, storage, update
 from estimator_emb.tables.dropped import DroppedIds
 from feature_columns.tables import tables_of_columns
 
@@ -221,7 +221,7 @@ class HostEngine:
           ValueError: in training, a feature that the model never uses.
           RuntimeError: in training, a gradient that cannot be taken out of where it was computed.
         """
-        scopes = self._captured_scopes()
+        scopes = names.captured_scopes()
         for table in self._tables:
             used = [feature for feature in table.features if self._seen[feature.key].consumers()]
             if self._training:
@@ -236,7 +236,7 @@ class HostEngine:
                 continue
             variables = storage.create(
                 table,
-                self._variable_name(table, scopes),
+                names.variable_name(table, scopes),
                 self._parameters(table) if self._training else None,
                 self._as_parts,
                 self._shards,
@@ -255,22 +255,6 @@ class HostEngine:
                     slices = self._slices(activation)
                     for place, mine in zip(self._stand_ins[key], slices, strict=True):
                         wire(place, mine)
-
-    def _captured_scopes(self) -> dict[str, tuple[str, str]]:
-        """Scope key -> (variable scope, variable name), as the columns have recorded them."""
-        graph = tf.compat.v1.get_default_graph()
-        recorded = graph.get_collection(tpu_fc._TPU_FC_TO_SCOPE)
-        graph.clear_collection(tpu_fc._TPU_FC_TO_SCOPE)
-        return recorded[0] if recorded else {}
-
-    def _variable_name(self, table: Table, scopes: dict[str, tuple[str, str]]) -> str:
-        if table.scope_key is None:
-            return table.name
-        if table.scope_key in scopes:
-            scope, name = scopes[table.scope_key]
-            return f"{scope}/{name}" if scope else name
-        # The model reads features[key] instead of using the column.
-        return f"{table.features[0].column_name}/embedding_weights"
 
     def _parameters(self, table: Table) -> OptimizationParameters:
         parameters = table.config.optimization_parameters or self._spec.optimization_parameters

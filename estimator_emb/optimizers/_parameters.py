@@ -21,11 +21,39 @@ class Slot:
       name: the name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
       suffix: what the legacy checkpoint appends to the table's variable name, e.g. `/Adagrad`.
       initial: the value a slot starts from, or the name of the constructor argument that holds it.
+      legacy_name: its field in the legacy tuples of slots, e.g. `accumulator` in
+        `AdagradSlotVariables`; '' means `name`.
     """
 
     name: str
     suffix: str
     initial: float | str = 0.0
+    legacy_name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """How the TPU embedding hardware knows an optimizer.
+
+    Attributes:
+      name: what its ops are called by: `LoadTPUEmbedding<name>Parameters` and
+        `RetrieveTPUEmbedding<name>Parameters`. Their other inputs and outputs are `parameters` and
+        then the slots, in the optimizer's order.
+      message: its member of `OptimizationParameters` in optimization_parameters.proto.
+      same: fields of that member that are called as the attributes of the optimizer object.
+      renamed: the other fields -> the attribute that goes there. What a proto leaves out counts as
+        0, so every field is in one of the two.
+    """
+
+    name: str
+    message: str
+    same: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Every field of the member -> the attribute that goes there."""
+        return {**{name: name for name in self.same}, **self.renamed}
 
 
 class OptimizationParameters:
@@ -59,6 +87,12 @@ class OptimizationParameters:
 
     slots: tuple[Slot, ...] = ()
     """The slots, in the order in which `update` takes and returns them."""
+
+    hardware: Hardware
+    """Its names in the TPU embedding hardware."""
+
+    only_on_hardware = False
+    """True where the rule was never published, so that nothing else can train with it."""
 
     updates_untouched_rows = False
     """True where a step also changes the rows that no id of the batch names."""

@@ -12,7 +12,7 @@ d reads the new a and the old u.
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class AdadeltaParameters(OptimizationParameters):
@@ -35,6 +35,7 @@ class AdadeltaParameters(OptimizationParameters):
     tensorflow/core/kernels/training_ops.cc, to which the proto refers.
     """
 
+    hardware = Hardware("Adadelta", "adadelta", ("rho", "epsilon"))
     slots = (
         Slot("accumulators", "/Adadelta/accumulators"),
         Slot("updates", "/Adadelta/updates"),

@@ -11,7 +11,7 @@ step finite. TensorFlow takes a number below 1.2e-38 for 0; where a is 0, w keep
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
     LearningRate,
@@ -38,7 +38,8 @@ class AdagradParameters(OptimizationParameters):
     `BuildAdagradOptimizerComputation` of tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
 
-    slots = (Slot("accumulators", "/Adagrad", "initial_accumulator"),)
+    hardware = Hardware("Adagrad", "adagrad")
+    slots = (Slot("accumulators", "/Adagrad", "initial_accumulator", "accumulator"),)
 
     def __init__(
         self,

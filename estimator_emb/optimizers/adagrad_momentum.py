@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
     LearningRate,
@@ -53,8 +53,13 @@ class AdagradMomentumParameters(OptimizationParameters):
     tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
 
+    hardware = Hardware(
+        "AdagradMomentum",
+        "adagrad_momentum",
+        ("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
+    )
     slots = (
-        Slot("accumulators", "/AdagradMomentum/Accumulator"),
+        Slot("accumulators", "/AdagradMomentum/Accumulator", legacy_name="accumulator"),
         Slot("momenta", "/AdagradMomentum/Momentum"),
     )
 

@@ -16,7 +16,7 @@ takes the step, with g = 0, so that m and v decay and w keeps moving.
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
     LearningRate,
@@ -51,7 +51,16 @@ class AdamParameters(OptimizationParameters):
     or not: `use_non_lazy_adam` of optimization_parameters.proto.
     """
 
-    slots = (Slot("momenta", "/Adam/m"), Slot("velocities", "/Adam/v"))
+    hardware = Hardware(
+        "ADAM",
+        "adam",
+        ("beta1", "beta2", "epsilon"),
+        {"use_non_lazy_adam": "updates_untouched_rows", "use_sum_inside_sqrt": "sum_inside_sqrt"},
+    )
+    slots = (
+        Slot("momenta", "/Adam/m", legacy_name="m"),
+        Slot("velocities", "/Adam/v", legacy_name="v"),
+    )
 
     def __init__(
         self,

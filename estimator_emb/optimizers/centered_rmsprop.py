@@ -13,7 +13,7 @@ come out below zero when the gradient hardly varies, so epsilon must outweigh th
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class CenteredRMSPropParameters(OptimizationParameters):
@@ -38,6 +38,7 @@ class CenteredRMSPropParameters(OptimizationParameters):
     tensorflow/core/kernels/training_ops.cc, to which the proto refers.
     """
 
+    hardware = Hardware("CenteredRMSProp", "centered_rms_prop", ("rho", "momentum", "epsilon"))
     slots = (
         Slot("ms", "/CenteredRMSProp/ms"),
         Slot("mom", "/CenteredRMSProp/mom"),

@@ -17,7 +17,7 @@ float32. No gradient is used. D should start from max_delta, by the table's init
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class FrequencyEstimatorParameters(OptimizationParameters):
@@ -38,6 +38,11 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     rule: the comment on `FrequencyEstimatorParameters` of optimization_parameters.proto.
     """
 
+    hardware = Hardware(
+        "FrequencyEstimator",
+        "frequency_estimator",
+        ("tau", "max_delta", "outlier_threshold", "weight_exponent"),
+    )
     slots = (Slot("last_hit_step", "/FrequencyEstimator"),)
     required_dimension = 1
 

@@ -26,7 +26,7 @@ multiplication divides by lr, so a rate of 0 needs the other one.
 from typing import Any
 
 from estimator_emb.optimizers._math import INFINITY, Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 from estimator_emb.optimizers._tf2 import (
     ClipValue,
     LearningRate,
@@ -63,9 +63,20 @@ class FtrlParameters(OptimizationParameters):
     `BuildFtrlOptimizerComputation` of tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
 
+    hardware = Hardware(
+        "FTRL",
+        "ftrl",
+        ("beta", "allow_zero_accumulator"),
+        {
+            "l1": "l1_regularization_strength",
+            "l2": "l2_regularization_strength",
+            "lr_power": "learning_rate_power",
+            "multiply_linear_by_lr": "multiply_linear_by_learning_rate",
+        },
+    )
     slots = (
-        Slot("accumulators", "/Ftrl", "initial_accumulator_value"),
-        Slot("linears", "/Ftrl_1"),
+        Slot("accumulators", "/Ftrl", "initial_accumulator_value", "accumulator"),
+        Slot("linears", "/Ftrl_1", legacy_name="linear"),
     )
 
     def __init__(

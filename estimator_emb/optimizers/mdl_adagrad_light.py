@@ -1,23 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MDL Adagrad light: a name without a rule."""
+"""MDL Adagrad light: known to the hardware, its rule never published."""
 
 from typing import Any
 
-from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class MDLAdagradLightParameters(OptimizationParameters):
-    """Not available: what this optimizer of the TPU hardware computes was never published.
+    """MDL Adagrad light for embedding tables, on TPU hardware only.
+
+    TensorFlow names its hyper-parameters, without a formula, a default or a Python class: what they
+    mean, and what to give them, only the owners of the hardware know. Slots: accumulators, weights
+    and benefits, saved as `<table>/MDLAdagradLight/accumulators` and so on.
+
+    Args:
+      learning_rate: step size.
+      l2, lr_power, min_servable_mdl_benefit, mdl_mix_in_margin, mdl_benefit_rampup_coeff,
+        mdl_min_weight, benefit_revisit_scale, max_event_benefit, max_total_benefit, mdl_hard_limit:
+        numbers, required, passed on as they are.
+      hard_limit_min_benefit, mdl_regularize: True or False, likewise.
+      initial_accumulator: start of every accumulator, > 0; weights and benefits start from 0. These
+        starts are our choice: they are those of the rows that the hardware pads a table with.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, clip_gradient_min,
+        clip_gradient_max: see `OptimizationParameters`. There is no weight decay: the hardware's
+        does not work with this optimizer.
 
     Raises:
-      NotImplementedError: always, for any arguments.
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: `initial_accumulator` is not positive.
 
-    Source: `MDLAdagradLightParameters` of optimization_parameters.proto, TF 2.15.1: names of
-    hyper-parameters, no formula. TensorFlow has no Python class for it either.
+    Source: `MdlAdagradLightParameters` of optimization_parameters.proto and
+    tpu_embedding_optimization_parameters_utils.cc, TF 2.15.1.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    hardware = Hardware(
+        "MDLAdagradLight",
+        "mdl_adagrad_light",
+        (
+            "l2",
+            "lr_power",
+            "min_servable_mdl_benefit",
+            "mdl_mix_in_margin",
+            "mdl_benefit_rampup_coeff",
+            "mdl_min_weight",
+            "benefit_revisit_scale",
+            "max_event_benefit",
+            "max_total_benefit",
+            "mdl_hard_limit",
+            "hard_limit_min_benefit",
+            "mdl_regularize",
+        ),
+    )
+    slots = (
+        Slot("accumulators", "/MDLAdagradLight/accumulators", "initial_accumulator"),
+        Slot("weights", "/MDLAdagradLight/weights"),
+        Slot("benefits", "/MDLAdagradLight/benefits"),
+    )
+    only_on_hardware = True
+
+    def __init__(
+        self,
+        learning_rate: float,
+        l2: float,
+        lr_power: float,
+        min_servable_mdl_benefit: float,
+        mdl_mix_in_margin: float,
+        mdl_benefit_rampup_coeff: float,
+        mdl_min_weight: float,
+        benefit_revisit_scale: float,
+        max_event_benefit: float,
+        max_total_benefit: float,
+        mdl_hard_limit: float,
+        hard_limit_min_benefit: bool,
+        mdl_regularize: bool,
+        initial_accumulator: float = 0.1,
+        use_gradient_accumulation: bool = True,
+        clip_weight_min: float | None = None,
+        clip_weight_max: float | None = None,
+        clip_gradient_min: float | None = None,
+        clip_gradient_max: float | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            use_gradient_accumulation,
+            clip_weight_min,
+            clip_weight_max,
+            clip_gradient_min=clip_gradient_min,
+            clip_gradient_max=clip_gradient_max,
+        )
+        self.l2 = l2
+        self.lr_power = lr_power
+        self.min_servable_mdl_benefit = min_servable_mdl_benefit
+        self.mdl_mix_in_margin = mdl_mix_in_margin
+        self.mdl_benefit_rampup_coeff = mdl_benefit_rampup_coeff
+        self.mdl_min_weight = mdl_min_weight
+        self.benefit_revisit_scale = benefit_revisit_scale
+        self.max_event_benefit = max_event_benefit
+        self.max_total_benefit = max_total_benefit
+        self.mdl_hard_limit = mdl_hard_limit
+        self.hard_limit_min_benefit = hard_limit_min_benefit
+        self.mdl_regularize = mdl_regularize
+        self.initial_accumulator = initial_accumulator
+        for name in (*self.hardware.same, "initial_accumulator"):
+            if name in ("hard_limit_min_benefit", "mdl_regularize"):
+                if not isinstance(getattr(self, name), bool):
+                    raise TypeError(
+                        f"{type(self).__name__}: {name} must be True or False; got "
+                        f"{getattr(self, name)!r}."
+                    )
+            else:
+                self._check_number(name)
+        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+
+    def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         raise NotImplementedError(
             "MDLAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
-            "so it cannot be reproduced. Choose another optimizer."
+            "so only TPU hardware can train with it. Choose another optimizer."
         )

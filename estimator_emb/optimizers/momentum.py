@@ -12,7 +12,7 @@ the rate inside its momentum.) Nesterov's form reads the new m.
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class MomentumParameters(OptimizationParameters):
@@ -33,6 +33,7 @@ class MomentumParameters(OptimizationParameters):
     optimization_parameters.proto refers.
     """
 
+    hardware = Hardware("Momentum", "momentum", ("momentum", "use_nesterov"))
     slots = (Slot("momenta", "/Momentum"),)
 
     def __init__(

@@ -14,7 +14,7 @@ first step finite.
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class ProximalAdagradParameters(OptimizationParameters):
@@ -37,7 +37,12 @@ class ProximalAdagradParameters(OptimizationParameters):
     optimization_parameters.proto refers.
     """
 
-    slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator"),)
+    hardware = Hardware(
+        "ProximalAdagrad",
+        "proximal_adagrad",
+        renamed={"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
+    )
+    slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator", "accumulator"),)
 
     def __init__(
         self,

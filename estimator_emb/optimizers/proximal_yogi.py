@@ -16,7 +16,7 @@ its paper), no bias correction, extensions taken from FTRL. The rule above is ou
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class ProximalYogiParameters(OptimizationParameters):
@@ -43,6 +43,12 @@ class ProximalYogiParameters(OptimizationParameters):
     choice, see the top of this file.
     """
 
+    hardware = Hardware(
+        "ProximalYogi",
+        "proximal_yogi",
+        ("beta1", "beta2", "epsilon"),
+        {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
+    )
     slots = (
         Slot("v", "/ProximalYogi", "initial_accumulator_value"),
         Slot("m", "/ProximalYogi_1"),

@@ -11,7 +11,7 @@ epsilon stands inside the root, and mom holds the learning rate of the steps tha
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
 class RMSPropParameters(OptimizationParameters):
@@ -36,6 +36,7 @@ class RMSPropParameters(OptimizationParameters):
     optimization_parameters.proto refers.
     """
 
+    hardware = Hardware("RMSProp", "rms_prop", ("rho", "momentum", "epsilon"))
     slots = (Slot("ms", "/RMSProp/ms", "initial_ms"), Slot("mom", "/RMSProp/mom"))
 
     def __init__(

@@ -7,7 +7,7 @@
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters
 from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 
 
@@ -25,6 +25,8 @@ class StochasticGradientDescentParameters(OptimizationParameters):
     2.15.1; rule: `BuildSgdOptimizerComputation` of
     tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
+
+    hardware = Hardware("StochasticGradientDescent", "stochastic_gradient_descent")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         return (w - lr * g,)

@@ -21,7 +21,7 @@ from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
-from estimator_emb.engines.core import HOST_DEVICE
+from estimator_emb.engines.context import HOST_DEVICE
 from estimator_emb.engines.host import HELPER_VARIABLE, tables_of
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program

@@ -26,7 +26,7 @@ from tensorflow_estimator.python.estimator import training
 
 import estimator_emb
 from estimator_emb import preflight
-from estimator_emb.estimator import DEVICE_VARIABLE
+from estimator_emb.device import DEVICE_VARIABLE
 from estimator_emb.preflight import report
 
 

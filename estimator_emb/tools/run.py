@@ -20,8 +20,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
-from estimator_emb.compat import emulated_tpu, install, legacy_names, tf_v1
-from estimator_emb.estimator import DEVICE_VARIABLE, DEVICES
+from estimator_emb.compat import install, legacy_names, tf_v1
+from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 
 logger = logging.getLogger("estimator_emb")
 
@@ -47,7 +47,7 @@ def main(args: list[str]) -> int:
     if options.shards is not None:
         if device == "tpu":
             parser.error("--shards is the number of emulated cores: it needs --device=host")
-        os.environ[emulated_tpu.SHARDS_VARIABLE] = str(options.shards)
+        os.environ[SHARDS_VARIABLE] = str(options.shards)
 
     _show_log()
     logger.info(_what_is_emulated(device))
@@ -131,7 +131,7 @@ def _show_log() -> None:
 def _what_is_emulated(device: str) -> str:
     if device == "tpu":
         return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
-    shards = os.environ.get(emulated_tpu.SHARDS_VARIABLE)
+    shards = os.environ.get(SHARDS_VARIABLE)
     cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
     return (
         f"A TPU is emulated on the host{cores}; no TPU name is looked up. "

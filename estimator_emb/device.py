@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program runs and how, as its TPUConfig or the environment say."""
+
+import contextlib
+import copy
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_config
+
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.engines import tpu_generations
+
+logger = logging.getLogger("estimator_emb")
+
+DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
+SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
+DEVICES = ("host", "tpu")
+_WITHOUT_MEANING = (
+    "initial_infeed_sleep_secs",
+    "tpu_job_name",
+    "experimental_feed_hook",
+    "input_partition_dims",
+    "num_cores_per_replica",
+)
+BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
+BAD_IDS = ("error", "drop")
+_HOW_TO_EMULATE = (
+    f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
+    "pass TPUConfig(device='host')."
+)
+
+
+class TPUConfig(tpu_config.TPUConfig):
+    """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
+
+    Args:
+      *args, **kwargs: as in tensorflow-estimator.
+      device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
+        leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
+        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
+        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
+        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
+      tpu_generation: the TPU that it will run on: 'v2', 'v3', 'v4', 'v5e', 'v5p' or 'v6e'. A
+        TPUEstimator whose tables cannot run there is refused when it is constructed. None leaves
+        it to what the TPU says of itself when training begins. It has no effect on the host.
+
+    Raises:
+      ValueError: one of them is something else.
+    """
+
+    device: str | None
+    bad_ids: str | None
+    tpu_generation: str | None
+
+    def __new__(
+        cls,
+        *args: Any,
+        device: str | None = None,
+        bad_ids: str | None = None,
+        tpu_generation: str | None = None,
+        **kwargs: Any,
+    ) -> "TPUConfig":
+        self = super().__new__(cls, *args, **kwargs)
+        if device is not None:
+            _check_choice("TPUConfig: device", device, DEVICES)
+        if bad_ids is not None:
+            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
+        if tpu_generation is not None:
+            tpu_generations.check_generation(tpu_generation)
+        self.device = device
+        self.bad_ids = bad_ids
+        self.tpu_generation = tpu_generation
+        return self
+
+    def _replace(self, **kwargs: Any) -> "TPUConfig":
+        ours = {name: getattr(self, name) for name in ("device", "bad_ids", "tpu_generation")}
+        return type(self)(**{**self._asdict(), **ours, **kwargs})
+
+
+def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
+    """`config` for a TPU that is this process.
+
+    Raises:
+      ValueError: of an option that embedding tables do not go with.
+    """
+    if not isinstance(config, tpu_config.RunConfig):
+        return config  # tensorflow-estimator says what is wrong.
+    shards = asked_shards()
+    if shards:
+        config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
+    else:
+        config = copy.deepcopy(config)
+    deployments = tpu_config.InputPipelineConfig
+    deployment = config.tpu_config.per_host_input_for_training
+    if spec is not None and deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
+        raise ValueError(
+            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
+            f"{deployment}."
+        )
+    for option in _WITHOUT_MEANING:
+        if getattr(config.tpu_config, option):
+            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
+    # The session is this process's, wherever the program's TPU would have been.
+    config._master = config._evaluation_master = ""
+    config._cluster_spec = tf.train.ClusterSpec({})
+    return config
+
+
+def asked(config: Any) -> str:
+    """'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
+    return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
+
+
+def asked_shards() -> int | None:
+    """The number of emulated cores that the environment asks for, before any TPUConfig.
+
+    Raises:
+      ValueError: it is no number, or less than 1.
+    """
+    shards = os.environ.get(SHARDS_VARIABLE)
+    if not shards:
+        return None
+    if not shards.isdecimal() or int(shards) < 1:
+        raise ValueError(
+            f"Environment variable {SHARDS_VARIABLE} must be a number of cores, at least 1; got "
+            f"{shards!r}."
+        )
+    return int(shards)
+
+
+def asked_bad_ids(config: Any) -> str:
+    """'error' or 'drop': what a bad id does on the host."""
+    return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+
+
+def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
+    """The choice that `TPUConfig` makes, else the environment variable."""
+    chosen = getattr(getattr(config, "tpu_config", None), name, None)
+    if chosen is not None:
+        return chosen
+    return _check_choice(
+        f"Environment variable {variable}", os.environ.get(variable) or default, choices
+    )
+
+
+def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
+    if chosen not in choices:
+        allowed = " or ".join(repr(one) for one in choices)
+        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
+    return chosen
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Adds to the error about a missing TPU how to do without one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
+            raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error
+        raise

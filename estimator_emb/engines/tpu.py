@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives the embedding hardware of TPU v2 to v4 through TensorFlow's ops.
+
+`TPUEmbedding` is the class of that name that TensorFlow 2.15 had in
+`tensorflow.python.tpu.tpu_embedding`: the same constructor, properties, methods, variable names and
+ops, with every optimizer of the hardware. tensorflow-estimator's TPUEstimator runs on it.
+
+In a graph, around a training step:
+
+1. `create_variables_and_ops` makes the variables on the hosts; its `load_ops` fill the hardware.
+2. `generate_enqueue_ops`, on each host, sends the ids of each core's batch.
+3. `get_activations`, on each core, receives what was looked up.
+4. `generate_send_gradients_op`, on each core, sends the gradients and the learning rates back, and
+   the hardware updates the tables.
+5. `retrieve_ops` copy the tables back into the variables.
+
+Where numbers differ from TensorFlow 2.15's class is listed in docs/tpu.md.
+"""
+
+import collections
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
+from tensorflow.python.tpu import tpu_system_metadata as tpu_system_metadata_lib
+
+from estimator_emb.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
+from estimator_emb.engines import tpu_enqueue, tpu_variables
+from estimator_emb.engines.tpu_configuration import DynamicRates, configuration
+from estimator_emb.optimizers import (
+    OptimizationParameters,
+    StochasticGradientDescentParameters,
+    as_parameters,
+)
+from estimator_emb.tables.partition import Partition
+
+TRAINING = TPUEmbeddingConfiguration.TRAINING
+INFERENCE = TPUEmbeddingConfiguration.INFERENCE
+
+DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
+"""The hosts and cores of a TPU that need not be asked, and the job name of the hosts' devices."""
+
+VariablesAndOps = collections.namedtuple(
+    "VariablesAndOps",
+    ["embedding_variables_by_table", "slot_variables_by_table", "load_ops", "retrieve_ops"],
+)
+
+
+class TPUEmbedding:
+    """The tables of one program on the embedding hardware of a TPU.
+
+    Args:
+      table_to_config_dict: table name -> `TableConfig`.
+      feature_to_config_dict: feature name -> `FeatureConfig`; each table is used.
+      batch_size: samples of one batch over all cores.
+      mode: `TRAINING` or `INFERENCE`.
+      master: address of the TPU's master, '' for the local one.
+      optimization_parameters: the optimizer of the tables that have none of their own. None in
+        inference.
+      cluster_def: the `ClusterDef` of the TPU, or None.
+      pipeline_execution_with_tensor_core, partition_strategy, profile_data_directory: as in
+        `EmbeddingConfigSpec`.
+      device_config: a `DeviceConfig`, in place of `master` and `cluster_def`.
+      master_job_name: job of the hosts, where `master` and `cluster_def` do not tell it.
+      system_metadata: a `tf.tpu.experimental.TPUSystemMetadata` that is known already; None asks
+        `master`. An addition to the legacy class.
+      clipping_limit: as in `EmbeddingConfigSpec`. An addition to the legacy class.
+
+    Raises:
+      ValueError: an argument is out of its range, or the system has no TPU.
+    """
+
+    def __init__(
+        self,
+        table_to_config_dict: Mapping[str, TableConfig],
+        feature_to_config_dict: Mapping[str, FeatureConfig],
+        batch_size: int,
+        mode: int,
+        master: str | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+        cluster_def: Any = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        partition_strategy: str = "div",
+        profile_data_directory: str | None = None,
+        device_config: DeviceConfig | None = None,
+        master_job_name: str | None = None,
+        *,
+        system_metadata: Any = None,
+        clipping_limit: float | None = None,
+    ):
+        if partition_strategy not in PARTITION_STRATEGIES:
+            raise ValueError(
+                f"TPUEmbedding: partition_strategy must be 'div' or 'mod'; got "
+                f"{partition_strategy!r}."
+            )
+        _check_configs(table_to_config_dict, feature_to_config_dict)
+        # tensorflow-estimator reads these two under these names.
+        self._table_to_config_dict = collections.OrderedDict(sorted(table_to_config_dict.items()))
+        self._feature_to_config_dict = collections.OrderedDict(
+            sorted(feature_to_config_dict.items())
+        )
+        self._table_to_features_dict: dict[str, list[str]] = collections.OrderedDict(
+            (table, []) for table in self._table_to_config_dict
+        )
+        for feature, config in self._feature_to_config_dict.items():
+            self._table_to_features_dict[config.table_id].append(feature)
+        self._partition_strategy = partition_strategy
+        self._find_system(master, cluster_def, device_config, master_job_name, system_metadata)
+        if batch_size % self._num_cores:
+            raise ValueError(
+                f"TPUEmbedding: batch_size must be a multiple of the {self._num_cores} TPU cores; "
+                f"got {batch_size}."
+            )
+        self._batch_size_per_core = batch_size // self._num_cores
+        self._mode = mode
+        self._optimization_parameters = _global_optimizer(mode, optimization_parameters)
+        self._parameters = {
+            name: self._optimizer_of(name, table)
+            for name, table in self._table_to_config_dict.items()
+        }
+        self._rates = DynamicRates(self._table_to_config_dict, self._parameters)
+        self._config_proto = configuration(
+            self._table_to_config_dict,
+            self._feature_to_config_dict,
+            self._table_to_features_dict,
+            self._parameters,
+            self._rates,
+            mode=mode,
+            batch_size_per_core=self._batch_size_per_core,
+            num_hosts=self._num_hosts,
+            num_cores=self._num_cores,
+            partition_strategy=partition_strategy,
+            pipeline_execution_with_tensor_core=pipeline_execution_with_tensor_core,
+            profile_data_directory=profile_data_directory,
+            clipping_limit=clipping_limit,
+        )
+
+    def _find_system(
+        self,
+        master: str | None,
+        cluster_def: Any,
+        device_config: DeviceConfig | None,
+        job: str | None,
+        metadata: Any,
+    ) -> None:
+        """Hosts and cores, from the first of metadata, master and device_config that is given."""
+        if metadata is None and master is None and cluster_def is None:
+            if device_config is None:
+                raise ValueError(
+                    "TPUEmbedding: one of master, cluster_def and device_config must be given."
+                )
+            self._num_hosts, self._num_cores = device_config.num_hosts, device_config.num_cores
+            if self._num_cores % self._num_hosts:
+                raise ValueError(
+                    "TPUEmbedding: num_cores of device_config must be a multiple of num_hosts; got "
+                    f"{self._num_cores} cores and {self._num_hosts} hosts."
+                )
+            self._hosts = [
+                f"{device_config.job_name}/replica:0/task:{task}/device:CPU:0"
+                for task in range(self._num_hosts)
+            ]
+        else:
+            if metadata is None:
+                metadata = tpu_system_metadata_lib._query_tpu_system_metadata(
+                    master, cluster_def=cluster_def
+                )
+            if not metadata.num_cores:
+                raise ValueError(f"TPUEmbedding: master {master!r} has no TPU cores.")
+            if job is None:
+                try:
+                    job = tpu_system_metadata_lib.master_job(master, cluster_def)
+                except ValueError as error:
+                    raise ValueError(
+                        f"TPUEmbedding: {error} Give it as master_job_name."
+                    ) from error
+            self._num_hosts, self._num_cores = metadata.num_hosts, metadata.num_cores
+            self._hosts = [
+                device.name
+                for device in metadata.devices
+                if "device:CPU:" in device.name and (job is None or job in device.name)
+            ]
+            if len(self._hosts) < self._num_hosts:
+                raise ValueError(
+                    f"TPUEmbedding: the TPU cores have {self._num_hosts} hosts, but the job "
+                    f"{job!r} has the CPU devices {self._hosts} only; master_job_name must be the "
+                    "job of those hosts."
+                )
+        self._num_cores_per_host = self._num_cores // self._num_hosts
+
+    def _optimizer_of(self, name: str, table: TableConfig) -> OptimizationParameters:
+        parameters = table.optimization_parameters or self._optimization_parameters
+        if parameters is None:
+            raise ValueError(
+                f"Table {name!r} has no optimizer: give it optimization_parameters in its "
+                "TableConfig, or give them to all tables."
+            )
+        parameters = as_parameters(parameters, f"table {name!r}")
+        if parameters.required_dimension not in (None, table.dimension):
+            raise ValueError(
+                f"Table {name!r}: {type(parameters).__name__} needs dimension "
+                f"{parameters.required_dimension}; got {table.dimension}."
+            )
+        if parameters.slot_variable_creation_fn is not None:
+            raise ValueError(
+                f"Table {name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "
+                "on the host only; on a TPU the slots are parts on its hosts, which the engine "
+                "creates."
+            )
+        return parameters
+
+    @property
+    def hosts(self) -> list[str]:
+        """Device names of the hosts."""
+        return list(self._hosts)
+
+    @property
+    def num_cores_per_host(self) -> int:
+        """TPU cores of one host."""
+        return self._num_cores_per_host
+
+    @property
+    def num_cores(self) -> int:
+        """TPU cores of all hosts."""
+        return self._num_cores
+
+    @property
+    def batch_size_per_core(self) -> int:
+        """Samples of one core's batch."""
+        return self._batch_size_per_core
+
+    @property
+    def config_proto(self) -> TPUEmbeddingConfiguration:
+        """For `tf.compat.v1.tpu.initialize_system(embedding_config=...)`."""
+        return self._config_proto
+
+    @property
+    def table_to_config_dict(self) -> Mapping[str, TableConfig]:
+        """Table name -> config, sorted by name; the position is the table's number."""
+        return copy.copy(self._table_to_config_dict)
+
+    @property
+    def feature_to_config_dict(self) -> Mapping[str, FeatureConfig]:
+        """Feature name -> config, sorted by name."""
+        return copy.copy(self._feature_to_config_dict)
+
+    @property
+    def table_to_features_dict(self) -> Mapping[str, list[str]]:
+        """Table name -> names of its features, both sorted: the order of activations."""
+        return copy.copy(self._table_to_features_dict)
+
+    @property
+    def optimization_parameters(self) -> OptimizationParameters | None:
+        """The optimizer of the tables that have none of their own; in inference SGD(1)."""
+        return self._optimization_parameters
+
+    def _features(self) -> list[str]:
+        return [one for features in self._table_to_features_dict.values() for one in features]
+
+    def create_variables_and_ops(
+        self,
+        embedding_variable_name_by_table: Mapping[str, str] | None = None,
+        slot_variable_names_by_table: Mapping[str, Any] | None = None,
+    ) -> VariablesAndOps:
+        """Creates the variables of all tables on the hosts.
+
+        Args:
+          embedding_variable_name_by_table: table name -> name of its variable; None means the name
+            of the table.
+          slot_variable_names_by_table: table name -> a `...SlotVariableNames` tuple, names in the
+            order of the optimizer's slots; None means the variable's name and the legacy suffixes.
+
+        Returns:
+          A `VariablesAndOps`: table name -> list of its parts, one for each host; table name ->
+          `...SlotVariables` tuple of such lists; and two functions without arguments that create
+          and return the ops which load the hardware, and which retrieve from it.
+        """
+        weights: dict[str, list[tf.Variable]] = {}
+        slots: dict[str, Any] = {}
+        with tf.compat.v1.device(tpu_variables.device_of_part(self._hosts)):
+            for name, table in self._table_to_config_dict.items():
+                parameters, partition = self._parameters[name], self._partition(table)
+                variable = (embedding_variable_name_by_table or {}).get(name, name)
+                names = (slot_variable_names_by_table or {}).get(name) or [
+                    variable + slot.suffix for slot in parameters.slots
+                ]
+                weights[name] = tpu_variables.create_parts(
+                    variable, partition, table.dimension, table.initializer
+                )
+                slots[name] = tpu_variables.slot_tuple(
+                    parameters,
+                    [
+                        tpu_variables.create_parts(
+                            slot_name,
+                            partition,
+                            table.dimension,
+                            tf.compat.v1.constant_initializer(parameters.initial_value(slot)),
+                        )
+                        for slot_name, slot in zip(names, parameters.slots, strict=True)
+                    ],
+                )
+
+        def ops_of(create: Any) -> list[tf.Operation]:
+            config = self._config_proto.SerializeToString()
+            operations = []
+            for number, (name, table) in enumerate(self._table_to_config_dict.items()):
+                operations += create(
+                    name,
+                    self._parameters[name],
+                    [weights[name], *(slots[name] or ())],
+                    self._partition(table),
+                    # One op tells the hardware its configuration.
+                    b"" if number else config,
+                )
+            return operations
+
+        return VariablesAndOps(
+            weights,
+            slots,
+            lambda: ops_of(tpu_variables.load_ops),
+            lambda: ops_of(tpu_variables.retrieve_ops),
+        )
+
+    def _partition(self, table: TableConfig) -> Partition:
+        return Partition(table.vocabulary_size, self._num_hosts, self._partition_strategy)
+
+    def generate_enqueue_ops(
+        self,
+        enqueue_datas_list: Sequence[Mapping[str, Any]],
+        mode_override: str | None = None,
+        ragged: bool = False,
+    ) -> list[tf.Operation]:
+        """Ops that send ids to the hardware, one for each core.
+
+        Args:
+          enqueue_datas_list: {feature name: `EnqueueData`} for each core, host after host.
+          mode_override: 'unspecified', 'inference', 'training' or 'backward_pass_only', in place of
+            the mode of the configuration; None means 'unspecified', which keeps that.
+          ragged: True takes `RaggedEnqueueData`.
+
+        Raises:
+          ValueError: features are missing or unknown, of the wrong class, or on several devices.
+        """
+        combiners = {
+            feature: self._table_to_config_dict[config.table_id].combiner
+            for feature, config in self._feature_to_config_dict.items()
+        }
+        tpu_enqueue.check(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
+        features = self._features()
+        return [
+            tpu_enqueue.enqueue_op(
+                data,
+                features,
+                # A table of one id for each sample has nothing to combine.
+                [combiners[feature] or "sum" for feature in features],
+                {
+                    feature
+                    for feature, config in self._feature_to_config_dict.items()
+                    if config.max_sequence_length
+                },
+                core % self._num_cores_per_host,
+                mode_override,
+                ragged,
+            )
+            for core, data in enumerate(enqueue_datas_list)
+        ]
+
+    def get_activations(self) -> dict[str, tf.Tensor]:
+        """Feature name -> activation, on one core; called in the replicated computation.
+
+        float32 [batch_size_per_core, dimension], or [batch_size_per_core, max_sequence_length,
+        dimension].
+        """
+        received = tf.raw_ops.RecvTPUEmbeddingActivations(
+            num_outputs=len(self._feature_to_config_dict),
+            config=self._config_proto.SerializeToString(),
+        )
+        return collections.OrderedDict(zip(self._features(), received, strict=True))
+
+    def generate_send_gradients_op(
+        self, feature_to_gradient_dict: Mapping[str, tf.Tensor], step: Any = None
+    ) -> tf.Operation:
+        """The op that sends one core's gradients, and this step's learning rates.
+
+        Args:
+          feature_to_gradient_dict: feature name -> gradient of its activation.
+          step: the global step, for the tables with a `learning_rate_fn`.
+
+        Raises:
+          RuntimeError: the mode is not `TRAINING`.
+          ValueError: `step` is None and a table has a `learning_rate_fn`.
+        """
+        if self._mode != TRAINING:
+            raise RuntimeError(
+                "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
+            )
+        return tf.raw_ops.SendTPUEmbeddingGradients(
+            inputs=[feature_to_gradient_dict[feature] for feature in self._features()],
+            learning_rates=self._rates.values(step),
+            config=self._config_proto.SerializeToString(),
+        )
+
+
+def _check_configs(tables: Mapping[str, Any], features: Mapping[str, Any]) -> None:
+    for what, configs, expected in (
+        ("table", tables, TableConfig),
+        ("feature", features, FeatureConfig),
+    ):
+        for name, config in configs.items():
+            if not isinstance(config, expected):
+                raise ValueError(
+                    f"TPUEmbedding: the config of {what} {name!r} must be a {expected.__name__}; "
+                    f"got {config!r}."
+                )
+    used = {config.table_id for config in features.values()}
+    if used != set(tables):
+        raise ValueError(
+            "TPUEmbedding: each table of table_to_config_dict must be used in "
+            f"feature_to_config_dict, and no other; unused are {sorted(set(tables) - used)}, "
+            f"unknown are {sorted(used - set(tables))}."
+        )
+
+
+def _global_optimizer(
+    mode: int, parameters: OptimizationParameters | None
+) -> OptimizationParameters | None:
+    if mode == TRAINING:
+        return parameters and as_parameters(parameters, "TPUEmbedding")
+    if mode != INFERENCE:
+        raise ValueError(
+            f"TPUEmbedding: mode must be TRAINING ({TRAINING}) or INFERENCE ({INFERENCE}); got "
+            f"{mode!r}."
+        )
+    if parameters is not None:
+        raise ValueError(
+            "TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got "
+            f"{parameters!r}."
+        )
+    # The hardware wants some optimizer; this one has no slots.
+    return StochasticGradientDescentParameters(1.0)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one core's batch, as they are sent to the TPU embedding hardware.
+
+Source: `EnqueueData`, `RaggedEnqueueData` and `generate_enqueue_ops` of
+tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+"""
+
+import collections
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+logger = logging.getLogger("estimator_emb")
+
+
+class EnqueueData(
+    collections.namedtuple(
+        "EnqueueData", ["embedding_indices", "sample_indices", "aggregation_weights"]
+    )
+):
+    """The ids of one feature, as a SparseTensor holds them.
+
+    Args:
+      embedding_indices: int32 or int64 [n], the ids.
+      sample_indices: int32 or int64 [n, 2], of each id its sample and its position there. None
+        means one id for each sample.
+      aggregation_weights: float32 or float64 [n]; None means weight 1.
+    """
+
+    def __new__(
+        cls, embedding_indices: Any, sample_indices: Any = None, aggregation_weights: Any = None
+    ) -> "EnqueueData":
+        return super().__new__(cls, embedding_indices, sample_indices, aggregation_weights)
+
+    @staticmethod
+    def from_sparse_tensor(sp_tensor: Any, weights: Any = None) -> "EnqueueData":
+        """From a SparseTensor [samples, positions] of ids, and one of weights or None."""
+        return EnqueueData(
+            sp_tensor.values,
+            sp_tensor.indices,
+            aggregation_weights=None if weights is None else weights.values,
+        )
+
+
+class RaggedEnqueueData(
+    collections.namedtuple(
+        "RaggedEnqueueData", ["embedding_indices", "row_splits", "aggregation_weights"]
+    )
+):
+    """The ids of one feature, as a RaggedTensor holds them.
+
+    Args:
+      embedding_indices: int32 or int64 [n], the ids.
+      row_splits: int32 or int64 [samples + 1]: sample i has the ids from row_splits[i] to
+        row_splits[i + 1]. None means one id for each sample.
+      aggregation_weights: float32 or float64 [n]; None means weight 1.
+    """
+
+    def __new__(
+        cls, embedding_indices: Any, row_splits: Any = None, aggregation_weights: Any = None
+    ) -> "RaggedEnqueueData":
+        return super().__new__(cls, embedding_indices, row_splits, aggregation_weights)
+
+    @staticmethod
+    def from_ragged_tensor(rg_tensor: Any, weights: Any = None) -> "RaggedEnqueueData":
+        """From a RaggedTensor [samples, (ids)] of ids, and one of weights or None."""
+        return RaggedEnqueueData(
+            rg_tensor.values,
+            rg_tensor.row_splits,
+            aggregation_weights=None if weights is None else weights.values,
+        )
+
+
+def get_enqueue_datas_list_from_sparse_tensors_list(
+    sp_tensors_list: Sequence[Mapping[str, Any]],
+) -> list[collections.OrderedDict]:
+    """{feature: SparseTensor} of each core, as {feature: EnqueueData} of each core."""
+    return [
+        collections.OrderedDict(
+            (feature, EnqueueData.from_sparse_tensor(ids)) for feature, ids in of_core.items()
+        )
+        for of_core in sp_tensors_list
+    ]
+
+
+def get_enqueue_datas_list_from_ragged_tensors_list(
+    rg_tensors_list: Sequence[Mapping[str, Any]],
+) -> list[collections.OrderedDict]:
+    """{feature: RaggedTensor} of each core, as {feature: RaggedEnqueueData} of each core."""
+    return [
+        collections.OrderedDict(
+            (feature, RaggedEnqueueData.from_ragged_tensor(ids)) for feature, ids in of_core.items()
+        )
+        for of_core in rg_tensors_list
+    ]
+
+
+def check(
+    of_cores: Sequence[Mapping[str, Any]],
+    combiners: Mapping[str, str | None],
+    cores_per_host: int,
+    ragged: bool,
+) -> None:
+    """Checks the data of all cores before any op is created for it.
+
+    Args:
+      of_cores: {feature: EnqueueData or RaggedEnqueueData} for each core, host after host.
+      combiners: feature -> the combiner of its table.
+      cores_per_host: how many cores each host feeds.
+      ragged: True expects `RaggedEnqueueData`, False `EnqueueData`.
+
+    Raises:
+      ValueError: features are missing or unknown, of the wrong class, or on several devices.
+    """
+    layout = "row_splits" if ragged else "sample_indices"
+    expected = "RaggedEnqueueData" if ragged else "EnqueueData"
+    device_of_host = None
+    for core, data in enumerate(of_cores):
+        owner = f"enqueue_datas_list[{core}]"
+        missing, unknown = sorted(set(combiners) - set(data)), sorted(set(data) - set(combiners))
+        if missing or unknown:
+            raise ValueError(
+                f"{owner} must have the features {sorted(combiners)}; it lacks {missing} and has "
+                f"{unknown} besides."
+            )
+        devices: dict[str, str] = {}
+        for feature, one in data.items():
+            # Told by its fields: tensorflow-estimator makes TensorFlow 2.15's own class.
+            if not hasattr(one, layout):
+                raise ValueError(
+                    f"{owner}: with ragged={ragged}, feature {feature!r} must be {expected}; got "
+                    f"{one!r}."
+                )
+            if getattr(one, layout) is None and combiners[feature]:
+                logger.warning(
+                    "%s: feature %r has no %s, so each id is a sample of its own, although its "
+                    "table has the combiner %r.",
+                    owner,
+                    feature,
+                    layout,
+                    combiners[feature],
+                )
+            for field, tensor in one._asdict().items():
+                if tensor is not None:
+                    devices[f"{field} of feature {feature!r}"] = tensor.device
+        if len(set(devices.values())) > 1:
+            raise ValueError(
+                f"{owner}: all tensors of a core must be on one device; got "
+                + ", ".join(f"{what} on {device!r}" for what, device in devices.items())
+                + "."
+            )
+        device = next(iter(devices.values()), None)
+        if core % cores_per_host == 0:
+            device_of_host = device
+        elif device != device_of_host:
+            raise ValueError(
+                f"{owner} is on device {device!r}, but the cores before it on the same host, "
+                f"{cores_per_host} for each, are on {device_of_host!r}."
+            )
+
+
+def enqueue_op(
+    data: Mapping[str, Any],
+    features: Sequence[str],
+    combiners: Sequence[str],
+    sequence_features: set[str],
+    device_ordinal: int,
+    mode_override: str | None,
+    ragged: bool,
+) -> tf.Operation:
+    """The op that sends the ids of one core to the hardware.
+
+    Args:
+      data: {feature: EnqueueData or RaggedEnqueueData}, checked.
+      features: the order of the features.
+      combiners: the combiner of each of them.
+      sequence_features: those whose ids are not combined.
+      device_ordinal: number of the core on its host.
+      mode_override, ragged: as in `TPUEmbedding.generate_enqueue_ops`.
+    """
+    first = next(iter(data.values())).embedding_indices
+    with ops.colocate_with(first):
+        no_ids, no_weights = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
+        layouts, weights = [], []
+        for feature in features:
+            one = data[feature]
+            layout = one.row_splits if ragged else one.sample_indices
+            if not ragged and layout is not None:
+                columns = layout.shape[1]
+                if columns == 1:
+                    layout = None  # One id for each sample.
+                elif columns == 2 and feature in sequence_features:
+                    # Each (sample, position) is a lookup of its own, with one id at position 0.
+                    layout = tf.pad(layout, [[0, 0], [0, 1]])
+            layouts.append(no_ids if layout is None else layout)
+            given = one.aggregation_weights
+            weights.append(no_weights if given is None else given)
+        return tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
+            sample_indices_or_row_splits=_of_one_dtype(layouts),
+            embedding_indices=_of_one_dtype(
+                [data[feature].embedding_indices for feature in features]
+            ),
+            aggregation_weights=_of_one_dtype(weights),
+            mode_override=mode_override or "unspecified",
+            device_ordinal=device_ordinal,
+            combiners=list(combiners),
+        )
+
+
+def _of_one_dtype(tensors: list[Any]) -> list[Any]:
+    """The op takes a list of one dtype; where they differ, all become the widest."""
+    widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
+    return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]

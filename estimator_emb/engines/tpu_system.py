@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts our engine where tensorflow-estimator's TPUEstimator looks for the embedding hardware.
+
+TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.
+tensorflow-estimator's own makes one of `tensorflow.python.tpu.tpu_embedding`, names the slots of
+seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours stands in its place,
+in the context of one estimator; nothing is changed in tensorflow-estimator itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+
+from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, Table
+from estimator_emb.engines import tpu_generations
+from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
+from estimator_emb.tables import names
+from estimator_emb.tables.inputs import PADDING_ID
+
+
+def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
+    """Gives a TPUEstimator the engine for the tables of its spec.
+
+    Args:
+      estimator: constructed, with `use_tpu=True`.
+      spec: checked.
+      tables: those of the spec, not empty.
+    """
+    context = estimator._ctx
+    embedding_config = EmbeddingConfig(spec, tables, context)
+    for master in {estimator.config.master, estimator.config.evaluation_master}:
+        context._lazy_embedding_config_dict[master] = embedding_config
+    # Our engine finds the names of the variables itself, for every optimizer.
+    estimator._embedding_from_feature_columns = False
+
+
+def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
+    """What an input_fn made, with ids in the forms that tensorflow-estimator sends to a TPU.
+
+    tensorflow-estimator takes SparseTensors; of dense ids it drops every 0. Here dense and ragged
+    ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
+    the host. Dense ids of a table with combiner None stay dense, one for each sample.
+
+    Args:
+      made: a dataset of elements, or one element: the features dict, or a tuple beginning with it.
+      tables: those of the spec.
+    """
+    if not isinstance(made, tf.data.Dataset):
+        return _element(made, tables)
+    element = tf.nest.map_structure(lambda spec: spec.value_type, made.element_spec)
+    features = element[0] if isinstance(element, tuple) else element
+    if not isinstance(features, Mapping) or not any(
+        key in features and not issubclass(features[key], tf.SparseTensor)
+        for table in tables
+        for feature in table.features
+        for key in (feature.key, feature.weight_key)
+    ):
+        return made
+    return made.map(
+        lambda *parts: _element(parts if isinstance(element, tuple) else parts[0], tables)
+    )
+
+
+def _element(element: Any, tables: list[Table]) -> Any:
+    if isinstance(element, tuple):
+        return (_element(element[0], tables), *element[1:])
+    if not isinstance(element, Mapping):
+        return element
+    features: dict[str, Any] = dict(element)
+    for table in tables:
+        for feature in table.features:
+            if feature.key in features:
+                ids = features[feature.key]
+                one_for_each = table.config.combiner is None and not feature.max_sequence_length
+                features[feature.key] = _ids(ids, one_for_each)
+                if feature.weight_key in features:
+                    features[feature.weight_key] = _weights(features[feature.weight_key], ids)
+    return features
+
+
+def _ids(ids: Any, one_for_each: bool) -> Any:
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.to_sparse()
+    if isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+        return ids  # tensorflow-estimator says what it cannot read.
+    if one_for_each:
+        return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
+    return _sparse(ids, ids)
+
+
+def _weights(weights: Any, ids: Any) -> Any:
+    if isinstance(weights, tf.RaggedTensor):
+        return weights.to_sparse()
+    dense = not isinstance(weights, tf.SparseTensor) and tf.is_tensor(ids)
+    return _sparse(weights, ids) if dense else weights
+
+
+def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
+    """Dense values [batch] or [batch, n] where there are ids, as a SparseTensor of rank 2."""
+    if ids.shape.rank == 1:
+        values, ids = values[:, None], ids[:, None]
+    places = tf.where(tf.not_equal(ids, PADDING_ID))
+    return tf.SparseTensor(
+        places, tf.gather_nd(values, places), tf.shape(ids, out_type=tf.int64)
+    )
+
+
+class EmbeddingConfig:
+    """Stands for tensorflow-estimator's `EmbeddingConfig`: the engines of one estimator, by mode.
+
+    Args:
+      spec: checked.
+      tables: those of the spec.
+      context: the estimator's `_InternalTPUContext`.
+
+    Source: tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
+    """
+
+    def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], context: Any):
+        self._spec = spec
+        self._tables = tables
+        self._context = context
+        self._of_mode: dict[str, TPUEmbedding] = {}
+        # tensorflow-estimator sets these two.
+        self.dummy_table_variables: Any = None
+        self.tpu_embedding: TPUEmbedding | None = None
+
+    def has_embedding_tables(self) -> bool:
+        return bool(self._tables)
+
+    def get_grad_multiplier(self) -> tf.Tensor | None:
+        """The factor of all gradients in this step, a float32 scalar; None without one."""
+        function = self._spec.experimental_gradient_multiplier_fn
+        if function is None:
+            return None
+        step = tf.compat.v1.train.get_global_step()
+        return tf.convert_to_tensor(tf.cast(function(step), tf.float32))
+
+    def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
+        """The engine of a mode."""
+        if mode not in self._of_mode:
+            self._of_mode[mode] = self._create(mode)
+        return self._of_mode[mode]
+
+    def _create(self, mode: str) -> TPUEmbedding:
+        training = mode == model_fn_lib.ModeKeys.TRAIN
+        with self._context.with_mode(mode) as context:
+            metadata = context._get_tpu_system_metadata()
+            tpu_generations.check_system(metadata, context.config.cluster)
+            return _Engine(
+                self._tables,
+                context._train_batch_size if training else context._eval_batch_size,
+                TRAINING if training else INFERENCE,
+                master=context._get_master_address(),
+                optimization_parameters=self._spec.optimization_parameters if training else None,
+                pipeline_execution_with_tensor_core=(
+                    self._spec.pipeline_execution_with_tensor_core
+                ),
+                partition_strategy=self._spec.partition_strategy,
+                profile_data_directory=self._spec.profile_data_directory,
+                master_job_name=context.master_job,
+                system_metadata=metadata,
+                clipping_limit=self._spec.clipping_limit if training else None,
+            )
+
+
+class _Engine(TPUEmbedding):
+    """The engine for the tables of a spec, which names their variables as the model's columns do.
+
+    Args:
+      tables: those of a spec.
+      batch_size, mode, **kwargs: as in `TPUEmbedding`.
+    """
+
+    def __init__(self, tables: list[Table], batch_size: int, mode: int, **kwargs: Any):
+        self._tables = tables
+        features = {
+            feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)
+            for table in tables
+            for feature in table.features
+        }
+        super().__init__(
+            {table.name: table.config for table in tables}, features, batch_size, mode, **kwargs
+        )
+
+    def create_variables_and_ops(
+        self,
+        embedding_variable_name_by_table: Mapping[str, str] | None = None,
+        slot_variable_names_by_table: Mapping[str, Any] | None = None,
+    ) -> VariablesAndOps:
+        scopes = names.captured_scopes()
+        return super().create_variables_and_ops(
+            {table.name: names.variable_name(table, scopes) for table in self._tables}
+        )

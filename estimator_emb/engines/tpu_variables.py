@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of a table on the hosts of a TPU, and the ops that carry them there and back.
+
+The hardware holds the tables while it trains. On the hosts each has variables under its legacy
+name, from which it is loaded before the first step and into which it is retrieved after every
+training loop: one part for each host, the rows of the table in the order of their ids.
+
+Source: `create_variables_and_ops` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+"""
+
+import collections
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from estimator_emb.optimizers import (
+    PARAMETERS,
+    MDLAdagradLightParameters,
+    OptimizationParameters,
+)
+from estimator_emb.tables.partition import Partition
+
+_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
+
+
+def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
+    return {
+        optimizer: collections.namedtuple(  # type: ignore[misc]
+            optimizer.__name__.removesuffix("Parameters") + suffix,
+            [slot.legacy_name or slot.name for slot in optimizer.slots],
+        )
+        for optimizer in _OPTIMIZERS
+        if optimizer.slots
+    }
+
+
+SLOT_VARIABLES = _slot_tuples("SlotVariables")
+SLOT_VARIABLE_NAMES = _slot_tuples("SlotVariableNames")
+"""Optimizer with slots -> the legacy namedtuple of its slots' variables, and of their names."""
+
+
+def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
+    """The values of an optimizer's slots as its legacy `...SlotVariables`; None without slots."""
+    for legacy, of_slots in SLOT_VARIABLES.items():
+        if isinstance(optimizer, legacy):
+            return of_slots(*values)
+    return None
+
+
+def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
+    """A device function that puts each part of a table on its host, by the part's name."""
+
+    def device(operation: Any) -> str:
+        found = re.findall(r"/part_(\d+)(?=/|$)", operation.name) or re.findall(
+            r"dummy_(\d+)_", operation.name
+        )
+        if not found:
+            raise RuntimeError(
+                f"Op {operation.name!r} was created among the parts of an embedding table, but its "
+                "name tells of no part; an initializer must create ops under the current name "
+                "scope only."
+            )
+        return hosts[int(found[-1])]
+
+    return device
+
+
+def create_parts(
+    name: str, partition: Partition, dimension: int, initializer: Callable[..., Any]
+) -> list[tf.Variable]:
+    """One variable [rows of the host, dimension] for each host.
+
+    Where the table has fewer rows than there are hosts, each host beyond gets one row of padding, a
+    local variable called `dummy_<host>_<name>`, in no checkpoint.
+    """
+    rows, hosts = partition.vocabulary_size, partition.shards
+    parts = list(
+        tf.compat.v1.get_variable(
+            name,
+            shape=[rows, dimension],
+            dtype=tf.float32,
+            initializer=initializer,
+            partitioner=tf.compat.v1.fixed_size_partitioner(min(rows, hosts)),
+            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+            trainable=False,
+        )
+    )
+    for host in range(rows, hosts):
+        parts.append(
+            tf.compat.v1.get_variable(
+                f"dummy_{host}_{name}",
+                shape=[1, dimension],
+                dtype=tf.float32,
+                initializer=initializer,
+                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                trainable=False,
+            )
+        )
+    return parts
+
+
+def load_ops(
+    table: str,
+    optimizer: OptimizationParameters,
+    variables: Sequence[Sequence[tf.Variable]],
+    partition: Partition,
+    config: bytes,
+) -> list[tf.Operation]:
+    """Ops that copy a table and its slots from the hosts to the hardware, one for each host.
+
+    Args:
+      table: its name in the configuration.
+      optimizer: the table's.
+      variables: the parts of the table and then of each slot, in the optimizer's order.
+      partition: the rows of each host.
+      config: the serialized configuration of the hardware, for the first of these ops; b'' if
+        another table's op carries it.
+    """
+    load = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.hardware.name}Parameters")
+    names = ["parameters", *(slot.name for slot in optimizer.slots)]
+    operations = []
+    for host in range(partition.shards):
+        with ops.colocate_with(variables[0][host]):
+            values = {
+                name: _shard(parts, partition, host)
+                for name, parts in zip(names, variables, strict=True)
+            }
+            operations.append(
+                load(
+                    **values,
+                    table_name=table,
+                    num_shards=partition.shards,
+                    shard_id=host,
+                    config=b"" if host else config,
+                )
+            )
+    return operations
+
+
+def retrieve_ops(
+    table: str,
+    optimizer: OptimizationParameters,
+    variables: Sequence[Sequence[tf.Variable]],
+    partition: Partition,
+    config: bytes,
+) -> list[tf.Operation]:
+    """Ops that copy a table and its slots from the hardware to the hosts; args as `load_ops`."""
+    retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.hardware.name}Parameters")
+    retrieved = []
+    for host in range(partition.shards):
+        with ops.colocate_with(variables[0][host]):
+            values = retrieve(
+                table_name=table,
+                num_shards=partition.shards,
+                shard_id=host,
+                config=b"" if host else config,
+            )
+        retrieved.append([values] if tf.is_tensor(values) else list(values))
+    operations = []
+    for host in range(partition.shards):
+        with ops.colocate_with(variables[0][host]):
+            assigned = [
+                tf.compat.v1.assign(parts[host], _part(shards, partition, host))
+                for parts, shards in zip(variables, zip(*retrieved, strict=True), strict=True)
+            ]
+            operations.append(tf.group(*assigned))
+    return operations
+
+
+def _same(partition: Partition) -> bool:
+    """Whether the rows that the hardware wants on a host are those of the host's part."""
+    one_at_most = partition.vocabulary_size <= partition.shards
+    return partition.strategy == "div" or partition.shards == 1 or one_at_most
+
+
+def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
+    """The rows of a table that the hardware wants on `host`."""
+    if _same(partition):
+        return parts[host]
+    rows = []
+    for part, start in zip(parts, partition.starts, strict=True):
+        with ops.colocate_with(part):
+            first = (host - start) % partition.shards
+            rows.append(tf.convert_to_tensor(part)[first :: partition.shards])
+    return tf.concat(rows, axis=0)
+
+
+def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Tensor:
+    """The consecutive rows of the part of `host`, from what the hardware had on every host."""
+    if _same(partition):
+        return shards[host]
+    start, size = partition.starts[host], partition.sizes[host]
+    places, rows = [], []
+    for other, shard in enumerate(shards):
+        first = (other - start) % partition.shards
+        count = len(range(first, size, partition.shards))
+        if not count:
+            continue
+        begin = (start + first) // partition.shards
+        with ops.colocate_with(shard):
+            rows.append(shard[begin : begin + count])
+        places.append(tf.range(first, size, partition.shards))
+    return tf.dynamic_stitch(places, rows)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tpu_goldens.json: what TensorFlow 2.15's own TPUEmbedding makes of tests/tpu_cases.py.
+
+Run with TensorFlow 2.15.1, whose last version of that class it is, from the top of the repository:
+
+    PYTHONPATH=.:tests python tests/data/make_tpu_goldens.py
+"""
+
+import json
+import pathlib
+
+import tensorflow as tf
+import tpu_cases
+import tpu_graphs
+
+import estimator_emb  # noqa: F401  (binds Keras 2)
+
+FILE = pathlib.Path(__file__).parent / "tpu_goldens.json"
+
+
+def main():
+    from tensorflow.python.tpu import tpu_embedding
+
+    assert tf.__version__ == "2.15.1" and "estimator_emb" not in tpu_embedding.__file__
+    goldens = {
+        "configurations": {
+            case.name: str(case.build(tpu_embedding).config_proto) for case in tpu_cases.KEPT
+        },
+        "graphs": {
+            case.name: tpu_graphs.describe(
+                tpu_graphs.build(case.build(tpu_embedding), tpu_embedding)
+            )
+            for case in tpu_cases.GRAPHS
+        },
+    }
+    FILE.write_text(json.dumps(goldens, indent=1) + "\n")
+    print(f"{FILE}: {FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine for TPU embedding hardware, beside TensorFlow 2.15's own and its kept results."""
+
+import json
+import logging
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_cases
+import tpu_graphs
+from google.protobuf import text_format
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
+from tensorflow.python.tpu.tpu_embedding import TPUEmbedding as TPUEmbeddingOfTensorFlow
+
+import estimator_emb as ee
+from estimator_emb import embedding, optimizers
+from estimator_emb.compat import tpu_embedding as ours
+from estimator_emb.engines import tpu_variables
+from estimator_emb.engines.tpu import TPUEmbedding
+from estimator_emb.tables.partition import Partition
+
+GOLDENS = json.loads((pathlib.Path(__file__).parents[1] / "data/tpu_goldens.json").read_text())
+HAS_ORIGINAL = TPUEmbeddingOfTensorFlow is not TPUEmbedding
+needs_original = pytest.mark.skipif(
+    not HAS_ORIGINAL, reason="TensorFlow >= 2.16 has no TPUEmbedding of its own to compare with"
+)
+ALL_OPTIMIZERS = (*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters)
+MDL = optimizers.MDLAdagradLightParameters(0.3, *(i / 16 for i in range(1, 11)), True, True)
+NOT_LEGACY = {
+    "Adadelta": optimizers.AdadeltaParameters(0.3, 0.9, 0.01),
+    "CenteredRMSProp": optimizers.CenteredRMSPropParameters(0.3, 0.9, 0.6, 0.01),
+    "MDLAdagradLight": MDL,
+}
+
+
+def theirs():
+    from tensorflow.python.tpu import tpu_embedding
+
+    return tpu_embedding
+
+
+def build(table=None, *, hosts=1, strategy="div", mode=ours.TRAINING, optimizer=None, **kwargs):
+    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores."""
+    if optimizer is None and mode == ours.TRAINING:
+        optimizer = ee.AdagradParameters(0.3)
+    return TPUEmbedding(
+        {"t": table or ee.TableConfig(7, 2)},
+        {"x": ee.FeatureConfig("t")},
+        8 * hosts,
+        mode,
+        optimization_parameters=optimizer,
+        device_config=ours.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
+        partition_strategy=strategy,
+        **kwargs,
+    )
+
+
+def message(engine):
+    (table,) = engine.config_proto.table_descriptor
+    return table.optimization_parameters
+
+
+# Parity with TensorFlow 2.15.
+
+
+@needs_original
+@pytest.mark.parametrize("optimizer", tpu_cases.OPTIMIZERS)
+def test_every_configuration_is_the_original_one(optimizer):
+    cases = [case for case in tpu_cases.ALL if case.optimizer == optimizer]
+    assert len(cases) >= 12
+    for case in cases:
+        expected = case.build(theirs()).config_proto
+        got = case.build(ours).config_proto
+        assert got == expected, case.name
+        assert got.SerializeToString() == expected.SerializeToString(), case.name
+
+
+@pytest.mark.parametrize("case", tpu_cases.KEPT, ids=lambda case: case.name)
+def test_a_kept_configuration(case):
+    expected = TPUEmbeddingConfiguration()
+    text_format.Parse(GOLDENS["configurations"][case.name], expected)
+    assert case.build(ours).config_proto == expected
+
+
+def test_every_kept_configuration_is_of_a_case():
+    assert set(GOLDENS["configurations"]) == {case.name for case in tpu_cases.KEPT}
+    assert set(GOLDENS["graphs"]) == {case.name for case in tpu_cases.GRAPHS}
+
+
+@needs_original
+@pytest.mark.parametrize(
+    "case, ragged",
+    [
+        *((case, False) for case in tpu_cases.KEPT if case.hosts == 2),
+        *((case, False) for case in tpu_cases.WITH_PADDING),
+        *((case, True) for case in tpu_cases.KEPT if case.hosts == 2),
+    ],
+    ids=lambda value: value.name if isinstance(value, tpu_cases.Case) else f"ragged={value}",
+)
+def test_every_op_of_the_graph_is_the_original_one(case, ragged):
+    got = tpu_graphs.build(case.build(ours), ours, ragged)
+    expected = tpu_graphs.build(case.build(theirs()), theirs(), ragged)
+    assert tpu_graphs.describe(got) == tpu_graphs.describe(expected)
+    for key in ("variables", "local_variables", "trainable_variables"):
+        assert described_variables(got, key) == described_variables(expected, key)
+
+
+def described_variables(graph, key):
+    with graph.as_default():
+        return [
+            (
+                one.name,
+                one.shape,
+                one.device,
+                one._save_slice_info and one._save_slice_info.to_proto(),
+                one.initial_value.op.type,
+            )
+            for one in graph.get_collection(key)
+        ]
+
+
+@pytest.mark.parametrize("case", tpu_cases.GRAPHS, ids=lambda case: case.name)
+def test_a_kept_graph(case):
+    graph = tpu_graphs.build(case.build(ours), ours)
+    assert tpu_graphs.describe(graph) == GOLDENS["graphs"][case.name]
+
+
+# Optimizers.
+
+
+def test_every_load_and_retrieve_op_of_tensorflow_has_its_optimizer():
+    of_tensorflow = {
+        name.removeprefix("LoadTPUEmbedding").removesuffix("Parameters")
+        for name in dir(tf.raw_ops)
+        if name.startswith("LoadTPUEmbedding")
+    }
+    assert {one.hardware.name for one in ALL_OPTIMIZERS} == of_tensorflow
+    assert len(of_tensorflow) == 13
+
+
+@pytest.mark.parametrize("optimizer", ALL_OPTIMIZERS, ids=lambda one: one.__name__)
+def test_an_optimizer_writes_every_field_of_its_message(optimizer):
+    descriptor = optimization_pb2.OptimizationParameters.DESCRIPTOR
+    fields = descriptor.fields_by_name[optimizer.hardware.message].message_type.fields
+    # Fields that later versions add would be 0 there; those known today are all written.
+    known = {field.name for field in fields} - {"initial_accumulator", "initial_linear"}
+    assert set(optimizer.hardware.fields) == known
+
+
+@pytest.mark.parametrize("name", NOT_LEGACY)
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_an_optimizer_that_the_original_lacks(name, hosts):
+    optimizer = NOT_LEGACY[name]
+    engine = build(optimizer=optimizer, hosts=hosts)
+    written = getattr(message(engine), optimizer.hardware.message)
+    assert message(engine).WhichOneof("parameters") == optimizer.hardware.message
+    for field, attribute in optimizer.hardware.fields.items():
+        assert getattr(written, field) == np.float32(getattr(optimizer, attribute)) != 0
+    with tf.Graph().as_default() as graph:
+        made = engine.create_variables_and_ops()
+        load, retrieve = made.load_ops(), made.retrieve_ops()
+    assert len(load) == len(retrieve) == hosts
+    names = [slot.name for slot in optimizer.slots]
+    assert list(made.slot_variables_by_table["t"]._fields) == names
+    assert type(made.slot_variables_by_table["t"]).__name__ == f"{name}SlotVariables"
+    for host, op in enumerate(load):
+        assert op.type == f"LoadTPUEmbedding{name}Parameters"
+        assert [one.name for one in op.op_def.input_arg] == ["parameters", *names]
+        variables = [one.op.inputs[0].op.name for one in op.inputs]
+        assert variables == [
+            f"t{suffix}/part_{host}" for suffix in ("", *(one.suffix for one in optimizer.slots))
+        ]
+    (first, *others) = [
+        op for op in graph.get_operations() if op.type == f"RetrieveTPUEmbedding{name}Parameters"
+    ]
+    assert first.get_attr("config") == engine.config_proto.SerializeToString()
+    assert [op.get_attr("config") for op in others] == [b""] * (hosts - 1)
+    for op in (first, *others):
+        host = op.get_attr("shard_id")
+        assigned = [one.consumers()[0].inputs[0].op.name for one in op.outputs]
+        assert assigned == [
+            f"t{suffix}/part_{host}" for suffix in ("", *(one.suffix for one in optimizer.slots))
+        ]
+
+
+def test_slots_of_an_optimizer_of_the_tf2_vocabulary():
+    engine = build(optimizer=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4))
+    assert message(engine).adam.epsilon == np.float32(1e-4)
+    assert message(engine).adam.use_sum_inside_sqrt is True
+    assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
+    with tf.Graph().as_default():
+        made = engine.create_variables_and_ops()
+        assert isinstance(made.slot_variables_by_table["t"], ours.AdamSlotVariables)
+        send = engine.generate_send_gradients_op({"x": tf.zeros([4, 2])})  # takes no step
+        assert tf.get_static_value(send.inputs[1]) == 0.25
+
+
+def test_packing_of_low_dimensions_is_passed_on():
+    status = optimization_pb2.LowDimensionalPackingStatus.Status
+    engine = build(optimizer=embedding.Adagrad(0.1, low_dimensional_packing_status=True))
+    assert message(engine).low_dimensional_packing_status == status.ENABLED
+    assert message(build()).low_dimensional_packing_status == status.UNSPECIFIED
+
+
+# Where ours differs from the original on purpose.
+
+
+def test_a_learning_rate_of_zero_is_a_rate():
+    table = ee.TableConfig(7, 2, learning_rate=0.0)
+    assert message(build(table)).learning_rate.constant == 0.0
+    assert message(build()).learning_rate.constant == np.float32(0.3)
+
+
+@needs_original
+def test_the_original_took_a_learning_rate_of_zero_for_none():
+    module = theirs()
+    engine = module.TPUEmbedding(
+        {"t": module.TableConfig(7, 2, learning_rate=0.0)},
+        {"x": module.FeatureConfig("t")},
+        8,
+        module.TRAINING,
+        optimization_parameters=module.AdagradParameters(0.3),
+        device_config=module.DeviceConfig(1, 2, "/job:worker"),
+    )
+    assert message(engine).learning_rate.constant == np.float32(0.3)
+
+
+def test_tags_count_in_the_order_of_the_tables():
+    functions = [lambda step, i=i: tf.cast(step, tf.float32) + i for i in range(8)]
+    uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}
+    tables = {
+        name: ee.TableConfig(7, 2, learning_rate_fn=None if use is None else functions[use])
+        for name, use in uses.items()
+    }
+    engine = TPUEmbedding(
+        tables,
+        {f"x_{name}": ee.FeatureConfig(name) for name in tables},
+        8,
+        ours.TRAINING,
+        optimization_parameters=ee.AdagradParameters(0.3),
+        device_config=ours.DeviceConfig(1, 2, "/job:worker"),
+    )
+    rates = {
+        table.name: table.optimization_parameters.learning_rate
+        for table in engine.config_proto.table_descriptor
+    }
+    assert rates.pop("g").constant == np.float32(0.3)
+    assert {name: rate.dynamic.tag for name, rate in rates.items()} == {
+        "a": 0, "b": 1, "c": 1, "d": 2, "e": 0, "f": 3, "h": 4
+    }  # fmt: skip
+    with tf.Graph().as_default():
+        gradients = {f"x_{name}": tf.zeros([4, 2]) for name in tables}
+        send = engine.generate_send_gradients_op(gradients, tf.constant(10, tf.int64))
+        rates = run_without_hardware(send.graph, list(send.inputs[8:]))
+        assert rates == [15.0, 17.0, 10.0, 11.0, 13.0]
+        with pytest.raises(ValueError) as caught:
+            engine.generate_send_gradients_op(gradients)
+    assert str(caught.value) == (
+        "step must be given, because tables have a learning_rate_fn, which takes it; got None."
+    )
+
+
+@pytest.mark.parametrize(
+    "low, high, limit, expected",
+    [
+        (None, None, 0.5, (-0.5, 0.5)),
+        (-0.25, None, 0.5, (-0.25, 0.5)),
+        (None, 0.25, 0.5, (-0.5, 0.25)),
+        (-2.0, 3.0, 0.5, (-0.5, 0.5)),
+        (1.0, 2.0, 0.5, (1.0, 1.0)),
+    ],
+)
+def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limit, expected):
+    optimizer = ee.AdagradParameters(0.3, clip_gradient_min=low, clip_gradient_max=high)
+    limits = message(build(optimizer=optimizer, clipping_limit=limit)).gradient_clipping_limits
+    assert (limits.lower.value, limits.upper.value) == expected
+    gradients = np.linspace(-4, 4, 33)
+    clipped = np.clip(gradients, -limit, limit)
+    if (low, high) != (None, None):
+        clipped = np.clip(clipped, low, high)
+    np.testing.assert_array_equal(np.clip(gradients, *expected), clipped)
+
+
+def test_clipping_limit_needs_accumulation():
+    optimizer = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
+    with pytest.raises(ValueError) as caught:
+        build(optimizer=optimizer, clipping_limit=0.5)
+    assert str(caught.value) == (
+        "Table 't': the EmbeddingConfigSpec has clipping_limit=0.5, which on a TPU needs "
+        "use_gradient_accumulation=True; its AdagradParameters has use_gradient_accumulation=False."
+    )
+
+
+# Rows over hosts.
+
+
+@pytest.mark.parametrize("rows, hosts", [(7, 1), (7, 2), (13, 5), (4, 4), (3, 5), (16, 4), (5, 4)])
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts, strategy):
+    """The load op of host i holds the ids that the strategy gives it, whatever the variables."""
+    partition = Partition(rows, hosts, strategy)
+    table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+    padding = max(0, hosts - rows)
+    engine = build(ee.TableConfig(rows, 2, initializer=of_table(table)), hosts=hosts,
+                   strategy=strategy, optimizer=ee.AdamParameters(0.1))  # fmt: skip
+    with tf.Graph().as_default() as graph:
+        made = engine.create_variables_and_ops()
+        loaded = [list(op.inputs) for op in made.load_ops()]
+        changed = [[one + 100 * (i + 1) for i, one in enumerate(of_host)] for of_host in loaded]
+        weights, _, v = (
+            [
+                tpu_variables._part(shards, partition, host) for host in range(hosts - padding)
+            ]
+            for shards in zip(*changed, strict=True)
+        )
+        keys = tf.compat.v1.GraphKeys
+        variables = [
+            one
+            for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
+            for one in graph.get_collection(key)
+        ]
+    in_hardware, weights, v = run_without_hardware(
+        graph, [loaded, weights, v], [one.initializer for one in variables]
+    )
+    ids = [partition.ids(host) for host in range(hosts - padding)]
+    assert [len(one[0]) for one in in_hardware] == [len(one) for one in ids] + [1] * padding
+    for host, of_host in enumerate(ids):
+        np.testing.assert_array_equal(in_hardware[host][0], table[of_host])
+    np.testing.assert_array_equal(np.concatenate(weights), table + 100)
+    np.testing.assert_array_equal(np.concatenate(v), np.full([rows, 2], 300.0))
+
+
+def run_without_hardware(graph, tensors, before=()):
+    """The values of tensors in a graph that also holds ops of the hardware, all on this host."""
+    names = [one.op.name for one in tf.nest.flatten(tensors)] + [one.name for one in before]
+    needed = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), names)
+    for node in needed.node:
+        node.device = ""
+        node.attr.pop("_class", None)
+    with tf.Graph().as_default():
+        tf.import_graph_def(needed, name="")
+        with tf.compat.v1.Session() as session:
+            session.run([one.name for one in before])
+            return session.run(tf.nest.map_structure(lambda one: one.name, tensors))
+
+
+def of_table(table):
+    def initializer(shape, dtype=tf.float32, partition_info=None):
+        if partition_info is None:
+            return tf.zeros(shape, dtype)  # a row of padding
+        start = partition_info.var_offset[0]
+        return tf.constant(table[start : start + shape[0]])
+
+    return initializer
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_retrieve_ops_assign_what_load_ops_loaded(strategy):
+    engine = build(hosts=2, strategy=strategy)
+    with tf.Graph().as_default():
+        made = engine.create_variables_and_ops()
+        retrieve = made.retrieve_ops()
+    assert len(retrieve) == 2
+    for host, group in enumerate(retrieve):
+        assigned = {one.inputs[0].op.name: one for one in group.control_inputs}
+        assert set(assigned) == {f"t/part_{host}", f"t/Adagrad/part_{host}"}
+        for output, name in enumerate([f"t/part_{host}", f"t/Adagrad/part_{host}"]):
+            sources = sources_of(assigned[name].inputs[1])
+            hosts = {0, 1} if strategy == "mod" else {host}
+            assert sources == {(one, output) for one in hosts}
+
+
+def sources_of(tensor):
+    """(host, output) of each retrieve op that a tensor comes from."""
+    if tensor.op.type.startswith("RetrieveTPUEmbedding"):
+        return {(tensor.op.get_attr("shard_id"), tensor.value_index)}
+    found = [sources_of(one) for one in tensor.op.inputs]
+    return set().union(*found)
+
+
+def test_variables_get_the_names_that_are_asked_for():
+    engine = build(optimizer=ee.FtrlParameters(0.3), hosts=2)
+    with tf.Graph().as_default():
+        made = engine.create_variables_and_ops(
+            {"t": "deep/x_embedding/embedding_weights"},
+            {"t": ours.FtrlSlotVariableNames("deep/a", "deep/z")},
+        )
+    assert [one.op.name for one in made.embedding_variables_by_table["t"]] == [
+        "deep/x_embedding/embedding_weights/part_0",
+        "deep/x_embedding/embedding_weights/part_1",
+    ]
+    slots = made.slot_variables_by_table["t"]
+    assert isinstance(slots, ours.FtrlSlotVariable)
+    assert [one.op.name for one in slots.accumulator] == ["deep/a/part_0", "deep/a/part_1"]
+    assert [one.op.name for one in slots.linear] == ["deep/z/part_0", "deep/z/part_1"]
+    assert [one.device for one in slots.linear] == engine.hosts
+
+
+# What the constructor and the methods refuse.
+
+
+def error(call):
+    with pytest.raises(ValueError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_arguments_out_of_range():
+    assert error(lambda: build(strategy="both")) == (
+        "TPUEmbedding: partition_strategy must be 'div' or 'mod'; got 'both'."
+    )
+    assert error(lambda: build(mode=7, optimizer=None)) == (
+        "TPUEmbedding: mode must be TRAINING (2) or INFERENCE (1); got 7."
+    )
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    assert error(lambda: build(mode=ours.INFERENCE, optimizer=sgd)) == (
+        "TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got "
+        f"{sgd!r}."
+    )
+    assert error(lambda: build(optimizer=3)).startswith(
+        "TPUEmbedding: optimization_parameters must be one of AdadeltaParameters, "
+    )
+    frequency = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
+    assert error(lambda: build(optimizer=frequency)) == (
+        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
+    )
+    creation = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
+    assert error(lambda: build(optimizer=creation)) == (
+        "Table 't': slot_variable_creation_fn of Adagrad works on the host only; on a TPU the "
+        "slots are parts on its hosts, which the engine creates."
+    )
+
+
+def test_tables_and_features_that_do_not_fit():
+    def make(tables, features, batch_size=8, device=(1, 2, "/job:w")):
+        return lambda: TPUEmbedding(
+            tables,
+            features,
+            batch_size,
+            ours.TRAINING,
+            device_config=device and ours.DeviceConfig(*device),
+        )
+
+    t, x = {"t": ee.TableConfig(7, 2)}, {"x": ee.FeatureConfig("t")}
+    assert error(make(t, x)) == (
+        "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or give "
+        "them to all tables."
+    )
+    assert error(make({**t, "u": ee.TableConfig(3, 1)}, {"x": ee.FeatureConfig("v")})) == (
+        "TPUEmbedding: each table of table_to_config_dict must be used in feature_to_config_dict, "
+        "and no other; unused are ['t', 'u'], unknown are ['v']."
+    )
+    assert error(make({"t": 3}, x)) == (
+        "TPUEmbedding: the config of table 't' must be a TableConfig; got 3."
+    )
+    assert error(make(t, {"x": "t"})) == (
+        "TPUEmbedding: the config of feature 'x' must be a FeatureConfig; got 't'."
+    )
+    assert error(make(t, x, batch_size=7)) == (
+        "TPUEmbedding: batch_size must be a multiple of the 2 TPU cores; got 7."
+    )
+    assert error(make(t, x, device=(2, 3, "/job:w"))) == (
+        "TPUEmbedding: num_cores of device_config must be a multiple of num_hosts; got 3 cores and "
+        "2 hosts."
+    )
+    assert error(make(t, x, device=None)) == (
+        "TPUEmbedding: one of master, cluster_def and device_config must be given."
+    )
+
+
+def test_gradients_are_sent_in_training_only():
+    with pytest.raises(RuntimeError) as caught:
+        build(mode=ours.INFERENCE).generate_send_gradients_op({})
+    assert str(caught.value) == (
+        "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
+    )
+
+
+def test_data_that_cannot_be_enqueued(caplog):
+    engine = build()
+    with tf.Graph().as_default():
+        with tf.device("/device:CPU:0"):
+            ids, places = tf.constant([1], tf.int64), tf.constant([[0, 0]], tf.int64)
+        with tf.device("/device:CPU:1"):
+            elsewhere = tf.constant([[0, 0]], tf.int64)
+        good = {"x": ours.EnqueueData(ids, places)}
+        assert error(lambda: engine.generate_enqueue_ops([good, {"y": good["x"]}])) == (
+            "enqueue_datas_list[1] must have the features ['x']; it lacks ['x'] and has ['y'] "
+            "besides."
+        )
+        ragged = ours.RaggedEnqueueData(ids, tf.constant([0, 1], tf.int64))
+        assert error(lambda: engine.generate_enqueue_ops([{"x": ragged}])) == (
+            "enqueue_datas_list[0]: with ragged=False, feature 'x' must be EnqueueData; got "
+            f"{ragged!r}."
+        )
+        split = {"x": ours.EnqueueData(ids, elsewhere)}
+        assert error(lambda: engine.generate_enqueue_ops([split])) == (
+            "enqueue_datas_list[0]: all tensors of a core must be on one device; got "
+            "embedding_indices of feature 'x' on '/device:CPU:0', sample_indices of feature 'x' on "
+            "'/device:CPU:1'."
+        )
+        other = {"x": ours.EnqueueData(elsewhere, elsewhere)}
+        assert error(lambda: engine.generate_enqueue_ops([good, other])) == (
+            "enqueue_datas_list[1] is on device '/device:CPU:1', but the cores before it on the "
+            "same host, 2 for each, are on '/device:CPU:0'."
+        )
+        with caplog.at_level(logging.WARNING, "estimator_emb"):
+            engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
+    assert caplog.messages == [
+        "enqueue_datas_list[0]: feature 'x' has no sample_indices, so each id is a sample of its "
+        "own, although its table has the combiner 'mean'."
+    ]
+
+
+def test_a_system_without_tpu():
+    metadata = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
+    with pytest.raises(ValueError) as caught:
+        TPUEmbedding(
+            {"t": ee.TableConfig(7, 2)},
+            {"x": ee.FeatureConfig("t")},
+            8,
+            ours.TRAINING,
+            master="grpc://nowhere",
+            system_metadata=metadata,
+        )
+    assert str(caught.value) == "TPUEmbedding: master 'grpc://nowhere' has no TPU cores."
+
+
+@needs_original
+def test_the_legacy_module_has_the_names_of_the_original():
+    module = theirs()
+    public = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    } | {"TRAINING", "INFERENCE"}
+    assert public == set(ours.__all__)
+    for name in public:
+        original = getattr(module, name)
+        if hasattr(original, "_fields"):
+            assert getattr(ours, name)._fields == original._fields
+            assert getattr(ours, name).__name__ == original.__name__ or name == "FtrlSlotVariable"

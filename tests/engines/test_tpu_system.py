@@ -1,0 +1,628 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEstimator with `use_tpu=True` on a described TPU: everything but the session."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_described
+from tensorflow.core.protobuf.tpu import topology_pb2
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
+from tensorflow.python.tpu import tpu_embedding as legacy_module
+from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.engines import tpu, tpu_system
+from estimator_emb.engines.host import tables_of
+
+needs_original = pytest.mark.skipif(
+    legacy_module.TPUEmbedding is tpu.TPUEmbedding,
+    reason="TensorFlow >= 2.16 has no TPUEmbedding of its own to compare with",
+)
+POSITION = 4
+
+
+def sparse(batch, dtype=tf.int64):
+    return tf.SparseTensor(
+        tf.constant([[0, 0], [0, 1], [2, 0]], tf.int64),
+        tf.cast([3, 0, 5], dtype),
+        tf.constant([batch, POSITION], tf.int64),
+    )
+
+
+def input_fn(params):
+    batch = params["batch_size"]
+
+    def element(_):
+        features = {
+            "item": sparse(batch),
+            "words": sparse(batch),
+            "history": sparse(batch),
+            "age": tf.zeros([batch, 1]),
+        }
+        return features, tf.zeros([batch])
+
+    return tf.data.Dataset.range(100).map(element)
+
+
+def weighted_input_fn(params):
+    def weighted(features, labels):
+        return {**features, "shares": sparse(params["batch_size"], tf.float32)}, labels
+
+    return input_fn(params).map(weighted)
+
+
+def columns(rate=None):
+    item, words = (fc.categorical_column_with_identity(key, 20) for key in ("item", "words"))
+    history = fc.sequence_categorical_column_with_identity("history", 20)
+    return [
+        fc.embedding_column(item, 3, combiner="sum", learning_rate_fn=rate),
+        *fc.shared_embedding_columns(
+            [words, history], 2, combiner="sqrtn", max_sequence_lengths=[0, 2]
+        ),
+    ]
+
+
+def model_fn_of(tpu_columns, keys=()):
+    """A linear model of columns, or of features by their keys."""
+
+    def model_fn(features, labels, mode, params):
+        assert params["use_tpu"] is True
+        if tpu_columns:
+            flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
+            sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
+            inputs = [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]]
+        else:
+            inputs = [tf.reshape(features[key], [labels.shape[0], -1]) for key in keys]
+        kernel = tf.compat.v1.get_variable("kernel", [tf.concat(inputs, 1).shape[1], 1])
+        output = tf.matmul(tf.concat(inputs, 1), kernel)[:, 0]
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.AdagradOptimizer(0.1)
+            )
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+    return model_fn
+
+
+def halving(step):
+    return 1.0 / (1.0 + tf.cast(step, tf.float32))
+
+
+def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
+    """(spec, model_fn, input_fn)"""
+    made = columns(rate)
+    spec = spec_class(
+        feature_columns=made,
+        optimization_parameters=optimizer or ee.AdagradParameters(0.1),
+        **kwargs,
+    )
+    return spec, model_fn_of(made), input_fn
+
+
+def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
+    """The same, of shared, weighted and sequence features, and tables with ways of their own."""
+    kwargs.setdefault("optimization_parameters", module.FtrlParameters(0.3, beta=0.5))
+    spec = spec_class(
+        feature_to_config_dict={
+            "item": module.FeatureConfig("small", weight_key="shares"),
+            "words": module.FeatureConfig("large"),
+            "history": module.FeatureConfig("large", max_sequence_length=3),
+        },
+        table_to_config_dict={
+            "small": module.TableConfig(20, 2, combiner="sum", learning_rate_fn=halving),
+            "large": module.TableConfig(
+                31, 3, optimization_parameters=module.AdamParameters(0.2, beta1=0.7)
+            ),
+        },
+        **kwargs,
+    )
+    return spec, model_fn_of(None, ["item", "words", "history"]), weighted_input_fn
+
+
+def run(how, of_spec, tmp_path, hosts=1, **kwargs):
+    """(estimator, what a session would have got); `how` is `tpu_described.train` or `evaluate`."""
+    spec, model_fn, its_input_fn = of_spec
+    estimator = tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs)
+    return estimator, how(estimator, its_input_fn)
+
+
+def train(of_spec, tmp_path, hosts=1, **kwargs):
+    return run(tpu_described.train, of_spec, tmp_path, hosts, **kwargs)[1]
+
+
+def engine_of(estimator):
+    return estimator._ctx._lazy_embedding_config_dict[tpu_described.MASTER].tpu_embedding
+
+
+# The whole graph, beside stock tensorflow-estimator with TensorFlow 2.15's TPUEmbedding.
+
+
+def nodes(graph):
+    """Every node of a graph and of its functions, by name, but for names that do not matter.
+
+    Functions are numbered in the order of all that a process made. The op that fills a slot with
+    zeros has one of two names in the original.
+    """
+
+    graph_def = graph.as_graph_def()
+    numbered = "|".join(one.signature.name for one in graph_def.library.function)
+
+    def numberless(message):
+        text = re.sub(
+            rf"\b({numbered})(?=\b|___)", lambda m: re.sub(r"_\d+$", "", m[0]), str(message)
+        )
+        return text.replace("/Initializer/zeros", "/Initializer/Const")
+
+    found = {numberless(node.name): numberless(node) for node in graph_def.node}
+    for function in graph_def.library.function:
+        name = numberless(function.signature.name)
+        for node in function.node_def:
+            found[f"{name}::{node.name}"] = numberless(node)
+        found[f"{name}::"] = numberless(function.signature)
+        found[f"{name}::results"] = sorted(map(numberless, function.ret.items()))
+    return found
+
+
+ONE_HOST = ee.TPUConfig(iterations_per_loop=5)  # input_fn gives the batch of all its cores
+STOCK = {
+    "columns": (lambda spec, module: column_spec(spec, module.AdagradParameters(0.1)), 2, None),
+    "columns, one host": (
+        lambda spec, module: column_spec(
+            spec, module.RMSPropParameters(0.1, 0.9, 0.5, 0.01), rate=halving
+        ),
+        1,
+        ONE_HOST,
+    ),
+    "dicts": (dict_spec, 2, None),
+    "dicts, one host": (
+        lambda spec, module: dict_spec(
+            spec,
+            module,
+            experimental_gradient_multiplier_fn=halving,
+            pipeline_execution_with_tensor_core=True,
+            optimization_parameters=module.MomentumParameters(0.3, 0.5, clip_gradient_min=-1.0),
+        ),
+        1,
+        ONE_HOST,
+    ),
+    "mod": (
+        lambda spec, module: column_spec(
+            spec, module.AdagradParameters(0.1), partition_strategy="mod"
+        ),
+        1,
+        ONE_HOST,
+    ),
+}
+
+
+@needs_original
+@pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
+@pytest.mark.parametrize("name", STOCK)
+def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
+    spec_of, hosts, tpu_config = STOCK[name]
+
+    def graph(of_class, spec_class, module):
+        of_spec = spec_of(spec_class, module)
+        _, reached = run(
+            how, of_spec, tmp_path, hosts, of_class=of_class, tpu_config=tpu_config
+        )
+        return nodes(reached.graph)
+
+    expected = graph(
+        tpu_estimator.TPUEstimator, _tpu_estimator_embedding.EmbeddingConfigSpec, legacy_module
+    )
+    got = graph(ee.TPUEstimator, ee.EmbeddingConfigSpec, ee)
+    assert len(expected) > 150
+    assert set(got) == set(expected)
+    assert {name for name in got if got[name] != expected[name]} == set()
+
+
+# What is in it, on every TensorFlow.
+
+
+def of_type(graph, part):
+    """(where, node) of every node of such a type; where is a function, or '' for the graph."""
+    graph_def = graph.as_graph_def()
+    return [
+        *(("", node) for node in graph_def.node if part in node.op),
+        *(
+            (function.signature.name, node)
+            for function in graph_def.library.function
+            for node in function.node_def
+            if part in node.op
+        ),
+    ]
+
+
+@pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_training(spec_of, hosts, strategy, tmp_path):
+    estimator, reached = run(
+        tpu_described.train, spec_of(partition_strategy=strategy), tmp_path, hosts
+    )
+    engine = engine_of(estimator)
+    assert type(engine) is tpu_system._Engine
+    config = engine.config_proto
+    assert (config.mode, config.num_hosts, config.num_tensor_cores) == (
+        TPUEmbeddingConfiguration.TRAINING, hosts, 2 * hosts,
+    )  # fmt: skip
+    assert [list(one.input_shape) for one in config.feature_descriptor][0][0] == 4
+
+    # Each host enqueues for its own cores, in its own input pipeline.
+    enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
+    assert sorted(
+        (re.sub(r"_\d+$", "", where), node.device, node.attr["device_ordinal"].i)
+        for where, node in enqueues
+    ) == [
+        (
+            f"input_pipeline_task{host}_while_body",
+            f"/job:tpu_worker/task:{host}/device:CPU:0",
+            core,
+        )
+        for host in range(hosts)
+        for core in range(2)
+    ]
+    for _, node in enqueues:
+        assert node.attr["N"].i == 3
+        assert len(node.attr["combiners"].list.s) == 3
+
+    # One computation on every core, which receives activations and sends gradients.
+    (replicate,) = reached.ops("TPUReplicateMetadata")
+    assert replicate.get_attr("num_replicas") == 2 * hosts
+    assert len(reached.ops("TPUCompilationResult")) == 1
+    ((where, receive),) = of_type(reached.graph, "RecvTPUEmbeddingActivations")
+    ((also, send),) = of_type(reached.graph, "SendTPUEmbeddingGradients")
+    assert where == also != ""
+    for node in (receive, send):
+        assert node.attr["config"].s == config.SerializeToString()
+    (loop,) = [op for op in reached.ops("While") if op.get_attr("body").name == where]
+    assert loop.get_attr("_tpu_replicate") == b"cluster"
+    assert receive.attr["num_outputs"].i == send.attr["N"].i == 3
+    assert send.attr["NN"].i == (1 if spec_of is dict_spec else 0)
+    assert len(of_type(reached.graph, "TPUEmbeddingActivations")) == 3 + 1  # and the receiving op
+
+    # The tables are loaded before the first step, and retrieved after each loop.
+    infeed = reached.hook("TPUInfeedOutfeedSessionHook")
+    assert infeed._embedding_layer_config == config
+    loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
+    assert len(loads) == len(retrieves) == 2 * hosts
+    assert set(loads) <= set(infeed._init_ops)
+    after = reached.fetches.control_inputs
+    groups = [op for group in after for op in (group, *group.control_inputs)]
+    assigned = {one for op in groups for one in op.control_inputs if "Assign" in op.type + one.type}
+    variables = [
+        one
+        for one in reached.graph.get_collection("variables")
+        if "/part_" in one.name
+    ]
+    assert {op.inputs[0].op.name for op in assigned if "Assign" in op.type} >= {
+        one.op.name for one in variables
+    }
+
+    # Checkpoints hold the tables under their legacy names, whole, and no helper.
+    saver = reached.hook("CheckpointSaverHook")
+    assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
+    saved = {
+        one._save_slice_info.full_name if one._save_slice_info else one.op.name
+        for one in reached.graph.get_collection("variables")
+    }
+    assert saved == {
+        "global_step", "kernel", "kernel/Adagrad", *(
+            {
+                "dense_features/item_embedding/embedding_weights",
+                "dense_features/item_embedding/embedding_weights/Adagrad",
+                "history_words_shared_embedding",
+                "history_words_shared_embedding/Adagrad",
+            }
+            if spec_of is column_spec
+            else {"large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"}
+        ),
+        *helper_slots(reached.graph),
+    }  # fmt: skip
+    for one in variables:
+        host = int(one.op.name[-1])
+        assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
+
+
+def helper_slots(graph):
+    """Of the helper variables through which gradients are found; legacy checkpoints have them."""
+    return {
+        one.op.name
+        for one in graph.get_collection("variables")
+        if one.op.name.startswith("tpu_embedding_dummy_table_variable_")
+    }
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_evaluation(strategy, tmp_path):
+    estimator, reached = run(
+        tpu_described.evaluate, column_spec(partition_strategy=strategy), tmp_path, 2
+    )
+    engine = engine_of(estimator)
+    assert engine.config_proto.mode == TPUEmbeddingConfiguration.INFERENCE
+    loads = reached.ops("LoadTPUEmbedding")
+    assert [op.type for op in loads] == [
+        "LoadTPUEmbeddingStochasticGradientDescentParameters"
+    ] * 4
+    assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
+    assert not reached.ops("RetrieveTPUEmbedding")
+    assert not of_type(reached.graph, "SendTPUEmbeddingGradients")
+    assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 4
+    assert {
+        one._save_slice_info.full_name
+        for one in reached.graph.get_collection("variables")
+        if "/part_" in one.name
+    } == {"dense_features/item_embedding/embedding_weights", "history_words_shared_embedding"}
+
+
+def test_columns_take_every_optimizer(tmp_path):
+    """The original named slots for seven optimizers."""
+    reached = train(column_spec(optimizer=ee.AdagradMomentumParameters(0.1, 0.5)), tmp_path)
+    assert len(reached.ops("LoadTPUEmbeddingAdagradMomentumParameters")) == 2
+    names = [one.op.name for one in reached.graph.get_collection("variables")]
+    assert "history_words_shared_embedding/AdagradMomentum/Momentum/part_0" in names
+
+
+def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
+    optimizer = ee.MDLAdagradLightParameters(0.3, *([0.5] * 10), True, False)
+    reached = train(column_spec(optimizer=optimizer), tmp_path)
+    assert len(reached.ops("RetrieveTPUEmbeddingMDLAdagradLightParameters")) == 2
+    with pytest.raises(ValueError) as caught:
+        spec, model_fn, _ = column_spec(optimizer=optimizer)
+        ee.TPUEstimator(
+            model_fn,
+            config=ee.RunConfig(model_dir=str(tmp_path)),
+            use_tpu=False,
+            embedding_config_spec=spec,
+        )
+    assert str(caught.value) == (
+        "Table 'tbl_history_words_shared_embedding': the update rule of MDLAdagradLightParameters "
+        "was never published, so only TPU hardware can train with it; on the host, choose another "
+        "optimizer."
+    )
+
+
+def test_the_limit_of_the_spec_reaches_the_hardware(tmp_path):
+    estimator, _ = run(tpu_described.train, column_spec(clipping_limit=0.5), tmp_path)
+    for table in engine_of(estimator).config_proto.table_descriptor:
+        limits = table.optimization_parameters.gradient_clipping_limits
+        assert (limits.lower.value, limits.upper.value) == (-0.5, 0.5)
+
+
+def test_stock_tensorflow_estimator_is_left_alone():
+    assert _tpu_estimator_embedding.tpu_embedding is legacy_module
+    assert _tpu_estimator_embedding.EmbeddingConfig is not tpu_system.EmbeddingConfig
+
+
+# Forms of ids.
+
+
+def table_of(feature, combiner="mean"):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": feature},
+        table_to_config_dict={"t": ee.TableConfig(20, 2, combiner=combiner)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    return tables_of(spec)
+
+
+def element_of(features, tables, dataset):
+    """What becomes of one batch of features, from a dataset or as tensors."""
+    if dataset:
+        given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
+        ((result, _),) = tpu_system.as_hardware_reads(given, tables)
+    else:
+        result, _ = tpu_system.as_hardware_reads((features, tf.zeros([2])), tables)
+    return result
+
+
+def listed(value):
+    return value.indices.numpy().tolist(), value.values.numpy().tolist(), value.shape.as_list()
+
+
+@pytest.mark.parametrize("dataset", [True, False])
+def test_dense_and_ragged_ids_become_sparse_and_keep_id_0(dataset):
+    tables = table_of(ee.FeatureConfig("t", weight_key="w"))
+    dense = {
+        "x": tf.constant([[0, 3, -1], [-1, 0, 7]]),
+        "w": tf.constant([[0.0, 1.5, 9.0], [9.0, 2.5, 3.5]]),
+        "other": tf.constant([[0, 1], [2, 3]]),
+    }
+    got = element_of(dense, tables, dataset)
+    places = [[0, 0], [0, 1], [1, 1], [1, 2]]
+    assert listed(got["x"]) == (places, [0, 3, 0, 7], [2, 3])
+    assert listed(got["w"]) == (places, [0.0, 1.5, 2.5, 3.5], [2, 3])
+    assert got["other"].numpy().tolist() == [[0, 1], [2, 3]]
+
+    ragged = {
+        "x": tf.ragged.constant([[0], [3, 0]], dtype=tf.int64),
+        "w": tf.ragged.constant([[1.0], [2.0, 3.0]]),
+    }
+    got = element_of(ragged, tables, dataset)
+    places = [[0, 0], [1, 0], [1, 1]]
+    assert listed(got["x"]) == (places, [0, 3, 0], [2, 2])
+    assert listed(got["w"]) == (places, [1.0, 2.0, 3.0], [2, 2])
+
+    got = element_of({"x": tf.constant([5, 0])}, tables, dataset)
+    assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
+
+
+@pytest.mark.parametrize("dataset", [True, False])
+def test_one_id_for_each_sample_stays_dense(dataset):
+    tables = table_of(ee.FeatureConfig("t"), combiner=None)
+    for ids in ([5, 0], [[5], [0]]):
+        got = element_of({"x": tf.constant(ids)}, tables, dataset)
+        assert got["x"].numpy().tolist() == [5, 0]
+    sequence = table_of(ee.FeatureConfig("t", max_sequence_length=2), combiner=None)
+    got = element_of({"x": tf.constant([[5, 0], [-1, 1]])}, sequence, dataset)
+    assert listed(got["x"]) == ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])
+
+
+def test_a_dataset_of_sparse_ids_is_passed_on():
+    tables = table_of(ee.FeatureConfig("t"))
+    dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
+    assert tpu_system.as_hardware_reads(dataset, tables) is dataset
+
+
+def test_dense_ids_are_enqueued(tmp_path):
+    def dense_input_fn(params):
+        return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
+
+    reached = train((*column_spec()[:2], dense_input_fn), tmp_path)
+    for _, node in of_type(reached.graph, "EnqueueTPUEmbedding"):
+        assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
+
+
+# Where a spec cannot run.
+
+ELSEWHERE = (
+    "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
+    "variables of the model and run on any TPU; or train on the host, without the TPU, with "
+    "TPUConfig(device='host')"
+)
+
+
+@pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
+def test_a_generation_without_the_hardware(spec_of, tmp_path):
+    config = tpu_described.per_core_input(tpu_generation="v5e")
+    with pytest.raises(ValueError) as caught:
+        train(spec_of(), tmp_path, tpu_config=config)
+    assert str(caught.value) == (
+        "EmbeddingConfigSpec: TPU v5e has no embedding hardware, so the tables of this spec cannot "
+        f"run there. {ELSEWHERE}."
+    )
+
+
+@pytest.mark.parametrize("generation", ["v5p", "v6e"])
+def test_a_generation_with_other_hardware(generation, tmp_path):
+    config = tpu_described.per_core_input(tpu_generation=generation)
+    with pytest.raises(ValueError) as caught:
+        train(dict_spec(), tmp_path, tpu_config=config)
+    assert str(caught.value) == (
+        f"EmbeddingConfigSpec: the embedding hardware of TPU {generation} is SparseCore, which "
+        "TPUEstimator cannot drive, so the tables of this spec cannot run there. "
+        f"{ELSEWHERE}; or rewrite the program for TPUEmbeddingV2 of tf.tpu.experimental.embedding, "
+        "to which estimator_emb.embedding.to_tensorflow translates tables and features."
+    )
+
+
+@pytest.mark.parametrize("generation", ["v2", "v3", "v4", None])
+def test_a_generation_with_the_hardware(generation, tmp_path):
+    config = tpu_described.per_core_input(tpu_generation=generation)
+    assert config._replace(num_shards=2).tpu_generation == generation
+    assert train(dict_spec(), tmp_path, tpu_config=config).ops("LoadTPUEmbedding")
+
+
+def test_the_ways_round_exist(tmp_path):
+    """On a generation without the hardware: tables on the tensor core, and the host."""
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("item", 20),
+        3,
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, POSITION],
+    )
+
+    def model_fn(features, labels, mode, params):
+        output = tf.reduce_sum(fc.DenseFeatures([column])(features), axis=1)
+        loss = tf.reduce_mean(tf.square(output - labels))
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        )
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
+    )
+    config = tpu_described.per_core_input(tpu_generation="v5e")
+    reached = train((spec, model_fn, only_items), tmp_path, tpu_config=config)
+    assert not of_type(reached.graph, "TPUEmbedding")
+    trained = [one.op.name for one in reached.graph.get_collection("trainable_variables")]
+    assert trained == ["dense_features/item_embedding/embedding_weights"]
+
+    spec, model_fn, _ = dict_spec()
+    on_host = tpu_described.per_core_input(tpu_generation="v5e", device="host")
+    ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=on_host),
+        use_tpu=True,
+        train_batch_size=4,
+        embedding_config_spec=spec,
+    )
+
+
+def only_items(params):
+    return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
+
+
+def test_an_unknown_generation():
+    with pytest.raises(ValueError) as caught:
+        ee.TPUConfig(tpu_generation="v9")
+    assert str(caught.value) == (
+        "TPUConfig: tpu_generation must be one of v2, v3, v4, v5e, v5p, v6e, or None; got 'v9'."
+    )
+
+
+def topology(embedding_feature):
+    proto = topology_pb2.TopologyProto(
+        mesh_shape=[2, 1, 1, 1],
+        num_tasks=1,
+        num_tpu_devices_per_task=2,
+        device_coordinates=[0, 0, 0, 0, 1, 0, 0, 0],
+    )
+    if embedding_feature is not None:
+        proto.tpu_hardware_feature.embedding_feature = embedding_feature
+    return proto.SerializeToString()
+
+
+def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
+    feature = topology_pb2.TPUHardwareFeature
+    for serialized in (topology(None), topology(feature.V1), topology(feature.V2)):
+        for form in (serialized, tf.tpu.experimental.Topology(serialized=serialized)):
+            assert train(dict_spec(), tmp_path, topology=form).ops("LoadTPUEmbedding")
+    with pytest.raises(ValueError) as caught:
+        train(dict_spec(), tmp_path, topology=topology(feature.UNSUPPORTED))
+    assert str(caught.value) == (
+        "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
+        f"tables of this spec cannot run there. {ELSEWHERE}."
+    )
+
+
+def test_predict_says_where_to_predict(tmp_path):
+    spec, model_fn, its_input_fn = dict_spec()
+    estimator = tpu_described.estimator(model_fn, spec, tmp_path)
+    with pytest.raises(NotImplementedError) as caught:
+        next(estimator.predict(its_input_fn))
+    assert str(caught.value) == (
+        "predict: tensorflow-estimator looks up no embedding tables when it predicts on a TPU. "
+        "Predict on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
+        "TPUConfig(device='host')."
+    )
+
+
+def test_hosts_are_those_of_the_named_job(tmp_path):
+    metadata = tpu_described.metadata(2)
+    with pytest.raises(ValueError) as caught:
+        tpu.TPUEmbedding(
+            {"t": ee.TableConfig(7, 2)},
+            {"x": ee.FeatureConfig("t")},
+            8,
+            tpu.TRAINING,
+            master=tpu_described.MASTER,
+            optimization_parameters=ee.AdagradParameters(0.1),
+            master_job_name="other",
+            system_metadata=metadata,
+        )
+    assert str(caught.value) == (
+        "TPUEmbedding: the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] "
+        "only; master_job_name must be the job of those hosts."
+    )
+    assert np.prod([metadata.num_hosts, metadata.num_of_cores_per_host]) == metadata.num_cores

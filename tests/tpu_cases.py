@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases in which the embedding hardware must be told, and its ops called, as TensorFlow 2.15 does.
+
+Each case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or ours
+of that name, which has the same classes.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+COMMON = {
+    "clip_weight_min": -3.5,
+    "clip_weight_max": 2.25,
+    "weight_decay_factor": 0.125,
+    "multiply_weight_decay_factor_by_learning_rate": True,
+    "clip_gradient_min": -0.75,
+    "clip_gradient_max": 1.5,
+}
+
+
+def _both(name: str, **arguments: Any) -> dict[str, Callable[[Any], Any]]:
+    """An optimizer with the class's own arguments, and with the common ones besides."""
+    return {
+        name: lambda module: getattr(module, name + "Parameters")(**arguments),
+        f"{name}, all": lambda module: getattr(module, name + "Parameters")(**arguments, **COMMON),
+    }
+
+
+OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
+    **_both("StochasticGradientDescent", learning_rate=0.3),
+    **_both("Adagrad", learning_rate=0.3, initial_accumulator=0.7),
+    **_both(
+        "AdagradMomentum",
+        learning_rate=0.3,
+        momentum=0.6,
+        use_nesterov=True,
+        exponent=3.0,
+        beta2=0.9,
+        epsilon=0.01,
+    ),
+    **_both("Adam", learning_rate=0.3),
+    "Adam, not lazy": lambda module: module.AdamParameters(
+        0.3, beta1=0.8, beta2=0.99, epsilon=1e-4, lazy_adam=False, sum_inside_sqrt=False
+    ),
+    **_both(
+        "Ftrl",
+        learning_rate=0.3,
+        learning_rate_power=-0.6,
+        initial_accumulator_value=0.7,
+        l1_regularization_strength=0.2,
+        l2_regularization_strength=0.1,
+        multiply_linear_by_learning_rate=True,
+        beta=0.4,
+        allow_zero_accumulator=True,
+    ),
+    **_both("Momentum", learning_rate=0.3, momentum=0.6, use_nesterov=True),
+    **_both("RMSProp", learning_rate=0.3, rho=0.9, momentum=0.6, epsilon=0.01),
+    **_both(
+        "ProximalAdagrad",
+        learning_rate=0.3,
+        initial_accumulator=0.7,
+        l1_regularization_strength=0.2,
+        l2_regularization_strength=0.1,
+    ),
+    **_both(
+        "ProximalYogi",
+        learning_rate=0.3,
+        beta1=0.8,
+        beta2=0.99,
+        epsilon=0.01,
+        l1_regularization_strength=0.2,
+        l2_regularization_strength=0.1,
+        initial_accumulator_value=0.7,
+    ),
+    "Adagrad, not accumulated": lambda module: module.AdagradParameters(
+        0.3, use_gradient_accumulation=False
+    ),
+    "Adagrad, decay without rate": lambda module: module.AdagradParameters(
+        0.3, weight_decay_factor=0.5, multiply_weight_decay_factor_by_learning_rate=False
+    ),
+    "Adagrad, upper limits": lambda module: module.AdagradParameters(
+        0.3, clip_weight_max=0.0, clip_gradient_max=0.0
+    ),
+    "FrequencyEstimator": lambda module: module.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7),
+}
+
+
+def halving(step: Any) -> Any:
+    return 1.0 / (1.0 + tf.cast(step, tf.float32))
+
+
+def falling(step: Any) -> Any:
+    return 0.5 - 0.125 * tf.cast(step, tf.float32)
+
+
+def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
+    return tf.ones(shape, dtype)
+
+
+def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
+    """Two tables; `width` None means the one column of a frequency estimator."""
+    return {
+        "video": module.TableConfig(13, width or 4, _ones, **of_first),
+        "user": module.TableConfig(3, width or 2, _ones, combiner="sqrtn"),
+    }
+
+
+FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "plain": lambda module: (
+        _tables(module, 0),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+    "shared": lambda module: (
+        _tables(module, 0),
+        {
+            "watched": module.FeatureConfig("video"),
+            "favourites": module.FeatureConfig("video"),
+            "friends": module.FeatureConfig("user"),
+        },
+    ),
+    "weighted": lambda module: (
+        _tables(module, 0, combiner="sum"),
+        {
+            "watched": module.FeatureConfig("video", weight_key="minutes"),
+            "friends": module.FeatureConfig("user"),
+        },
+    ),
+    "sequence": lambda module: (
+        _tables(module, 0),
+        {
+            "history": module.FeatureConfig("video", max_sequence_length=5),
+            "watched": module.FeatureConfig("video"),
+            "friends": module.FeatureConfig("user", max_sequence_length=2),
+        },
+    ),
+    "one id": lambda module: (
+        _tables(module, 0, combiner=None, hot_id_replication=True),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+    "own rate": lambda module: (
+        _tables(module, 0, learning_rate=0.05),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+    "rate function": lambda module: (
+        _tables(module, 0, learning_rate_fn=halving),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+    "own optimizer": lambda module: (
+        _tables(
+            module,
+            0,
+            learning_rate_fn=halving,
+            optimization_parameters=module.AdamParameters(0.2, beta1=0.7),
+        ),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+    "one column": lambda module: (
+        _tables(module, 1, learning_rate_fn=halving),
+        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One `TPUEmbedding`; the batch has 4 samples for each core, a host has 2 cores."""
+
+    optimizer: str = "Adagrad"
+    features: str = "plain"
+    hosts: int = 1
+    strategy: str = "div"
+    training: bool = True
+    pipelined: bool = False
+    profile: str | None = None
+
+    @property
+    def name(self) -> str:
+        changed = [
+            str(getattr(self, field.name)) if isinstance(field.default, str)
+            else f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return "; ".join(changed) or "default"
+
+    def build(self, module: Any) -> Any:
+        tables, features = FEATURES[self.features](module)
+        return module.TPUEmbedding(
+            tables,
+            features,
+            8 * self.hosts,
+            module.TRAINING if self.training else module.INFERENCE,
+            optimization_parameters=OPTIMIZERS[self.optimizer](module) if self.training else None,
+            pipeline_execution_with_tensor_core=self.pipelined,
+            partition_strategy=self.strategy,
+            profile_data_directory=self.profile,
+            device_config=module.DeviceConfig(self.hosts, 2 * self.hosts, "/job:tpu_worker"),
+        )
+
+
+def _fits(optimizer: str, features: str) -> bool:
+    return optimizer != "FrequencyEstimator" or features == "one column"
+
+
+ALL = [
+    Case(optimizer, features, hosts, strategy, training, pipelined)
+    for optimizer, features, hosts, strategy, training, pipelined in itertools.product(
+        OPTIMIZERS, FEATURES, (1, 2, 5), ("div", "mod"), (True, False), (False, True)
+    )
+    if _fits(optimizer, features) and (training or optimizer == "Adagrad")
+]
+"""Every combination."""
+
+KEPT = [
+    *(
+        Case(optimizer, "one column" if optimizer == "FrequencyEstimator" else "plain")
+        for optimizer in OPTIMIZERS
+    ),
+    *(Case(features=features, hosts=2) for features in FEATURES),
+    Case(hosts=5),
+    Case(hosts=5, strategy="mod"),
+    Case(pipelined=True),
+    Case(training=False),
+    Case(features="own optimizer", training=False),
+    Case(profile="/profile"),
+]
+"""Those whose results lie in tests/data; each option is in at least one."""
+
+GRAPHS = [
+    Case(features="shared", hosts=2),
+    Case("Adam, all", "weighted", hosts=2),
+    Case("Ftrl, all", "sequence"),
+    Case("RMSProp", "rate function", hosts=5),
+    Case(features="one id", training=False),
+]
+"""Those whose graphs lie in tests/data."""
+
+WITH_PADDING = [
+    Case(optimizer, "one column" if optimizer == "FrequencyEstimator" else "plain", 4)
+    for optimizer in OPTIMIZERS
+    if "," not in optimizer
+]
+"""More hosts than the smaller table has rows, for every optimizer."""

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEstimators on a TPU that is only described: they build what they build on one, then stop.
+
+Asking the TPU's master for the system's metadata gives a description of ours. What would open a
+session is replaced by something that keeps its arguments and stops.
+"""
+
+import contextlib
+import dataclasses
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.client import session as session_lib
+from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.training import evaluation, training
+
+import estimator_emb as ee
+
+CORES_PER_HOST = 2
+MASTER = "grpc://described"
+
+
+def metadata(hosts, topology=None):
+    """That of `hosts` TPU workers with two cores each."""
+    devices = []
+    for host in range(hosts):
+        task = f"/job:tpu_worker/replica:0/task:{host}"
+        devices.append((f"{task}/device:CPU:0", "CPU"))
+        devices += [(f"{task}/device:TPU:{core}", "TPU") for core in range(CORES_PER_HOST)]
+        devices.append((f"{task}/device:TPU_SYSTEM:0", "TPU_SYSTEM"))
+    return tf.tpu.experimental.TPUSystemMetadata(
+        num_cores=hosts * CORES_PER_HOST,
+        num_hosts=hosts,
+        num_of_cores_per_host=CORES_PER_HOST,
+        topology=topology,
+        devices=tuple(
+            session_lib._DeviceAttributes(name, kind, 0, 0) for name, kind in devices
+        ),
+    )
+
+
+def per_core_input(**kwargs):
+    """A TPUConfig in which input_fn gives the batches of single cores, on every host."""
+    return ee.TPUConfig(
+        iterations_per_loop=5,
+        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+        **kwargs,
+    )
+
+
+def estimator(model_fn, spec, model_dir, hosts=1, topology=None, tpu_config=None, **kwargs):
+    """A TPUEstimator with `use_tpu=True` on a described TPU; 4 samples for each core."""
+    batch = 4 * CORES_PER_HOST * hosts
+    made = kwargs.pop("of_class", ee.TPUEstimator)(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir),
+            master=MASTER,
+            save_checkpoints_steps=10,
+            tpu_config=tpu_config or per_core_input(),
+        ),
+        use_tpu=True,
+        train_batch_size=batch,
+        eval_batch_size=batch,
+        predict_batch_size=batch,
+        embedding_config_spec=spec,
+        **kwargs,
+    )
+    made.described = metadata(hosts, topology)
+    return made
+
+
+@dataclasses.dataclass
+class Reached:
+    """What a session would have got."""
+
+    graph: tf.Graph
+    hooks: list[Any]
+    chief_hooks: list[Any]
+    fetches: Any
+    scaffold: Any
+
+    def ops(self, part):
+        """Ops whose type contains `part`, in the order of their creation."""
+        return [op for op in self.graph.get_operations() if part in op.type]
+
+    def hook(self, name):
+        """The only hook of a class, by its name, from all hooks."""
+        (found,) = [
+            one for one in (*self.hooks, *self.chief_hooks) if type(one).__name__ == name
+        ]
+        return found
+
+
+class _Stop(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _stopped_at(target, name, made, found):
+    def stop(*args, **kwargs):
+        found.update(kwargs, graph=tf.compat.v1.get_default_graph())
+        raise _Stop
+
+    with (
+        mock.patch.object(target, name, stop),
+        mock.patch.object(
+            tpu_system_metadata, "_query_tpu_system_metadata", lambda *_, **__: made.described
+        ),
+        contextlib.suppress(_Stop),
+    ):
+        yield
+
+
+def train(made, input_fn, **kwargs):
+    """Trains until a session would open."""
+    found = {}
+    with _stopped_at(training, "MonitoredTrainingSession", made, found):
+        made.train(input_fn, max_steps=20, **kwargs)
+    (train_op,) = found["graph"].get_collection("_tpu_train_op")
+    return Reached(
+        found["graph"],
+        list(found["hooks"]),
+        list(found["chief_only_hooks"]),
+        train_op,
+        found["scaffold"],
+    )
+
+
+def evaluate(made, input_fn, **kwargs):
+    """Evaluates until a session would open; there is a checkpoint to evaluate."""
+    found = {}
+    with _stopped_at(evaluation, "_evaluate_once", made, found):
+        made.evaluate(input_fn, steps=2, checkpoint_path="described", **kwargs)
+    return Reached(found["graph"], list(found["hooks"]), [], found["eval_ops"], found["scaffold"])
