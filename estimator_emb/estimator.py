@@ -157,6 +157,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             embedding_config_spec=None if self._on_host else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
+        self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
 
     def train(
         self,
@@ -253,6 +254,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         with core.one_core(shard_context=True):
             spec = model_fn(features=engine.enqueue(features), **kwargs)
         engine.connect()
+        if training:
+            self._warm_start_settings = engine.warm_start(self._asked_warm_start)
         if training and getattr(spec, "train_op", None) is not None:
             engine.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))

@@ -22,6 +22,7 @@ from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import checks, inputs, lookup, pipeline, storage, update
 from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.tables.warm_start import with_slots
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
@@ -331,6 +332,13 @@ class HostEngine:
                 "tf.cond; compute gradients in the body of model_fn."
             )
         return gradient if multiplier is None else gradient * multiplier
+
+    def warm_start(self, settings: Any) -> Any:
+        """`WarmStartSettings` of the program, in which slots go with their tables."""
+        return with_slots(
+            settings,
+            [(self._variables[table.name], self._parameters(table)) for table in self._tables],
+        )
 
     def check_saver(self, scaffold: Any) -> None:
         """Refuses a saver that model_fn made before the tables existed.
