@@ -127,6 +127,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._tables_on_tpu = tables_of(embedding_config_spec)
             if self._tables_on_tpu:
                 tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
+        self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
 
     def train(
         self,
@@ -201,13 +202,16 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                     self._dropped(),
                 )
                 counted = self._iterations_per_training_loop
-                return step.build(
+                spec = step.build(
                     Reporting(
                         self._log_every_n_steps,
                         self._log_every_n_secs,
                         counted.value if counted.unit == "count" else None,
                     )
                 )
+                if step.engine and mode == model_fn_lib.ModeKeys.TRAIN:
+                    self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
+                return spec
 
         return emulated if self._emulated else on_cpu
 
@@ -233,23 +237,26 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
     ) -> Any:
         assert self._spec is not None
+        training = mode == model_fn_lib.ModeKeys.TRAIN
         cores = Cores()
         dropped = self._dropped()
         engine = HostEngine(
             self._spec,
-            mode == model_fn_lib.ModeKeys.TRAIN,
+            training,
             cores,
             shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
             dropped=dropped,
         )
-        if mode == model_fn_lib.ModeKeys.TRAIN:
+        if training:
             logger.info(engine.describe())
         looked_up = engine.enqueue(features)
         kept = {key: value for key, value in features.items() if key not in engine.consumed}
         with cores.running():
             spec = model_fn(features={**kept, **looked_up}, **kwargs)
         engine.connect()
-        if mode == model_fn_lib.ModeKeys.TRAIN and getattr(spec, "train_op", None) is not None:
+        if training:
+            self._warm_start_settings = engine.warm_start(self._asked_warm_start)
+        if training and getattr(spec, "train_op", None) is not None:
             engine.check_saver(getattr(spec, "scaffold", None))
             gradients = {key: [gradient] for key, gradient in engine.gradients().items()}
             spec = spec._replace(

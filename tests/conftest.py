@@ -7,4 +7,22 @@ import sys
 sys.path.insert(0, os.path.dirname(__file__))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import estimator_emb  # noqa: E402, F401  (binds Keras 2 before any test imports TensorFlow)
+import pytest  # noqa: E402
+
+import estimator_emb.estimator  # noqa: E402  (binds Keras 2 before any test imports TensorFlow)
+from estimator_emb.engines.host import HostEngine  # noqa: E402
+
+
+@pytest.fixture
+def in_shards(monkeypatch):
+    """A function that makes engines divide tables into shards, as parameter servers do."""
+
+    def into(count):
+        class Divided(HostEngine):
+            def __init__(self, *args, shards, **kwargs):
+                assert shards == 1
+                super().__init__(*args, shards=count, **kwargs)
+
+        monkeypatch.setattr(estimator_emb.estimator, "HostEngine", Divided)
+
+    return into

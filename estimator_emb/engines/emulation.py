@@ -99,6 +99,9 @@ class EmulatedStep:
       config: the estimator's.
       params: the estimator's.
       dropped: leaves bad ids out; None makes them errors.
+
+    Attributes:
+      engine: of the tables; None without embedding tables.
     """
 
     def __init__(
@@ -116,9 +119,9 @@ class EmulatedStep:
         self._config = config
         self._dropped = dropped
         self._cores = Cores(ctx.num_replicas)
-        self._engine: HostEngine | None = None
+        self.engine: HostEngine | None = None
         if spec is not None:
-            self._engine = HostEngine(
+            self.engine = HostEngine(
                 spec,
                 ctx.mode == model_fn_lib.ModeKeys.TRAIN,
                 cores=self._cores,
@@ -131,11 +134,11 @@ class EmulatedStep:
             input_fn,
             batch_axis,
             self._cores,
-            self._engine.consumed if self._engine else set(),
+            self.engine.consumed if self.engine else set(),
         )
         features = self._input.features
-        if self._engine:
-            features = {**features, **self._engine.enqueue(self._input.looked_up)}
+        if self.engine:
+            features = {**features, **self.engine.enqueue(self._input.looked_up)}
         wrapper = tpu_estimator._ModelFnWrapper(model_fn, config, params, ctx)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
@@ -162,11 +165,11 @@ class EmulatedStep:
     def _train(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
         count = self._cores.count
         logger.info("Emulating a TPU of %d %s.", count, "core" if count == 1 else "cores")
-        if self._engine:
-            logger.info(self._engine.describe())
+        if self.engine:
+            logger.info(self.engine.describe())
         spec = self._wrapper._verify_estimator_spec(self._spec)
         host_call = getattr(spec, "host_call", None)
-        gradients = self._engine.gradients() if self._engine else {}
+        gradients = self.engine.gradients() if self.engine else {}
         values = self._replicate({"host_call": _tensors(host_call), "gradients": gradients})
         if (
             count > 1
@@ -176,15 +179,15 @@ class EmulatedStep:
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []
-        if self._engine:
-            self._engine.connect()
-            updates.append(self._engine.apply_gradients(values["gradients"]))
-            self._engine.hide_helper()
+        if self.engine:
+            self.engine.connect()
+            updates.append(self.engine.apply_gradients(values["gradients"]))
+            self.engine.hide_helper()
             dense = [one for one in dense if one in tf.compat.v1.trainable_variables()]
         step = tf.group(spec.train_op, *updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
-        if self._engine:
-            self._engine.check_saver(scaffold)
+        if self.engine:
+            self.engine.check_saver(scaffold)
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([step]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
@@ -218,8 +221,8 @@ class EmulatedStep:
         values = self._replicate(
             {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
         )
-        if self._engine:
-            self._engine.connect()
+        if self.engine:
+            self.engine.connect()
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
             tf.zeros([], spec.loss.dtype),
@@ -257,8 +260,8 @@ class EmulatedStep:
         values = self._replicate(
             {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
         )
-        if self._engine:
-            self._engine.connect()
+        if self.engine:
+            self.engine.connect()
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         real = self._input.real

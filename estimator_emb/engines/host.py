@@ -23,6 +23,7 @@ from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import checks, inputs, lookup, names, pipeline, storage, update
 from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.tables.warm_start import with_slots
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
@@ -361,6 +362,13 @@ class HostEngine:
             return tf.zeros_like(self._activations[key])
         gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
         return gradient if multiplier is None else gradient * multiplier
+
+    def warm_start(self, settings: Any) -> Any:
+        """`WarmStartSettings` of the program, in which slots go with their tables."""
+        return with_slots(
+            settings,
+            [(self._variables[table.name], self._parameters(table)) for table in self._tables],
+        )
 
     def check_saver(self, scaffold: Any) -> None:
         """Refuses a saver that model_fn made before the tables existed.

@@ -61,10 +61,18 @@ class Partition:
         start = self.starts[shard]
         return np.arange(start, start + self.sizes[shard], dtype=np.int64)
 
-    def places(self) -> np.ndarray:
-        """int64 [vocabulary_size]: where each id stands when the shards are written one after the
+    def places(self, ids: np.ndarray | None = None) -> np.ndarray:
+        """int64 [n]: where `ids`, all if None, stand when the shards are written one after the
         other, so that `written[places()]` is the table in the order of its ids."""
-        ids = np.concatenate([self.ids(shard) for shard in range(self.shards)])
-        places = np.empty(self.vocabulary_size, np.int64)
-        places[ids] = np.arange(self.vocabulary_size)
-        return places
+        if ids is None:
+            ids = np.arange(self.vocabulary_size, dtype=np.int64)
+        if self.strategy == "div":
+            return ids
+        return np.array(self.starts)[ids % self.shards] + ids // self.shards
+
+    def ids_at(self, places: np.ndarray) -> np.ndarray:
+        """int64 [n]: the ids at `places`, so that `table[ids_at(...)]` is as shards write it."""
+        if self.strategy == "div":
+            return places
+        shards = np.searchsorted(self.starts, places, side="right") - 1
+        return (places - np.array(self.starts)[shards]) * self.shards + shards

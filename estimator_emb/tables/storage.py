@@ -118,7 +118,7 @@ def _shard(
             _variable(
                 table,
                 name + slot.suffix,
-                _constant(parameters.initial_value(slot)),
+                constant(parameters.initial_value(slot)),
                 place,
                 trainable=False,
             )
@@ -158,7 +158,7 @@ def _slots_of_program(
     assert parameters.slot_variable_creation_fn
     names = [slot.name for slot in parameters.slots]
     created = parameters.slot_variable_creation_fn(
-        weights, names, [_constant(parameters.initial_value(slot)) for slot in parameters.slots]
+        weights, names, [constant(parameters.initial_value(slot)) for slot in parameters.slots]
     )
     owner = f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__}"
     if not isinstance(created, Mapping) or set(created) != set(names):
@@ -241,6 +241,12 @@ def _of_shard(
     return of_shard
 
 
+def saved_name(variable: tf.Variable) -> str:
+    """What a checkpoint calls a variable, or the whole of which it is a part."""
+    part = variable._get_save_slice_info()
+    return part.full_name if part else variable.op.name
+
+
 def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
     """A variable of this process alone, which no checkpoint holds; its first size may change."""
     # Beside the ops of this worker: on a parameter server, where variables go, workers would share
@@ -257,7 +263,7 @@ def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
         )
 
 
-def _constant(value: float) -> Callable[..., tf.Tensor]:
+def constant(value: float) -> Callable[..., tf.Tensor]:
     """An initializer that fills with `value`.
 
     A constant of the shape of a table would be computed once, when the graph is optimized, and stay
@@ -275,11 +281,11 @@ def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
     """`initializer`, or its equal that is not folded, where it fills with one number."""
     for module in (tf.compat.v1, tf):
         if isinstance(initializer, module.zeros_initializer):
-            return _constant(0.0)
+            return constant(0.0)
         if isinstance(initializer, module.ones_initializer):
-            return _constant(1.0)
+            return constant(1.0)
         if isinstance(initializer, module.constant_initializer):
             value = initializer.get_config()["value"]
             if isinstance(value, (int, float)):
-                return _constant(float(value))
+                return constant(float(value))
     return initializer

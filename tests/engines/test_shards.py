@@ -7,25 +7,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import estimator as estimator_lib
-from estimator_emb.engines.host import HostEngine
 
 ROWS = {"one": 1, "few": 2, "many": 11}
-
-
-@pytest.fixture
-def in_shards(monkeypatch):
-    """Makes the engine divide tables, as it does where there are parameter servers."""
-
-    def into(count):
-        class Divided(HostEngine):
-            def __init__(self, *args, shards, **kwargs):
-                assert shards == 1
-                super().__init__(*args, shards=count, **kwargs)
-
-        monkeypatch.setattr(estimator_lib, "HostEngine", Divided)
-
-    return into
 
 
 def make(model_dir, strategy="div", device=None, lazy=True):

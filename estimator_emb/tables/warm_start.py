@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warm starts that take a table's slots where its rows go."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.tables.storage import Shards, constant, saved_name
+
+
+def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParameters]]) -> Any:
+    """`WarmStartSettings` in which slots share the `VocabInfo` and the old name of their table.
+
+    tensorflow-estimator warm-starts slots where `vars_to_warm_start` is a list of patterns and one
+    matches; a string matches tables and other trainable variables alone. A table's VocabInfo says
+    where its rows go, and the rows of a slot that has none of its own go the same way; a row of a
+    new word begins at the slot's initial value.
+
+    Args:
+      settings: as the program gave them; None is returned as it is.
+      tables: shards and optimizer of each table.
+    """
+    patterns = getattr(settings, "vars_to_warm_start", None)
+    if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+        return settings
+    infos = dict(settings.var_name_to_vocab_info or {})
+    old_names = dict(settings.var_name_to_prev_var_name or {})
+    for shards, parameters in tables:
+        table = saved_name(shards[0].weights)
+        for slot, variable in zip(parameters.slots, shards[0].slots, strict=True):
+            name = saved_name(variable)
+            if not any(re.match(pattern, variable.name) for pattern in patterns):
+                continue
+            if table in infos and name not in infos:
+                infos[name] = infos[table]._replace(
+                    backup_initializer=constant(parameters.initial_value(slot))
+                )
+            if table in old_names and name == table + slot.suffix:
+                old_names.setdefault(name, old_names[table] + slot.suffix)
+    return settings._replace(var_name_to_vocab_info=infos, var_name_to_prev_var_name=old_names)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and converting checkpoints, one of them as the legacy TPUEstimator writes under 'mod'."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import checkpoint
+
+HOSTS = 4
+WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)
+ACCUMULATORS = 100 + WORDS
+FEW = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
+HELPER = "tpu_embedding_dummy_table_variable_tbl_words"
+
+
+def write_legacy(folder):
+    """A checkpoint of tables whose parts, one to a TPU host, hold the rows that the host holds."""
+    tables = {
+        "dense_features/words_embedding/embedding_weights": WORDS,
+        "dense_features/words_embedding/embedding_weights/Adagrad": ACCUMULATORS,
+        "few": FEW,
+        "few/Adam/m": FEW + 10,
+        "few/Adam/v": FEW + 20,
+        "few/mine": FEW + 30,
+    }
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        assigned = []
+        for name, values in tables.items():
+            hosts = min(len(values), HOSTS)
+            parts = list(
+                tf.compat.v1.get_variable(
+                    name,
+                    values.shape,
+                    partitioner=tf.compat.v1.fixed_size_partitioner(hosts),
+                    use_resource=True,
+                )
+            )
+            for host, part in enumerate(parts):
+                assigned.append(part.assign(values[host::hosts]))
+        for name, value in (
+            (HELPER, np.zeros([1], np.float32)),
+            (f"{HELPER}/Adam", np.zeros([1], np.float32)),
+            ("dense/kernel", np.eye(3, dtype=np.float32)),
+            ("global_step", np.int64(7)),
+            ("note", np.array([b"a\0b\0", b""], object)),
+            ("empty", np.zeros([0, 2], np.float32)),
+        ):
+            dtype = tf.string if name == "note" else None
+            variable = tf.compat.v1.get_variable(
+                name, initializer=tf.constant(value, dtype), use_resource=name != "note"
+            )
+            assigned.append(variable.initializer)
+        session.run(assigned)
+        return tf.compat.v1.train.Saver().save(session, f"{folder}/model.ckpt", global_step=7)
+
+
+def read(path):
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_inspect(tmp_path):
+    path = write_legacy(tmp_path)
+    for named in (path, str(tmp_path)):
+        found = {one.name: one for one in checkpoint.inspect(named)}
+        assert sorted(found) == list(found) == [
+            "dense/kernel",
+            "dense_features/words_embedding/embedding_weights",
+            "empty",
+            "few",
+            "few/mine",
+            "global_step",
+            "note",
+            HELPER,
+            f"{HELPER}/Adam",
+        ]
+        words = found["dense_features/words_embedding/embedding_weights"]
+        assert words == checkpoint.SavedVariable(
+            words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
+        )
+        assert words.bytes == 4 * 26 * 2
+        assert (found["few"].optimizer, found["few"].slots) == (
+            "Adam", ("few/Adam/m", "few/Adam/v")
+        )
+        assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
+        assert (found["global_step"].shape, found["global_step"].bytes) == ((), 8)
+        assert (found["note"].dtype, found["note"].bytes) == (tf.string, 0)
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
+def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
+    """In pieces of one row, of some rows, and whole."""
+    monkeypatch.setattr(checkpoint, "CHUNK_BYTES", chunk)
+    path = write_legacy(tmp_path / "old")
+    as_saved = read(path)
+    table = "dense_features/words_embedding/embedding_weights"
+    assert not np.array_equal(as_saved[table], WORDS)
+    seen = []
+    made = checkpoint.convert(
+        path, str(tmp_path / "new" / "model.ckpt-7"), [table, "few", "few/mine"], HOSTS,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert made == checkpoint.Conversion(
+        str(tmp_path / "new" / "model.ckpt-7"),
+        (table, f"{table}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
+        (HELPER, f"{HELPER}/Adam"),
+    )
+    assert tf.train.latest_checkpoint(str(tmp_path / "new")) == made.path
+    got = read(made.path)
+    want = {
+        **{name: value for name, value in as_saved.items() if HELPER not in name},
+        table: WORDS,
+        f"{table}/Adagrad": ACCUMULATORS,
+        "few": FEW,
+        "few/Adam/m": FEW + 10,
+        "few/Adam/v": FEW + 20,
+        "few/mine": FEW + 30,
+    }
+    assert set(got) == set(want)
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+        assert np.asarray(got[name]).dtype == np.asarray(value).dtype
+    total = 4 * (13 * 2 * 2 + 6 * 4 + 9) + 8
+    assert seen[-1] == (total, total)
+    assert sorted(seen) == seen
+
+    back = checkpoint.convert(
+        made.path, str(tmp_path / "back") + "/", [table, "few", "few/mine"], HOSTS, to="mod"
+    )
+    assert back.path == str(tmp_path / "back" / "model.ckpt-7")
+    for name, value in read(back.path).items():
+        np.testing.assert_array_equal(value, as_saved[name], err_msg=name)
+    assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def test_a_converted_checkpoint_trains_on(tmp_path):
+    """The next step of the estimator, from a legacy 'mod' checkpoint of tables of its names."""
+    def write(folder, words, accumulators):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            for name, values in (("words", words), ("words/Adagrad", accumulators)):
+                tf.compat.v1.get_variable(name, initializer=values)
+            tf.compat.v1.train.create_global_step()
+            session.run(tf.compat.v1.global_variables_initializer())
+            tf.compat.v1.train.Saver().save(session, f"{folder}/model.ckpt-0")
+
+    by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
+    write(tmp_path / "right", WORDS, ACCUMULATORS)
+    write(tmp_path / "legacy", WORDS[by_host], ACCUMULATORS[by_host])
+    checkpoint.convert(str(tmp_path / "legacy"), str(tmp_path / "new") + "/", ["words"], HOSTS)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": ee.TableConfig(13, 2)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+        partition_strategy="mod",
+    )
+    batch = {"x": np.array([1, 5, 12])}, {"x": np.ones([3, 2], np.float32)}
+    for name in ("right", "new"):
+        estimator = harness.estimator(
+            harness.gradient_model_fn(["x"]), spec, tmp_path / name, batch_size=3
+        )
+        estimator.train(harness.input_fn_of([batch]), steps=1)
+    got, want = (harness.saved(tmp_path / name, 1) for name in ("new", "right"))
+    assert not np.array_equal(want["words"], WORDS)
+    assert set(got) == set(want)
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"to": "div"}, "convert: to must be 'ids' or 'mod'; got 'div'."),
+        ({"hosts": 0}, "convert: hosts must be at least 1; got 0."),
+        (
+            {"tables": ["wrds"]},
+            "convert: table 'wrds' is not in the checkpoint, whose matrices are ['dense/kernel', "
+            "'dense_features/words_embedding/embedding_weights', "
+            "'dense_features/words_embedding/embedding_weights/Adagrad', 'empty', 'few', "
+            "'few/Adam/m', 'few/Adam/v', 'few/mine'].",
+        ),
+        (
+            {"tables": ["global_step"]},
+            "convert: table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",
+        ),
+        ({"tables": []}, "convert: no table is named."),
+        ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),
+        ({"source": "{folder}/void"}, "Folder '{folder}/void' holds no checkpoint."),
+        (
+            {"destination": "{folder}/model.ckpt-7"},
+            "Checkpoint '{folder}/model.ckpt-7' exists already.",
+        ),
+    ],
+)
+def test_convert_refuses(change, message, tmp_path):
+    path = write_legacy(tmp_path)
+    (tmp_path / "void").mkdir()
+    before = sorted(tmp_path.iterdir())
+    arguments = {
+        "source": path, "destination": f"{tmp_path}/new-7", "tables": ["few"], "hosts": 4, **change
+    }
+    arguments = {
+        name: one.format(folder=tmp_path) if isinstance(one, str) else one
+        for name, one in arguments.items()
+    }
+    with pytest.raises(ValueError) as error:
+        checkpoint.convert(**arguments)
+    assert str(error.value) == message.format(folder=tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    path = write_legacy(tmp_path)
+    before = sorted(tmp_path.iterdir())
+
+    def fail(done, total):
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        checkpoint.convert(path, f"{tmp_path}/new-7", ["few"], HOSTS, progress=fail)
+    assert sorted(tmp_path.iterdir()) == before
