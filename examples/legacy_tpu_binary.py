@@ -6,9 +6,9 @@ imports that TensorFlow 2.16 no longer has. It runs all the same, anywhere, by
 
     estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks
 
-It learns who clicks on what, from made-up users and items: a user is more or less eager; an item has
-more or less charm, which counts by how it compares with what the user saw before. modern_binary.py
-is this program after its move to estimator_emb.
+It learns who clicks on what, from made-up users and items: a user is more or less eager; an item
+has more or less charm, which counts by how it compares with what the user saw before.
+modern_binary.py is this program after its move to estimator_emb.
 """
 
 import numpy as np

@@ -225,6 +225,21 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path, mo
     assert estimator.get_variable_value("global_step") == 2
 
 
+def test_the_environment_says_at_each_call_whether_a_tpu_is_emulated(installed, monkeypatch):
+    import tensorflow as tf
+
+    address = "grpc://10.0.0.2:8470"
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
+    assert resolver(address).master() == address
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    assert resolver(address).master() == ""
+    assert resolver(address, coordinator_name="coordinator").cluster_spec().jobs == []
+    assert resolver(address).num_accelerators() == {"TPU": 1}
+    ee.uninstall()
+    assert resolver(address).master() == address
+
+
 def test_a_module_that_does_not_exist_is_not_found(installed):
     for name in ("tensorflow.python.estimator.nonsense", "tensorflow.estimator.nonsense.more"):
         with pytest.raises(ModuleNotFoundError):
