@@ -105,7 +105,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
         if name in flag_values:
             return flags.FlagHolder(flag_values, flag_values[name])
         default = defaults.get(name, default)
-        return define_flag(name, default, help, flag_values=flag_values, **kwargs)
+        return define_flag(name, default, help=help, flag_values=flag_values, **kwargs)
 
     def text(name: str, help: str) -> Any:
         return holder(flags.DEFINE_string, name, None, help)

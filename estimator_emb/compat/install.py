@@ -48,11 +48,17 @@ _ALIASES = {
 }
 """Name that an import may use -> the module it gets; submodules likewise."""
 
-_FEWER_COPIES = {
-    f"tensorflow.compat.{version}.compat": f"tensorflow._api.v2.compat.{version}.compat"
-    for version in ("v1", "v2")
+_API_COPIES = {
+    f"{copy}.{module}": f"{api}.{module}"
+    for copy, api in (
+        ("tensorflow", "tensorflow._api.v2"),
+        ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1"),
+        ("tensorflow.compat.v2", "tensorflow._api.v2.compat.v2"),
+    )
+    for module in ("compat", "data", "tpu")
+    if f"{copy}.{module}" != "tensorflow.compat"
 }
-"""The same, for copies of the API that an import would make later."""
+"""The same, for modules of TensorFlow's API that an import would load a second time."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 _ABSENT = object()
@@ -130,17 +136,10 @@ def _alias_modules(changes: _Changes) -> None:
         changes.hide_modules(name)
         parent, _, leaf = name.rpartition(".")
         changes.hide_attribute(importlib.import_module(parent), leaf)
-    changes.add_finder(AliasFinder({**aliases, **_FEWER_COPIES}))
+    changes.add_finder(AliasFinder({**aliases, **_API_COPIES}))
 
 
 def _extend_api(changes: _Changes) -> None:
-    # Loaded here, so that no import makes further copies afterwards.
-    for name in (
-        "tensorflow.compat.v2",
-        "tensorflow.compat.v1.tpu.experimental",
-        "tensorflow.compat.v1.data.experimental",
-    ):
-        importlib.import_module(name)
     estimators = {
         version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
         for version in ("v1", "v2")

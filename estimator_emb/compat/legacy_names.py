@@ -11,8 +11,8 @@ import tensorflow as tf
 from estimator_emb.compat import contrib
 
 _API = re.compile(
-    r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?\.?(?P<tensorflow>.*)"
-    r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.*)"
+    r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"
+    r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.+)"
 )
 
 

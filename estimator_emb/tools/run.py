@@ -14,7 +14,7 @@ import logging
 import os
 import runpy
 import sys
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import tensorflow as tf
@@ -37,12 +37,13 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
     if (options.script is None) == (options.module is None):
         parser.error("name one program: SCRIPT.py or -m MODULE")
-    if options.script is not None and not os.path.exists(options.script):
+    if options.script is not None and not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script!r}")
     device = options.device or os.environ.get(DEVICE_VARIABLE) or "host"
     if device not in DEVICES:
-        parser.error(f"the environment variable {DEVICE_VARIABLE} must be 'host' or 'tpu'; it is "
-                     f"{device!r}")
+        parser.error(
+            f"the environment variable {DEVICE_VARIABLE} must be 'host' or 'tpu'; it is {device!r}"
+        )
     os.environ[DEVICE_VARIABLE] = device
     if options.shards is not None:
         if device == "tpu":
@@ -188,7 +189,12 @@ def _run(script: str | None, module: list[str] | None, arguments: list[str]) -> 
         assert script is not None
         sys.argv[:] = [script, *arguments]
         _set_first_path(os.path.dirname(os.path.realpath(script)))
-        runpy.run_path(script, run_name="__main__")
+        program = ModuleType("__main__")
+        program.__file__ = os.path.abspath(script)
+        sys.modules["__main__"] = program
+        with open(script, "rb") as file:
+            code = compile(file.read(), program.__file__, "exec", dont_inherit=True)
+        exec(code, vars(program))
 
 
 def _set_first_path(directory: str) -> None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks that TensorFlow 2.16 dropped; on 2.15 they are compared with TensorFlow's own."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.compat import async_checkpoint, input_checkpoint
+
+tf1 = tf.compat.v1
+
+HOOKS = [input_checkpoint.CheckpointInputPipelineHook]
+if hasattr(tf.data.experimental, "CheckpointInputPipelineHook"):
+    HOOKS.append(tf.data.experimental.CheckpointInputPipelineHook)
+
+
+def model_fn(features, labels, mode):
+    seen = tf1.get_variable("seen", [], tf.int64, initializer=tf1.zeros_initializer())
+    step = tf1.train.get_global_step()
+    train_op = tf.group(seen.assign(10 * seen + features), step.assign_add(1))
+    return ee.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
+
+
+@pytest.mark.parametrize("hook_class", HOOKS, ids=lambda one: one.__module__.split(".")[0])
+def test_an_input_goes_on_where_it_was(hook_class, tmp_path):
+    estimator = ee.Estimator(model_fn, str(tmp_path), ee.RunConfig(save_checkpoints_steps=2))
+
+    def input_fn():
+        return tf.data.Dataset.range(1, 9)
+
+    for _ in range(2):
+        estimator.train(input_fn, hooks=[hook_class(estimator)], steps=3)
+    assert estimator.get_variable_value("seen") == 123456
+    assert tf1.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-6")
+    latest = tf1.train.latest_checkpoint(str(tmp_path), "checkpoint_input")
+    assert latest.endswith("input.ckpt-6")
+    # Without the hook it starts again.
+    estimator.train(input_fn, steps=2)
+    assert estimator.get_variable_value("seen") == 12345612
+
+
+def test_an_input_hook_refuses_an_unknown_policy(tmp_path):
+    estimator = ee.Estimator(model_fn, str(tmp_path))
+    with pytest.raises(ValueError, match="ignore"):
+        input_checkpoint.CheckpointInputPipelineHook(estimator, "sometimes")
+
+
+class Listener(tf1.train.CheckpointSaverListener):
+    def __init__(self):
+        self.saved = []
+        self.release = threading.Event()
+        self.error = None
+
+    def after_save(self, session, global_step_value):
+        if threading.current_thread() is not threading.main_thread():
+            self.release.wait(30)
+        self.saved.append(global_step_value)
+        if self.error:
+            raise self.error
+
+    def end(self, session, global_step_value):
+        self.saved.append(("end", global_step_value))
+
+
+def train(tmp_path, listener, each_step):
+    with tf.Graph().as_default():
+        step = tf1.train.get_or_create_global_step()
+        weight = tf1.get_variable("weight", initializer=0.0)
+        train_op = tf.group(weight.assign_add(0.5), step.assign_add(1))
+        scaffold = tf1.train.Scaffold(saver=tf1.train.Saver())
+        hook = async_checkpoint.AsyncCheckpointSaverHook(
+            str(tmp_path), save_steps=2, scaffold=scaffold, listeners=[listener]
+        )
+        with tf1.train.MonitoredSession(
+            tf1.train.ChiefSessionCreator(scaffold), hooks=[hook]
+        ) as session:
+            for number in range(1, 6):
+                session.run(train_op)
+                each_step(number)
+
+
+def test_checkpoints_are_written_beside_the_training(tmp_path):
+    listener = Listener()
+
+    def each_step(number):
+        # The first checkpoint, of step 0, is held up until step 3: that of step 2 is left out.
+        if number == 3:
+            assert listener.saved == []
+            listener.release.set()
+            while listener.saved != [0]:
+                pass
+
+    train(tmp_path, listener, each_step)
+    assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
+    assert listener.saved[-2] == 5 and 2 not in listener.saved
+    state = tf.train.load_checkpoint(str(tmp_path))
+    np.testing.assert_equal(
+        [state.get_tensor("weight"), state.get_tensor("global_step")], [2.5, 5]
+    )
+
+
+def test_an_error_while_writing_ends_the_training(tmp_path):
+    listener = Listener()
+    listener.release.set()
+    listener.error = OSError("the disk is full")
+    with pytest.raises(OSError, match="the disk is full"):
+        train(tmp_path, listener, lambda number: None)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""install(): every name a program may import by, in any order, and back again."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from unittest import mock
+
+import pytest
+
+import estimator_emb as ee
+from estimator_emb.compat import install as install_lib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(program):
+    """Runs `program` in a process of its own; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def installed():
+    ee.install()
+    yield
+    ee.uninstall()
+
+
+EVERY_NAME = """
+    import tensorflow as tf
+    import tensorflow.compat.v1 as tf1
+    import tensorflow.compat.v2 as tf2
+    import tensorflow.compat.v1.estimator as estimator
+    import tensorflow.compat.v1.estimator.tpu
+    import tensorflow.compat.v2.estimator
+    import tensorflow.estimator as estimator2
+    from tensorflow.compat.v1 import estimator as from_import
+    from tensorflow.compat.v1.estimator import tpu as estimator_tpu
+    from tensorflow.compat.v1.estimator.tpu.experimental import EmbeddingConfigSpec
+    from tensorflow.compat.v1.tpu import experimental as tpu_experimental
+    from tensorflow.estimator import ModeKeys
+
+    assert estimator is from_import is tf1.estimator is tf.compat.v1.estimator
+    assert estimator2 is tf.estimator is tf2.estimator is tf.compat.v2.estimator
+    assert estimator_tpu is estimator.tpu
+    assert ModeKeys is ee.ModeKeys
+    assert EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    import tensorflow.compat.v2.compat.v1 as nested
+    for v1 in (tf1, tf.compat.v1, tf2.compat.v1, tf.compat.v2.compat.v1, nested):
+        assert v1.estimator is estimator, v1
+        assert v1.estimator.tpu.TPUEstimator is ee.TPUEstimator
+        assert v1.estimator.tpu.TPUConfig is ee.TPUConfig
+        assert v1.estimator.tpu.RunConfig is ee.RunConfig
+        assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+        for optimizer in ee.optimizers.PARAMETERS:
+            assert getattr(v1.tpu.experimental, optimizer.__name__) is optimizer
+        assert v1.tpu.experimental.embedding_column is feature_columns.embedding_column
+        assert v1.tpu.experimental.shared_embedding_columns is (
+            feature_columns.shared_embedding_columns
+        )
+    assert tpu_experimental.AdagradParameters is ee.AdagradParameters
+    for api in (tf, tf1, tf2, tf.compat.v1, tf.compat.v2):
+        assert api.data.experimental.CheckpointInputPipelineHook.begin
+    assert tf.keras.estimator.model_to_estimator and tf1.keras.estimator.model_to_estimator
+
+    from tensorflow_estimator.python.estimator.tpu import (
+        _tpu_estimator_embedding,
+        tpu_config,
+        tpu_context,
+        tpu_estimator,
+    )
+    assert tpu_estimator.TPUEstimator is ee.TPUEstimator
+    assert tpu_estimator.TPUEstimatorSpec is ee.TPUEstimatorSpec
+    assert tpu_config.TPUConfig is ee.TPUConfig
+    assert tpu_context.TPUContext is ee.TPUContext
+    assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    assert _tpu_estimator_embedding.AdagradParameters is ee.AdagradParameters
+
+    from tensorflow.python.estimator import estimator as old
+    from tensorflow.python.estimator.canned import head
+    from tensorflow.python.estimator.export import export
+    from tensorflow.python.tpu import (
+        async_checkpoint,
+        device_assignment,
+        error_handling,
+        feature_column,
+        feature_column_v2,
+        session_support,
+        topology,
+        tpu_embedding,
+        tpu_function,
+    )
+    from tensorflow.python.tpu import tpu_config as old_config, tpu_estimator as old_tpu
+    from tensorflow.python.tpu.tpu_estimator import TPUEstimator
+    import tensorflow.python.estimator.tpu.tpu_estimator as very_old
+    from tensorflow_estimator.python.estimator import estimator as new
+    assert old is new and old_config is tpu_config
+    assert tpu_estimator is old_tpu is very_old and TPUEstimator is ee.TPUEstimator
+    assert async_checkpoint.AsyncCheckpointSaverHook and tpu_embedding.TableConfig
+
+    everything = {}
+    exec("from tensorflow_estimator.python.estimator.tpu.tpu_estimator import *", everything)
+    assert everything["TPUEstimator"] is ee.TPUEstimator and everything["TPUEstimatorSpec"]
+"""
+
+
+def test_every_name_where_estimator_emb_comes_first():
+    run(
+        f"""
+    import estimator_emb as ee, feature_columns
+    ee.install()
+    ee.install()
+    {EVERY_NAME}
+    ee.uninstall()
+    assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]
+        """
+    )
+
+
+def test_every_name_where_tensorflow_comes_first_and_back_again():
+    run(
+        f"""
+    import sys
+    import tensorflow as tf
+    import tensorflow.compat.v1
+    import tensorflow.compat.v2.compat.v1
+    if hasattr(tf, "estimator"):
+        import tensorflow.estimator
+        import tensorflow.compat.v1.estimator.tpu
+        import tensorflow.python.estimator.estimator
+        import tensorflow.python.tpu.tpu_estimator
+    import estimator_emb as ee, feature_columns
+    import tensorflow_estimator.python.estimator.api._v1.estimator
+    import tensorflow_estimator.python.estimator.api._v2.estimator
+    import tensorflow_estimator._api.v1.estimator
+    from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
+    tf.keras, tf.compat.v1.keras, tf.compat.v1.tpu.experimental, tf.compat.v1.data.experimental
+
+    def state():
+        owners = {{name: module for name, module in sys.modules.items()
+                  if name.startswith("tensorflow")}}
+        owners["resolver"] = tpu_cluster_resolver.TPUClusterResolver
+        return owners, {{name: dict(vars(owner)) for name, owner in owners.items()}}
+
+    modules, names = state()
+    finders = list(sys.meta_path)
+    ee.install()
+    {EVERY_NAME}
+    ee.uninstall()
+    ee.uninstall()
+    modules_after, names_after = state()
+    assert sys.meta_path == finders
+    for name, module in modules.items():
+        assert modules_after[name] is module, name
+        for key, value in names[name].items():
+            if key not in ("__all__", "__warningregistry__") and not key.startswith("_tfmw"):
+                assert names_after[name].get(key) is value, (name, key)
+    # What is new is what the imports above have loaded anew, by its own name.
+    aliases = ("tensorflow.python.estimator", "tensorflow.estimator")
+    assert not [n for n in set(modules_after) - set(modules) if n.startswith(aliases)]
+    assert hasattr(tf, "estimator") == ("estimator" in names["tensorflow"])
+    assert hasattr(tf.compat.v1, "estimator") == ("estimator" in names["tensorflow.compat.v1"])
+    from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+    assert tpu_estimator.TPUEstimator.__module__ == tpu_estimator.__name__
+        """
+    )
+
+
+def test_a_replaced_module_shares_the_rest(installed):
+    from tensorflow_estimator.python.estimator.tpu import tpu_estimator as shared
+
+    original = sys.modules[ee.TPUEstimator.__mro__[1].__module__]
+    assert original is shared
+    original = shared._original
+    assert ee.TPUEstimator.__mro__[1] is original.TPUEstimator
+    with mock.patch.object(shared, "_TPU_ESTIMATOR", "patched"):
+        assert original._TPU_ESTIMATOR == "patched"
+    assert original._TPU_ESTIMATOR == shared._TPU_ESTIMATOR != "patched"
+    with mock.patch.object(shared, "TPUEstimator", "mine"):
+        assert original.TPUEstimator is ee.TPUEstimator.__mro__[1]
+    assert shared.TPUEstimator is ee.TPUEstimator
+    assert {"TPUEstimator", "TPUEstimatorSpec", "_Inputs"} <= set(dir(shared))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        shared.nonsense  # noqa: B018
+
+
+def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    import tensorflow.compat.v1 as tf1
+    from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
+
+    class Mine(tpu_estimator.TPUEstimator):
+        def __init__(self, **kwargs):
+            super().__init__(model_fn, use_tpu=True, train_batch_size=4, **kwargs)
+
+    def model_fn(features, labels, mode, params):
+        assert params["use_tpu"] and params["batch_size"] == 4
+        loss = tf1.reduce_mean(tf1.square(tf1.layers.dense(features, 1) - labels))
+        optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
+        return tpu_estimator.TPUEstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step())
+        )
+
+    def input_fn(params):
+        data = tf1.ones([8, 2]), tf1.ones([8, 1])
+        return tf1.data.Dataset.from_tensor_slices(data).repeat().batch(4, drop_remainder=True)
+
+    config = tpu_config.RunConfig(
+        model_dir=str(tmp_path), tpu_config=tpu_config.TPUConfig(iterations_per_loop=2)
+    )
+    estimator = Mine(config=config)
+    assert isinstance(estimator, tf1.estimator.Estimator)
+    assert isinstance(estimator, tf1.estimator.tpu.TPUEstimator)
+    assert isinstance(estimator, tpu_estimator._original.TPUEstimator)
+    estimator.train(input_fn, max_steps=2)
+    assert estimator.get_variable_value("global_step") == 2
+
+
+def test_the_environment_says_at_each_call_whether_a_tpu_is_emulated(installed, monkeypatch):
+    import tensorflow as tf
+
+    address = "grpc://10.0.0.2:8470"
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
+    assert resolver(address).master() == address
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    assert resolver(address).master() == ""
+    assert resolver(address, coordinator_name="coordinator").cluster_spec().jobs == []
+    assert resolver(address).num_accelerators() == {"TPU": 1}
+    ee.uninstall()
+    assert resolver(address).master() == address
+
+
+def test_a_module_that_does_not_exist_is_not_found(installed):
+    for name in ("tensorflow.python.estimator.nonsense", "tensorflow.estimator.nonsense.more"):
+        with pytest.raises(ModuleNotFoundError):
+            __import__(name)
+
+
+def test_a_failed_install_leaves_nothing(monkeypatch):
+    import tensorflow as tf
+
+    before = dict(vars(tf)), list(sys.meta_path)
+    monkeypatch.setattr(
+        install_lib.emulated_tpu, "install", mock.Mock(side_effect=RuntimeError("for the test"))
+    )
+    with pytest.raises(RuntimeError, match="for the test"):
+        ee.install()
+    assert (dict(vars(tf)), list(sys.meta_path)) == before
+    assert install_lib._installed is None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TPU program run as it is learns what it learns after its move, which changes a few lines."""
+
+import difflib
+import re
+
+from running import ROOT, example, run
+
+LEGACY = ROOT / "examples" / "legacy_tpu_binary.py"
+MODERN = ROOT / "examples" / "modern_binary.py"
+STEPS = 150
+
+
+def learned(output):
+    """The lines of figures."""
+    return output.splitlines()[:2]
+
+
+def test_both_learn_the_same(tmp_path):
+    legacy = run(
+        ["-m", "estimator_emb", "run", LEGACY, f"--model_dir={tmp_path}/legacy", "--tpu=my-tpu",
+         "--tpu_zone=z", "--gcp_project=p", f"--train_steps={STEPS}"]
+    )
+    modern = example("modern_binary", model_dir=tmp_path / "modern", train_steps=STEPS)
+    assert learned(legacy) == learned(modern)
+    auc = re.fullmatch(
+        rf"step {STEPS}: loss \d.\d+, accuracy 0.\d+, auc (0.\d+)", learned(legacy)[0]
+    )
+    assert float(auc[1]) > 0.7  # By chance, 0.5.
+    assert learned(legacy)[1].startswith("4096 predictions, mean 0.")
+
+
+def test_few_lines_differ():
+    def program(path):
+        text = path.read_text()
+        return [line for line in text[text.index("import numpy") :].splitlines() if line]
+
+    changes = [
+        line
+        for line in difflib.unified_diff(program(LEGACY), program(MODERN), n=0, lineterm="")
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    assert changes == [
+        "-from tensorflow.compat.v1 import estimator as tf_estimator",
+        "-from tensorflow.compat.v1.estimator import tpu as tpu_estimator",
+        "-from tensorflow.compat.v1.estimator.tpu.experimental import EmbeddingConfigSpec",
+        "-from tensorflow.compat.v1.tpu.experimental import AdagradParameters",
+        "+import estimator_emb as tf_estimator",
+        "+import estimator_emb as tpu_estimator",
+        "+from estimator_emb import AdagradParameters, EmbeddingConfigSpec",
+        "-    cluster = tf.distribute.cluster_resolver.TPUClusterResolver(",
+        "+    cluster = FLAGS.tpu and tf.distribute.cluster_resolver.TPUClusterResolver(",
+        '+            device="tpu" if FLAGS.tpu else "host",',
+    ]

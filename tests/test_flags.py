@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags of TPUEstimator programs, and the RunConfig they make."""
+
+import dataclasses
+
+import pytest
+from absl import flags
+
+import estimator_emb as ee
+from estimator_emb import flags as tpu_flags
+
+
+def parsed(*arguments, before=None, **defaults):
+    values = flags.FlagValues()
+    if before is not None:
+        before(values)
+    holders = tpu_flags.define(flag_values=values, **defaults)
+    values(["program", *arguments])
+    return holders
+
+
+def test_defaults():
+    holders = parsed()
+    assert {f.name: getattr(holders, f.name).value for f in dataclasses.fields(holders)} == {
+        "model_dir": None,
+        "use_tpu": True,
+        "device": None,
+        "tpu": None,
+        "tpu_zone": None,
+        "gcp_project": None,
+        "num_shards": None,
+        "train_batch_size": 128,
+        "eval_batch_size": 128,
+        "predict_batch_size": 128,
+        "train_steps": 1000,
+        "eval_steps": None,
+        "iterations_per_loop": "100",
+        "save_checkpoints_steps": None,
+        "keep_checkpoint_max": None,
+    }
+    config = holders.run_config()
+    default = ee.RunConfig()
+    assert config.save_checkpoints_secs == default.save_checkpoints_secs
+    assert config.keep_checkpoint_max == default.keep_checkpoint_max
+    assert config.cluster is None and config.master == ""
+
+
+def test_the_config_says_what_the_flags_say():
+    holders = parsed(
+        "--model_dir=/tmp/x",
+        "--device=host",
+        "--num_shards=4",
+        "--iterations_per_loop=30",
+        "--save_checkpoints_steps=7",
+        "--keep_checkpoint_max=0",
+        "--tpu=name",  # On the host, it is not looked up.
+    )
+    config = holders.run_config(tf_random_seed=3)
+    assert config.model_dir == "/tmp/x"
+    assert config.save_checkpoints_steps == 7 and config.keep_checkpoint_max == 0
+    assert config.tf_random_seed == 3 and config.cluster is None
+    tpu = config.tpu_config
+    assert isinstance(tpu, ee.TPUConfig)
+    assert (tpu.device, tpu.num_shards, tpu.iterations_per_loop) == ("host", 4, 30)
+    assert tpu.per_host_input_for_training == ee.InputPipelineConfig.PER_HOST_V2
+
+    mine = ee.TPUConfig(iterations_per_loop=5)
+    config = holders.run_config(tpu_config=mine, model_dir="/tmp/y", master="here")
+    assert (config.tpu_config, config.model_dir, config.master) == (mine, "/tmp/y", "here")
+    assert parsed("--iterations_per_loop=30s").run_config().tpu_config.iterations_per_loop == "30s"
+
+
+def test_a_tpu_is_looked_up_where_a_program_is_to_run_on_one(monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
+    holders = parsed("--tpu=local", "--tpu_zone=z", "--gcp_project=p")
+    assert holders.run_config().cluster.master() == ""
+    assert parsed("--tpu=local", "--nouse_tpu").run_config().cluster is None
+    assert parsed("--tpu=local", "--device=host").run_config().cluster is None
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    assert holders.run_config().cluster is None
+
+
+def test_a_flag_of_the_program_stays_as_it_is():
+    def before(values):
+        flags.DEFINE_integer("train_batch_size", 33, "Mine.", flag_values=values)
+        flags.DEFINE_integer("iterations_per_loop", 9, "Mine.", flag_values=values)
+        flags.DEFINE_integer("num_shards", 2, "Mine.", flag_values=values)
+
+    holders = parsed(before=before, eval_batch_size=64)
+    assert holders.train_batch_size.value == 33 and holders.eval_batch_size.value == 64
+    assert holders.run_config().tpu_config.iterations_per_loop == 9
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--device=gpu"], "flag --device=gpu: value should be one of <host|tpu>"),
+        (["--train_batch_size=0"], "flag --train_batch_size=0"),
+        (["--keep_checkpoint_max=-1"], "flag --keep_checkpoint_max=-1"),
+        (["--iterations_per_loop=often"], "Invalid TPUConfig `iterations_per_loop` value"),
+        (
+            ["--num_shards=3", "--eval_batch_size=64", "--train_batch_size=9"],
+            "--eval_batch_size=64 must be divisible by --num_shards=3",
+        ),
+    ],
+)
+def test_what_is_refused(arguments, message):
+    with pytest.raises(flags.IllegalFlagValueError, match=message):
+        parsed(*arguments)
+
+
+def test_an_unknown_default_is_refused():
+    with pytest.raises(TypeError, match=r"define: there are no flags \['batch_size'\]; the flags"):
+        tpu_flags.define(flag_values=flags.FlagValues(), batch_size=3)

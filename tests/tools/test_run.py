@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""estimator-emb run: a program finds what Python would give it, and a TPU that is emulated."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from estimator_emb.tools import main as main_lib
+from estimator_emb.tools import run as run_lib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+OURS = [sys.executable, "-m", "estimator_emb", "run"]
+
+
+def write(directory, name, program):
+    (directory / name).write_text(textwrap.dedent(program))
+
+
+def run(command, directory, **environment):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_EMB")}
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={
+            **kept,
+            "PYTHONPATH": ROOT,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+
+
+def said(done):
+    """The lines of stderr that are not TensorFlow's start-up messages."""
+    return [
+        line
+        for line in done.stderr.splitlines()
+        if not line.startswith(("I0000", "WARNING: All log messages"))
+    ]
+
+
+def test_a_script_finds_what_python_gives_it(tmp_path):
+    (tmp_path / "programs").mkdir()
+    write(tmp_path / "programs", "beside.py", "NAME = 'beside'")
+    write(
+        tmp_path / "programs",
+        "script.py",
+        '''
+        """What it does."""
+        import sys, beside
+        print(sys.argv, __name__, __file__, __doc__, __spec__, sys.path[0], beside.NAME)
+        print(vars(sys.modules["__main__"]) is globals(), __annotations__ if 0 else "")
+        def check(x: undefined if False else int): return x
+        print(check.__annotations__)
+        def fail():
+            raise KeyError("the program's own error")
+        fail()
+        print("not reached")
+        ''',
+    )
+    arguments = ["programs/script.py", "--device=x", "-m", "--", "--help"]
+    expected = run([sys.executable, *arguments], tmp_path)
+    actual = run([*OURS, *arguments], tmp_path)
+    assert expected.returncode == 1 and "script.py" in expected.stdout
+    assert (actual.returncode, actual.stdout) == (1, expected.stdout)
+    line, *error = said(actual)
+    assert line.startswith(
+        "estimator_emb: A TPU is emulated on the host; no TPU name is looked up. TensorFlow 2."
+    )
+    assert error == expected.stderr.splitlines()  # None of our own frames.
+
+
+def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
+    write(
+        tmp_path,
+        "program.py",
+        """
+        import os, socket, sys
+        def connect(*args):
+            raise AssertionError("the program went to the network")
+        socket.socket.connect = connect
+        print(sys.argv[1:], sys.argv[0] == __file__, __spec__.name, sys.path[0])
+        print(os.environ["ESTIMATOR_EMB_DEVICE"], os.environ["ESTIMATOR_EMB_SHARDS"])
+
+        import tensorflow as tf
+        import tensorflow.compat.v1 as tf1
+        resolvers = [
+            api.distribute.cluster_resolver.TPUClusterResolver(*args)
+            for api in (tf, tf1)
+            for args in ((), ("name", "zone", "project"), ("grpc://10.0.0.2:8470",))
+        ]
+        for resolver in resolvers:
+            assert (resolver.master(), resolver.get_master()) == ("", "")
+            assert not resolver.cluster_spec()
+            assert resolver.num_accelerators() == {"TPU": 2}
+            assert resolver.get_tpu_system_metadata().num_cores == 2
+        tf.config.experimental_connect_to_cluster(resolvers[0])
+        system = tf.tpu.experimental.initialize_tpu_system(resolvers[0])
+        assert system.num_tasks == 1 and system.num_tpus_per_task == 2
+        tf.tpu.experimental.shutdown_tpu_system(resolvers[0])
+        assert tf.distribute.cluster_resolver.TPUClusterResolver.connect("name").master() == ""
+
+        from tensorflow.compat.v1 import estimator as tf_estimator
+
+        def model_fn(features, labels, mode, params):
+            weight = tf1.get_variable("weight", [], initializer=tf1.zeros_initializer())
+            loss = tf.reduce_mean(tf.square(weight - features))
+            optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
+            return tf_estimator.tpu.TPUEstimatorSpec(
+                mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step())
+            )
+
+        def input_fn(params):
+            return tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1])).repeat()
+
+        config = tf_estimator.tpu.RunConfig(cluster=resolvers[1], model_dir="model")
+        assert config.master == config.evaluation_master == ""
+        estimator = tf_estimator.tpu.TPUEstimator(
+            model_fn, config=config, train_batch_size=4, eval_batch_size=4
+        )
+        for start in (0, 3):
+            estimator.train(input_fn, max_steps=1000)
+            assert estimator.get_variable_value("global_step") == start + 3
+        estimator.train(input_fn, steps=2)
+        estimator.train(input_fn, steps=5)
+        assert estimator.get_variable_value("global_step") == 11
+        print(int(estimator.evaluate(input_fn, steps=100)["global_step"]))
+        sys.exit(7)
+        """,
+    )
+    options = ["--shards", "2", "--steps-limit=3", "-m", "program", "--steps-limit=9"]
+    done = run([*OURS, *options], tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.splitlines() == [
+        f"['--steps-limit=9'] True program {tmp_path}",
+        "host 2",
+        "11",
+    ]
+    ours = [line for line in said(done) if line.startswith("estimator_emb: ")]
+    assert ours[0].startswith(
+        "estimator_emb: A TPU is emulated on the host with 2 cores; no TPU name is looked up."
+    )
+    for line in (
+        "TPUClusterResolver: 'name' is the emulated TPU; no name is looked up.",
+        "An emulated TPU needs no initialisation.",
+        "An emulated TPU needs no shutdown.",
+        "train: max_steps is 3, not 1000 (--steps-limit).",
+        "train: max_steps is 6, not 1000 (--steps-limit).",
+        "train: steps is 3, not 5 (--steps-limit).",
+        "evaluate: steps is 3, not 100 (--steps-limit).",
+    ):
+        assert ours.count(f"estimator_emb: {line}") == 1, line
+    assert not [line for line in ours if "steps is 2" in line]
+
+
+BERT = '''
+"""Pretraining in miniature, in the manner of 2018: masked words of made-up sentences."""
+import tensorflow as tf
+
+flags = tf.flags
+FLAGS = flags.FLAGS
+flags.DEFINE_string("input_file", None, "TFRecord file.")
+flags.DEFINE_string("output_dir", None, "Model directory.")
+flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
+tf.flags.DEFINE_string("tpu_name", None, "Name of the TPU.")
+tf.flags.DEFINE_string("tpu_zone", None, "Zone of the TPU.")
+tf.flags.DEFINE_string("gcp_project", None, "Project of the TPU.")
+tf.flags.DEFINE_string("master", None, "Master of the TPU.")
+flags.DEFINE_integer("num_tpu_cores", 1, "Cores.")
+
+WORDS, LENGTH, WIDTH = 12, 6, 16
+
+
+class AdamDecay(tf.train.Optimizer):
+    def __init__(self, rate, decay, name="AdamDecay"):
+        super().__init__(False, name)
+        self._rate, self._decay = rate, decay
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        updates = []
+        for gradient, variable in grads_and_vars:
+            if gradient is None:
+                continue
+            slots = [
+                tf.get_variable(
+                    name=variable.op.name + suffix, shape=variable.shape.as_list(),
+                    dtype=tf.float32, trainable=False, initializer=tf.zeros_initializer())
+                for suffix in ("/adam_m", "/adam_v")
+            ]
+            m = tf.multiply(0.9, slots[0]) + tf.multiply(0.1, gradient)
+            v = tf.multiply(0.999, slots[1]) + tf.multiply(0.001, tf.square(gradient))
+            step = m / (tf.sqrt(v) + 1e-6) + self._decay * variable
+            updates += [variable.assign(variable - self._rate * step),
+                        slots[0].assign(m), slots[1].assign(v)]
+        return tf.group(*updates, name=name)
+
+
+def write_examples():
+    import random
+    chosen = random.Random(1)
+    with tf.python_io.TFRecordWriter(FLAGS.input_file) as writer:
+        for _ in range(256):
+            start = chosen.randrange(1, WORDS)
+            words = [1 + (start + i) % (WORDS - 1) for i in range(LENGTH)]
+            place = chosen.randrange(LENGTH)
+            label, words[place] = words[place], 0
+            feature = {
+                key: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+                for key, value in (("words", words), ("place", [place]), ("label", [label]))
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+def input_fn_builder(is_training):
+    def input_fn(params):
+        names = {
+            "words": tf.FixedLenFeature([LENGTH], tf.int64),
+            "place": tf.FixedLenFeature([1], tf.int64),
+            "label": tf.FixedLenFeature([1], tf.int64),
+        }
+
+        def decode(record):
+            example = tf.parse_single_example(record, names)
+            return {key: tf.to_int32(value) for key, value in example.items()}
+
+        if is_training:
+            data = tf.data.Dataset.from_tensor_slices(tf.constant([FLAGS.input_file]))
+            data = data.repeat().apply(
+                tf.contrib.data.parallel_interleave(
+                    tf.data.TFRecordDataset, sloppy=is_training, cycle_length=1))
+            data = data.shuffle(buffer_size=100)
+        else:
+            data = tf.data.TFRecordDataset(FLAGS.input_file).repeat()
+        return data.apply(
+            tf.contrib.data.map_and_batch(
+                decode, batch_size=params["batch_size"], num_parallel_batches=1,
+                drop_remainder=True))
+
+    return input_fn
+
+
+def layer_norm(tensor, name=None):
+    return tf.contrib.layers.layer_norm(
+        inputs=tensor, begin_norm_axis=-1, begin_params_axis=-1, scope=name)
+
+
+def model_fn_builder():
+    def model_fn(features, labels, mode, params):
+        tf.logging.info("*** Features ***")
+        words = features["words"]
+        normal = tf.truncated_normal_initializer(stddev=0.1)
+        table = tf.get_variable("word_embeddings", [WORDS, WIDTH], initializer=normal)
+        places = tf.get_variable("position_embeddings", [LENGTH, WIDTH], initializer=normal)
+        with tf.variable_scope("encoder"):
+            net = layer_norm(tf.gather(table, words) + places)
+            query = tf.layers.dense(net, WIDTH, kernel_initializer=normal, name="query")
+            scores = tf.nn.softmax(tf.einsum("bqw,bkw->bqk", query, net))
+            seen = tf.einsum("bqk,bkw->bqw", scores, net)
+            net = layer_norm(
+                net + tf.layers.dense(seen, WIDTH, tf.nn.relu, kernel_initializer=normal))
+            net = tf.reshape(net, [-1, LENGTH * WIDTH])
+        hidden = tf.layers.dense(
+            net, 32, tf.nn.relu,
+            kernel_initializer=tf.contrib.layers.xavier_initializer(seed=1))
+        chosen = tf.one_hot(features["place"][:, 0], LENGTH)
+        logits = tf.layers.dense(tf.concat([hidden, chosen], axis=-1), WORDS)
+        losses = -tf.reduce_sum(
+            tf.one_hot(features["label"][:, 0], WORDS) * tf.nn.log_softmax(logits), axis=-1)
+        loss = tf.reduce_mean(losses)
+        if mode == tf.estimator.ModeKeys.TRAIN:
+            global_step = tf.train.get_or_create_global_step()
+            rate = tf.train.polynomial_decay(0.01, global_step, 120, end_learning_rate=0.001)
+            optimizer = AdamDecay(rate, 0.01)
+            if FLAGS.use_tpu:
+                optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
+            variables = tf.trainable_variables()
+            gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=1.0)
+            train_op = optimizer.apply_gradients(zip(gradients, variables), global_step)
+            train_op = tf.group(train_op, [global_step.assign(global_step + 1)])
+            return tf.contrib.tpu.TPUEstimatorSpec(
+                mode=mode, loss=loss, train_op=train_op, scaffold_fn=None)
+
+        def metric_fn(losses, labels, logits):
+            found = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            return {"accuracy": tf.metrics.accuracy(labels, found),
+                    "masked_loss": tf.metrics.mean(values=losses)}
+
+        return tf.contrib.tpu.TPUEstimatorSpec(
+            mode=mode, loss=loss,
+            eval_metrics=(metric_fn, [losses, features["label"][:, 0], logits]))
+
+    return model_fn
+
+
+def main(_):
+    tf.logging.set_verbosity(tf.logging.INFO)
+    tf.gfile.MakeDirs(FLAGS.output_dir)
+    write_examples()
+    resolver = None
+    if FLAGS.use_tpu and FLAGS.tpu_name:
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(
+            FLAGS.tpu_name, zone=FLAGS.tpu_zone, project=FLAGS.gcp_project)
+    run_config = tf.contrib.tpu.RunConfig(
+        cluster=resolver, master=FLAGS.master, model_dir=FLAGS.output_dir, tf_random_seed=1,
+        save_checkpoints_steps=60,
+        tpu_config=tf.contrib.tpu.TPUConfig(
+            iterations_per_loop=60, num_shards=FLAGS.num_tpu_cores,
+            per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2))
+    estimator = tf.contrib.tpu.TPUEstimator(
+        use_tpu=FLAGS.use_tpu, model_fn=model_fn_builder(), config=run_config,
+        train_batch_size=32, eval_batch_size=32)
+    estimator.train(input_fn=input_fn_builder(True), max_steps=120)
+    result = estimator.evaluate(input_fn=input_fn_builder(False), steps=8)
+    with tf.gfile.GFile(FLAGS.output_dir + "/eval_results.txt", "w") as writer:
+        for key in sorted(result.keys()):
+            writer.write("%s = %s\\n" % (key, str(result[key])))
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("output_dir")
+    tf.app.run()
+'''
+
+
+def test_a_program_of_tensorflow_1_with_contrib_trains(tmp_path):
+    write(tmp_path, "run_pretraining.py", BERT)
+    flags = ["--input_file=data.tfrecord", "--output_dir=out", "--use_tpu", "--tpu_name=my-tpu"]
+    done = run([*OURS, "--tf-v1", "run_pretraining.py", *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "out" / "eval_results.txt").read_text().splitlines()
+    result = dict(line.split(" = ") for line in lines)
+    assert result["global_step"] == "120"
+    assert float(result["accuracy"]) > 0.9  # By chance, 0.09.
+
+    import tensorflow as tf
+
+    names = dict(tf.train.list_variables(str(tmp_path / "out")))
+    assert names["encoder/LayerNorm/gamma"] == [16]
+    assert names["encoder/LayerNorm_1/beta"] == [16]
+    assert names["encoder/LayerNorm/beta/adam_m"] == [16]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name one program: SCRIPT.py or -m MODULE"),
+        (["nowhere.py"], "there is no file 'nowhere.py'"),
+        (["--shards=0", "x.py"], "argument --shards: must be an integer >= 1; got '0'"),
+        (["--shards=two", "x.py"], "argument --shards: must be an integer >= 1; got 'two'"),
+        (["--steps-limit=-1", "x.py"], "argument --steps-limit: must be an integer >= 1; got '-1'"),
+        (
+            ["--device=tpu", "--shards=2", __file__],
+            "--shards is the number of emulated cores: it needs --device=host",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_call(arguments, message, capsys, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    with pytest.raises(SystemExit) as exit_:
+        run_lib.main(arguments)
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"estimator-emb run: error: {message}"
+
+
+def test_the_environment_names_the_device(capsys, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
+    with pytest.raises(SystemExit):
+        run_lib.main([__file__])
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be 'host' or "
+        "'tpu'; it is 'gpu'"
+    )
+
+
+def test_the_command_lists_its_subcommands(capsys):
+    assert main_lib.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "usage: estimator-emb SUBCOMMAND ARGUMENTS..."
+    assert lines[2] == (
+        "  run      Runs a training program for TPUs as it is, by default without a TPU."
+    )
+    assert main_lib.main([]) == 2
+    assert capsys.readouterr().err.splitlines() == lines
+    assert main_lib.main(["--version"]) == 0
+
+
+def test_a_subcommand_that_does_not_exist(capsys):
+    assert main_lib.main(["train"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("estimator-emb: there is no subcommand 'train'; there are run")
+    assert message.endswith(". See estimator-emb --help.\n")
