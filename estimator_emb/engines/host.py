@@ -206,7 +206,7 @@ class HostEngine:
                     [self._inputs[feature.key] for feature in used], table.config.combiner
                 )
                 self._occurrences[table.name] = rows, occurrences
-                values = variables.weights.sparse_read(rows)
+                values = storage.read_rows(variables.weights, rows)
                 self._looked_up.append(values)
                 for one in occurrences:
                     activation = lookup.combine(values, one)

@@ -65,6 +65,12 @@ def create(
     )
 
 
+def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    """float32 [n, dimension]: `rows`, int32 or int64 [n], of the weights or of a slot."""
+    # Half the time of sparse_read, and what Grappler turns into a copy of the table is sparse_read.
+    return variable.gather_nd(tf.expand_dims(rows, 1))
+
+
 def _slots_of_program(
     table: Table, weights: tf.Variable, parameters: OptimizationParameters
 ) -> tuple[tf.Variable, ...]:
