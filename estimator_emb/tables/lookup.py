@@ -113,16 +113,14 @@ def row_gradients(
     Returns:
       float32 [distinct, dimension].
     """
-    parts = []
-    for gradient, occurrences in zip(gradients, features, strict=True):
-        gradient = tf.reshape(gradient, [-1, dimension])
-        if occurrences.ids.segments is None and occurrences.gains is None:
-            part = tf.math.unsorted_segment_sum(gradient, occurrences.positions, count)
-        else:
-            part = tf.sparse.sparse_dense_matmul(
-                _matrix(occurrences, count), gradient, adjoint_a=True
-            )
-        parts.append(part)
+    # Also where each occurrence is a segment of gain 1: there unsorted_segment_sum takes twice as
+    # long on TensorFlow 2.21, and as long on 2.15.
+    parts = [
+        tf.sparse.sparse_dense_matmul(
+            _matrix(occurrences, count), tf.reshape(gradient, [-1, dimension]), adjoint_a=True
+        )
+        for gradient, occurrences in zip(gradients, features, strict=True)
+    ]
     return tf.add_n(parts)
 
 

@@ -130,11 +130,11 @@ def _shard(
 def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
     """float32 [n, dimension]: the weights of `rows`, int32 or int64 [n]."""
     if len(shards) == 1:
-        return shards[0].weights.sparse_read(rows)
+        return read_rows(shards[0].weights, rows)
     places, parts = [], []
     for shard, (positions, local) in zip(shards, by_shard(shards, rows), strict=True):
         with shard.device():
-            parts.append(shard.weights.sparse_read(local))
+            parts.append(read_rows(shard.weights, local))
         places.append(positions)
     values = tf.dynamic_stitch(places, parts)
     return tf.ensure_shape(values, [None, shards[0].weights.shape[1]])
@@ -149,6 +149,12 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
     count = len(shards)
     positions = tf.dynamic_partition(tf.range(tf.size(rows)), owner, count)
     return list(zip(positions, tf.dynamic_partition(local, owner, count), strict=True))
+
+
+def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    """float32 [n, dimension]: `rows`, int32 or int64 [n], of the weights or of a slot."""
+    # Half the time of sparse_read, and what Grappler turns into a copy of the table is sparse_read.
+    return variable.gather_nd(tf.expand_dims(rows, 1))
 
 
 def _slots_of_program(

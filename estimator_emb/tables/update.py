@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
 from estimator_emb.tables.lookup import Occurrences, row_gradients
-from estimator_emb.tables.storage import Shards, by_shard
+from estimator_emb.tables.storage import Shards, by_shard, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
 
 def _update_rows(variables, parameters, learning_rate, update, clipping_limit):
     everything = (variables.weights, *variables.slots)
-    w, *slots = (variable.sparse_read(update.rows) for variable in everything)
+    w, *slots = (read_rows(variable, update.rows) for variable in everything)
     after = step(
         parameters, TENSORFLOW, learning_rate, update.gradients, w, tuple(slots), clipping_limit
     )
