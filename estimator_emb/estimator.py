@@ -217,6 +217,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             training,
             num_cores=(self._emulated and self.config.tpu_config.num_shards) or 1,
             as_parts=self._emulated and not self._exporting,
+            native=not self._exporting,
         )
         if training:
             logger.info(engine.describe())

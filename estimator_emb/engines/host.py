@@ -19,6 +19,7 @@ from tensorflow.python.tpu import feature_column as tpu_fc
 from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
+from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import inputs, lookup, pipeline, storage, update
 from feature_columns.tables import tables_of_columns
@@ -45,16 +46,25 @@ class HostEngine:
       training: True creates slots and updates tables.
       num_cores: how many cores the program asked for; see `tables.update.of_batch`.
       as_parts: see `tables.storage.create`.
+      native: False leaves the native kernels out, for a graph that others will run.
     """
 
     def __init__(
-        self, spec: EmbeddingConfigSpec, training: bool, num_cores: int = 1, as_parts: bool = False
+        self,
+        spec: EmbeddingConfigSpec,
+        training: bool,
+        num_cores: int = 1,
+        as_parts: bool = False,
+        native: bool = True,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
         self._training = training
         self.num_cores = num_cores
         self._as_parts = as_parts
+        self._native = native
+        self._kernels: native_engine.Kernels | None = None
+        self._features: Mapping[str, Any] = {}
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, tf.Tensor] = {}
         self._seen: dict[str, tf.Tensor] = {}
@@ -86,8 +96,9 @@ class HostEngine:
         seen_by_model = {**features, **self._padded(features)}
         if not read:
             return seen_by_model
+        self._features = features
         helper = self._helper() if self._training else None
-        for one in inputs.check(read):
+        for one in read:
             key = one.feature.key
             self._inputs[key] = one
             stand_in, seen = self._stand_in(one, helper)
@@ -182,6 +193,7 @@ class HostEngine:
           RuntimeError: in training, a gradient that cannot be taken out of where it was computed.
         """
         scopes = self._captured_scopes()
+        looked_up: list[tuple[Table, list[inputs.Ids]]] = []
         for table in self._tables:
             used = [feature for feature in table.features if self._seen[feature.key].consumers()]
             if self._training:
@@ -201,16 +213,53 @@ class HostEngine:
                 self._as_parts,
             )
             self._variables[table.name] = variables
+            looked_up.append((table, [self._inputs[feature.key] for feature in used]))
+        if not looked_up:
+            return
+        self._kernels = self._native_kernels([table for table, _ in looked_up])
+        read = list(self._inputs.values())
+        if self._kernels:
+            used = [one for _, of_table in looked_up for one in of_table]
+            with tf.name_scope("embedding_lookup"):
+                found = self._kernels.lookup(read, used, self._features, inputs.check)
+            for one, activation in zip(used, found, strict=True):
+                self._stand_ins[one.feature.key].op._update_input(0, activation)
+            return
+        checked = {one.feature.key: one for one in inputs.check(read)}
+        for table, of_table in looked_up:
             with tf.name_scope("embedding_lookup"):
                 rows, occurrences = lookup.distinct(
-                    [self._inputs[feature.key] for feature in used], table.config.combiner
+                    [checked[one.feature.key] for one in of_table], table.config.combiner
                 )
                 self._occurrences[table.name] = rows, occurrences
-                values = variables.weights.sparse_read(rows)
+                values = self._variables[table.name].weights.sparse_read(rows)
                 self._looked_up.append(values)
                 for one in occurrences:
                     activation = lookup.combine(values, one)
                     self._stand_ins[one.ids.feature.key].op._update_input(0, activation)
+
+    def _native_kernels(self, tables: list[Table]) -> native_engine.Kernels | None:
+        """The kernels, where they can do what this engine must."""
+        if not self._native:
+            return None
+        of_table = {
+            table.name: self._parameters(table) if self._training else None for table in tables
+        }
+        obstacle = None
+        if self._training and self._spec.pipeline_execution_with_tensor_core:
+            obstacle = "pipeline_execution_with_tensor_core is on"
+        elif self.num_cores > 1 and not all(
+            one is None or one.use_gradient_accumulation for one in of_table.values()
+        ):
+            obstacle = "gradients are not accumulated over the cores"
+        return native_engine.kernels_for(
+            [
+                native_engine.TableOp(name, self._variables[name], parameters)
+                for name, parameters in of_table.items()
+            ],
+            self._spec.clipping_limit,
+            obstacle,
+        )
 
     def _captured_scopes(self) -> dict[str, tuple[str, str]]:
         """Scope key -> (variable scope, variable name), as the columns have recorded them."""
@@ -264,10 +313,19 @@ class HostEngine:
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
-            updates = [self._updates(table, multiplier) for table in self._tables]
             # Rates may read the global step themselves: they do so before it is incremented.
             for operation in self._before_increment.values():
                 operation._add_control_inputs([rate.op for rate in rates])
+            if self._kernels:
+                return self._kernels.update(
+                    [
+                        self._gradient(feature.key, multiplier)
+                        for table in self._tables
+                        for feature in table.features
+                    ],
+                    rates,
+                )
+            updates = [self._updates(table, multiplier) for table in self._tables]
             if self._spec.pipeline_execution_with_tensor_core:
                 waiting = pipeline.WaitingUpdates(self._apply)
                 return waiting.exchange(updates, rates, after=self._looked_up)
@@ -283,7 +341,7 @@ class HostEngine:
         return update.of_batch(
             rows,
             occurrences,
-            [self._gradient(one, multiplier) for one in occurrences],
+            [self._gradient(one.ids.feature.key, multiplier) for one in occurrences],
             self._parameters(table),
             table.config.dimension,
             self.num_cores,
@@ -305,8 +363,7 @@ class HostEngine:
         function = self._spec.experimental_gradient_multiplier_fn
         return None if function is None else tf.cast(function(self._step), tf.float32)
 
-    def _gradient(self, one: lookup.Occurrences, multiplier: tf.Tensor | None) -> tf.Tensor:
-        key = one.ids.feature.key
+    def _gradient(self, key: str, multiplier: tf.Tensor | None) -> tf.Tensor:
         gradient = self._gradients.get(key)
         if gradient is None:
             return tf.zeros_like(self._seen[key])
