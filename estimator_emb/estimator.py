@@ -246,6 +246,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             cores,
             shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
             dropped=dropped,
+            native=not self._exporting,
         )
         if training:
             logger.info(engine.describe())

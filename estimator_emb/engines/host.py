@@ -20,6 +20,7 @@ from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.engines.cores import Cores, wire
+from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import checks, inputs, lookup, names, pipeline, storage, update
 from estimator_emb.tables.dropped import DroppedIds
@@ -52,6 +53,7 @@ class HostEngine:
         another size stops the step.
       as_parts, shards: see `tables.storage.create`.
       dropped: leaves bad ids out; None makes them errors.
+      native: False leaves the native kernels out, for a graph that others will run.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class HostEngine:
         as_parts: bool = False,
         shards: int = 1,
         dropped: DroppedIds | None = None,
+        native: bool = True,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
@@ -72,6 +75,9 @@ class HostEngine:
         self._as_parts = as_parts
         self._shards = shards
         self._dropped = dropped
+        self._native = native
+        self._kernels: native_engine.Kernels | None = None
+        self._features: Mapping[str, Any] = {}
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, list[tf.Tensor]] = {}
         self._seen: dict[str, tf.Tensor] = {}
@@ -125,10 +131,12 @@ class HostEngine:
         if self._dropped:
             read = self._dropped.drop(read)
             self._dropped.summarize([one.ids for one in read])
+        self._features = features
         helper = self._helper() if self._training else None
-        for one in checks.check(read, self._batch_size):
+        for one in read:
             key = one.feature.key
             self._inputs[key] = one
+            one = checks.of_size(one, self._batch_size)
             self._stand_ins[key], self._seen[key] = self._stand_in(one, helper)
             seen[key] = self._seen[key]
             if one.lengths is not None:
@@ -223,6 +231,7 @@ class HostEngine:
           RuntimeError: in training, a gradient that cannot be taken out of where it was computed.
         """
         scopes = names.captured_scopes()
+        looked_up: list[tuple[Table, list[inputs.Ids]]] = []
         for table in self._tables:
             used = [feature for feature in table.features if self._seen[feature.key].consumers()]
             if self._training:
@@ -243,19 +252,70 @@ class HostEngine:
                 self._shards,
             )
             self._variables[table.name] = variables
-            with tf.name_scope("embedding_lookup"):
-                rows, occurrences = lookup.distinct(
-                    [self._inputs[feature.key] for feature in used], table.config.combiner
-                )
-                self._occurrences[table.name] = rows, occurrences
-                values = storage.read(variables, rows)
-                self._looked_up.append(values)
-                for one in occurrences:
-                    key = one.ids.feature.key
-                    self._activations[key] = activation = lookup.combine(values, one)
-                    slices = self._slices(activation)
-                    for place, mine in zip(self._stand_ins[key], slices, strict=True):
-                        wire(place, mine)
+            looked_up.append((table, [self._inputs[feature.key] for feature in used]))
+        if not looked_up:
+            return
+        self._kernels = self._native_kernels([table for table, _ in looked_up])
+        with tf.name_scope("embedding_lookup"):
+            if self._kernels:
+                self._look_up_natively(self._kernels, looked_up)
+            else:
+                self._look_up(looked_up)
+
+    def _look_up_natively(
+        self, kernels: native_engine.Kernels, tables: list[tuple[Table, list[inputs.Ids]]]
+    ) -> None:
+        used = [ids for _, of_table in tables for ids in of_table]
+        read = list(self._inputs.values())
+        found = kernels.lookup(read, used, self._features, self._batch_size)
+        for ids, activation in zip(used, found, strict=True):
+            self._found(ids.feature.key, activation)
+
+    def _look_up(self, tables: list[tuple[Table, list[inputs.Ids]]]) -> None:
+        checked = {
+            ids.feature.key: ids
+            for ids in checks.check(list(self._inputs.values()), self._batch_size)
+        }
+        for table, of_table in tables:
+            rows, occurrences = lookup.distinct(
+                [checked[ids.feature.key] for ids in of_table], table.config.combiner
+            )
+            self._occurrences[table.name] = rows, occurrences
+            values = storage.read(self._variables[table.name], rows)
+            self._looked_up.append(values)
+            for one in occurrences:
+                self._found(one.ids.feature.key, lookup.combine(values, one))
+
+    def _found(self, key: str, activation: tf.Tensor) -> None:
+        """Gives each core its slice of the activation of a feature."""
+        self._activations[key] = activation
+        for stand_in, mine in zip(self._stand_ins[key], self._slices(activation), strict=True):
+            wire(stand_in, mine)
+
+    def _native_kernels(self, tables: list[Table]) -> native_engine.Kernels | None:
+        """The kernels, where they can do what this engine must."""
+        if not self._native:
+            return None
+        of_table = {
+            table.name: self._parameters(table) if self._training else None for table in tables
+        }
+        obstacle = None
+        if self._training and self._spec.pipeline_execution_with_tensor_core:
+            obstacle = "pipeline_execution_with_tensor_core is on"
+        elif self._dropped:
+            obstacle = "bad ids are left out"
+        elif self._cores.count > 1 and not all(
+            one is None or one.use_gradient_accumulation for one in of_table.values()
+        ):
+            obstacle = "gradients are not accumulated over the cores"
+        return native_engine.kernels_for(
+            [
+                native_engine.TableOp(name, self._variables[name], parameters)
+                for name, parameters in of_table.items()
+            ],
+            self._spec.clipping_limit,
+            obstacle,
+        )
 
     def _parameters(self, table: Table) -> OptimizationParameters:
         parameters = table.config.optimization_parameters or self._spec.optimization_parameters
@@ -296,10 +356,19 @@ class HostEngine:
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
-            updates = [self._updates(table, multiplier) for table in self._tables]
             # Rates may read the global step themselves: they do so before it is incremented.
             for operation in self._before_increment.values():
                 operation._add_control_inputs([rate.op for rate in rates])
+            if self._kernels:
+                return self._kernels.update(
+                    [
+                        self._gradient(feature.key, multiplier)
+                        for table in self._tables
+                        for feature in table.features
+                    ],
+                    rates,
+                )
+            updates = [self._updates(table, multiplier) for table in self._tables]
             if self._spec.pipeline_execution_with_tensor_core:
                 waiting = pipeline.WaitingUpdates(self._apply)
                 return waiting.exchange(updates, rates, after=self._looked_up)
@@ -315,7 +384,7 @@ class HostEngine:
         return update.of_batch(
             rows,
             occurrences,
-            [self._gradient(one, multiplier) for one in occurrences],
+            [self._gradient(one.ids.feature.key, multiplier) for one in occurrences],
             self._parameters(table),
             table.config.dimension,
             self._cores.count,
@@ -354,9 +423,8 @@ class HostEngine:
             of_core[key] = gradient
         return of_core
 
-    def _gradient(self, one: lookup.Occurrences, multiplier: tf.Tensor | None) -> tf.Tensor:
+    def _gradient(self, key: str, multiplier: tf.Tensor | None) -> tf.Tensor:
         """Of the activation of the whole batch."""
-        key = one.ids.feature.key
         of_cores = self._gradients.get(key)
         if of_cores is None:
             return tf.zeros_like(self._activations[key])

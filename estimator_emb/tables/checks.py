@@ -19,26 +19,15 @@ def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
     size than `batch_size`, where that is given.
 
     Raises:
-      ValueError: a batch size that the graph fixes is not `batch_size`.
       tf.errors.InvalidArgumentError: when the step runs, naming feature, table and value.
     """
     first = inputs[0]
-    for one in inputs:
-        if batch_size is not None and one.static_batch not in (None, batch_size):
-            raise ValueError(
-                f"{one.owner} has {one.static_batch} samples, but the batch size is {batch_size}."
-            )
     problems = [
         problem
         for one in inputs
         for problem in (
-            _empty_batch(one),
-            _other_batch(one, first),
-            _wrong_batch(one, batch_size),
-            _misplaced(one),
-            _repeated(one),
-            _unequal_weights(one),
-            _misplaced_weights(one),
+            *_of_batch(one, first, batch_size),
+            *_of_places(one),
             _bad_id(one),
             _bad_weight(one),
         )
@@ -60,9 +49,7 @@ def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
     with tf.control_dependencies([checked]):
         return [
             dataclasses.replace(
-                one,
-                static_batch=one.static_batch if batch_size is None else batch_size,
-                lengths=_of_size(one.lengths, batch_size),
+                of_size(one, batch_size),
                 ids=_narrow(one),
                 weights=None if one.weights is None else tf.identity(one.weights),
             )
@@ -70,8 +57,47 @@ def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
         ]
 
 
+def of_size(one: Ids, batch_size: int | None) -> Ids:
+    """`one` of a batch of the size that `check` holds it to.
+
+    Raises:
+      ValueError: the graph fixes another size.
+    """
+    if batch_size is None:
+        return one
+    if one.static_batch not in (None, batch_size):
+        raise ValueError(
+            f"{one.owner} has {one.static_batch} samples, but the batch size is {batch_size}."
+        )
+    lengths = one.lengths
+    if lengths is not None:
+        lengths = tf.identity(lengths)
+        lengths.set_shape([batch_size])
+    return dataclasses.replace(one, static_batch=batch_size, lengths=lengths)
+
+
+def places_hold(inputs: list[Ids], batch_size: int | None) -> list[tf.Tensor]:
+    """Of what `check` asks, all that neither concerns an id or a weight by itself nor whether
+    features have batches of one size, at least 1: bool scalars that hold where all is well."""
+    return [
+        holds
+        for one in inputs
+        for problem in (_wrong_batch(one, batch_size), *_of_places(one))
+        if problem is not None
+        for holds, _ in [problem]
+    ]
+
+
 _Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""
+
+
+def _of_batch(one: Ids, first: Ids, batch_size: int | None) -> list[_Problem | None]:
+    return [_empty_batch(one), _other_batch(one, first), _wrong_batch(one, batch_size)]
+
+
+def _of_places(one: Ids) -> list[_Problem | None]:
+    return [_misplaced(one), _repeated(one), _unequal_weights(one), _misplaced_weights(one)]
 
 
 def _empty_batch(one: Ids) -> _Problem | None:
@@ -179,12 +205,6 @@ def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     none = tf.zeros([1, *values.shape[1:]], values.dtype)
     some = tf.concat([tf.boolean_mask(values, chosen), none], axis=0)
     return some[0]
-
-
-def _of_size(lengths: tf.Tensor | None, batch_size: int | None) -> tf.Tensor | None:
-    if lengths is None or batch_size is None:
-        return lengths
-    return tf.ensure_shape(lengths, [batch_size])
 
 
 def _narrow(one: Ids) -> tf.Tensor:

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookup and update of all tables of an engine, in one op each."""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.native import build, ops
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.tables import checks, inputs
+from estimator_emb.tables.inputs import Ids
+from estimator_emb.tables.storage import Shards
+
+logger = logging.getLogger("estimator_emb")
+
+_ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
+_COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.h.
+
+
+class CannotUse(Exception):
+    """Why the kernels do not apply to an engine, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableOp:
+    """What the kernels need to know of a table.
+
+    Attributes:
+      name: of the table.
+      variables: its weights and slots.
+      parameters: its optimizer; None where nothing is updated.
+    """
+
+    name: str
+    variables: Shards
+    parameters: OptimizationParameters | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Occurrences:
+    """A feature's ids in a form that the kernels read: as they came, unless strings or weighted.
+
+    Attributes:
+      ids: int32 or int64.
+      form: how `places` says where they belong.
+      places: int64 [n] or [n, 2], for form `_PLACES`.
+      shape: int64, the number of samples first; for the same.
+      weights: float32 [n].
+      raw: True if this is what came.
+    """
+
+    ids: tf.Tensor
+    form: int
+    places: tf.Tensor | None
+    shape: tf.Tensor | None
+    weights: tf.Tensor | None
+    raw: bool
+
+
+def kernels_for(
+    tables: Sequence[TableOp], clipping_limit: float | None, obstacle: str | None = None
+) -> "Kernels | None":
+    """The kernels for these tables; None, and a line in the log, where they cannot be used.
+
+    Args:
+      tables: all tables of the engine.
+      clipping_limit: of the spec.
+      obstacle: what the engine itself knows to be in the way.
+    """
+    try:
+        if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
+            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0")
+        if obstacle:
+            raise CannotUse(obstacle)
+        _check_tables(tables)
+        return Kernels(ops.load(), tables, clipping_limit)
+    except (CannotUse, build.BuildError) as reason:
+        logger.info("Tables train with TensorFlow's ops, without native kernels: %s.", reason)
+        return None
+
+
+def _check_tables(tables: Sequence[TableOp]) -> None:
+    seen = set()
+    for table in tables:
+        if len(table.variables) > 1:
+            raise CannotUse(f"table {table.name} is divided into shards")
+        (whole,) = table.variables
+        for variable in (whole.weights, *whole.slots):
+            device = tf.DeviceSpec.from_string(variable.handle.device or "")
+            if device.job not in (None, "localhost"):
+                raise CannotUse(f"table {table.name} is on {variable.handle.device}")
+            if device.device_type not in (None, "CPU") or (
+                device.device_type is None and tf.config.list_physical_devices("GPU")
+            ):
+                raise CannotUse(f"table {table.name} may be on a GPU")
+            if variable.handle.ref() in seen:
+                raise CannotUse(f"variable {variable.name} serves twice")
+            seen.add(variable.handle.ref())
+        if whole.weights.shape[0] >= 2**31:
+            raise CannotUse(f"table {table.name} has 2^31 rows or more")
+        if table.parameters is not None and table.parameters.updates_untouched_rows:
+            raise CannotUse(f"the optimizer of table {table.name} updates every row")
+
+
+class Kernels:
+    """The ops over the tables of one engine.
+
+    Raises:
+      build.BuildError: the rule of an optimizer cannot be built.
+    """
+
+    def __init__(
+        self, library: ops.Library, tables: Sequence[TableOp], clipping_limit: float | None
+    ):
+        self._ops = library.ops
+        self._tables = list(tables)
+        self._number = {table.name: number for number, table in enumerate(tables)}
+        self._rules = [
+            library.rule(table.parameters, clipping_limit)
+            for table in tables
+            if table.parameters is not None
+        ]
+        self._features: dict[str, Any] = {}
+        self._looked_up: list[tf.Tensor] = []
+
+    def lookup(
+        self,
+        read: Sequence[Ids],
+        used: Sequence[Ids],
+        features: Mapping[str, Any],
+        batch_size: int | None,
+    ) -> list[tf.Tensor]:
+        """The activations of `used`, after all of `read` were found good.
+
+        Args:
+          read: every feature, unchecked.
+          used: those to look up.
+          features: the batch that `read` was read from.
+          batch_size: see `checks.check`, which says what is wrong where something is.
+        """
+        raw = {one.feature.key: _occurrences(one, features) for one in read}
+
+        def explain() -> tf.Tensor:
+            # Reads raw ids once more: what it read outside would be computed in every step.
+            again = [
+                inputs.read(one.table, one.feature, features) if raw[one.feature.key].raw else one
+                for one in read
+            ]
+            with tf.control_dependencies([one.ids for one in checks.check(again, batch_size)]):
+                return tf.constant(False)
+
+        with tf.name_scope("check_ids"):
+            good = self._ops.host_tables_ids_are_good(
+                **_arguments(read, raw, [0] * len(read)),
+                others=checks.places_hold(list(read), batch_size),
+                sizes=[one.table.config.vocabulary_size for one in read],
+            )
+            checked = tf.cond(good, lambda: tf.constant(True), explain)
+        self._features = _arguments(used, raw, [self._number[one.table.name] for one in used])
+        with tf.control_dependencies([checked]):
+            self._looked_up = self._ops.host_tables_lookup(
+                tables=[table.variables[0].weights.handle for table in self._tables],
+                F=len(used),
+                **self._features,
+            )
+        return self._looked_up
+
+    def update(self, gradients: Sequence[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        """One optimizer step of every table.
+
+        Args:
+          gradients: of the activations that `lookup` returned, in its order.
+          rates: the learning rate of each table, float32 scalars.
+        """
+        shards = [table.variables[0] for table in self._tables]
+        variables = [(shard.weights, *shard.slots) for shard in shards]
+        # A gradient need not depend on the activations; the update must wait for them all the same.
+        with tf.control_dependencies(self._looked_up):
+            return self._ops.host_tables_update(
+                variables=[one.handle for of_table in variables for one in of_table],
+                rates=tf.stack(rates),
+                gradients=gradients,
+                rules=[rule.name for rule in self._rules],
+                slots=[rule.slots for rule in self._rules],
+                constants=[number for rule in self._rules for number in rule.constants],
+                constants_of=[len(rule.constants) for rule in self._rules],
+                **self._features,
+            )
+
+
+def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:
+    value = features[one.feature.key]
+    if isinstance(value, tf.RaggedTensor):
+        value = value.to_sparse()
+    elif not isinstance(value, tf.SparseTensor):
+        value = tf.convert_to_tensor(value)
+    if one.weights is None and value.dtype.is_integer:
+        if isinstance(value, tf.SparseTensor):
+            return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
+        form = _ONE if one.segments is None else _DENSE
+        return _Occurrences(value, form, None, None, None, True)
+    if one.segments is None:
+        return _Occurrences(one.ids, _ONE, None, None, one.weights, False)
+    return _Occurrences(one.ids, _PLACES, one.segments, one.batch, one.weights, False)
+
+
+def _arguments(
+    used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
+) -> dict[str, Any]:
+    """The arguments that describe features, alike for every op."""
+    occurrences = [raw[one.feature.key] for one in used]
+    return {
+        "ids": [one.ids for one in occurrences],
+        "places": [one.places for one in occurrences if one.places is not None],
+        "shapes": [one.shape for one in occurrences if one.shape is not None],
+        "weights": [one.weights for one in occurrences if one.weights is not None],
+        "forms": [one.form for one in occurrences],
+        "combiners": [_COMBINERS[one.table.config.combiner] for one in used],
+        "limits": [one.feature.max_sequence_length or 0 for one in used],
+        "weighted": [one.weights is not None for one in occurrences],
+        "table_of": table_of,
+    }

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+// The TensorFlow ops over lists of tables. A thread takes a table, or a part of one, at a time; the
+// order of every sum is that of the occurrences, whatever the number of threads.
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+
+namespace estimator_emb {
+
+extern const Kernels kernels_any;
+#ifdef ESTIMATOR_EMB_X86
+extern const Kernels kernels_avx2;
+#endif
+
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Var;
+namespace errors = tensorflow::errors;
+
+bool has_avx2() {
+#ifdef ESTIMATOR_EMB_X86
+  return __builtin_cpu_supports("avx2");
+#else
+  return false;
+#endif
+}
+
+const Kernels& kernels() {
+#ifdef ESTIMATOR_EMB_X86
+  static const Kernels* const chosen = has_avx2() ? &kernels_avx2 : &kernels_any;
+  return *chosen;
+#else
+  return kernels_any;
+#endif
+}
+
+// The rules that libraries built for them have brought, by name.
+struct Rules {
+  tensorflow::mutex mu;
+  std::unordered_map<std::string, Rule> by_name;
+};
+
+Rules& rules() {
+  static Rules* const all = new Rules;
+  return *all;
+}
+
+// Runs `task` for 0 to count - 1, on the caller's thread and on those of the pool that are free.
+void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
+  struct Shared {
+    std::function<void(int)> task;
+    int count;
+    std::atomic<int> next{0}, done{0};
+    tensorflow::mutex mu;
+    tensorflow::condition_variable all_done;
+
+    void work() {
+      for (int i; (i = next.fetch_add(1)) < count;) {
+        task(i);
+        if (done.fetch_add(1) + 1 == count) {
+          tensorflow::mutex_lock lock(mu);
+          all_done.notify_all();
+        }
+      }
+    }
+  };
+  auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
+  const int helpers = std::min(workers->num_threads, count) - 1;
+  if (helpers <= 0) {
+    for (int i = 0; i < count; ++i) task(i);
+    return;
+  }
+  // A helper may start only after all is done: it keeps `shared` alive, and finds nothing to do.
+  auto shared = std::make_shared<Shared>();
+  shared->task = task;
+  shared->count = count;
+  for (int i = 0; i < helpers; ++i) workers->workers->Schedule([shared] { shared->work(); });
+  shared->work();
+  tensorflow::mutex_lock lock(shared->mu);
+  while (shared->done.load() < count) shared->all_done.wait(lock);
+}
+
+int threads_of(OpKernelContext* ctx) {
+  return ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
+}
+
+// Memory that a thread keeps from one task to the next.
+void* scratch_of_thread(int64_t bytes) {
+  static thread_local std::vector<uint64_t> scratch;
+  const size_t words = static_cast<size_t>(bytes + 7) / 8;
+  if (scratch.size() < words) {
+    scratch.clear();
+    scratch.resize(words);
+  }
+  return scratch.data();
+}
+
+// Variables, locked against writes (shared) or against everything, in the order of their addresses.
+class Variables {
+ public:
+  explicit Variables(bool write) : write_(write) {}
+  Variables(const Variables&) = delete;
+  ~Variables() {
+    for (auto* mu : locked_) write_ ? mu->unlock() : mu->unlock_shared();
+  }
+
+  tensorflow::Status lock(OpKernelContext* ctx, const OpInputList& handles) {
+    for (int i = 0; i < handles.size(); ++i) {
+      tensorflow::core::RefCountPtr<Var> variable;
+      const auto& handle = handles[i].flat<tensorflow::ResourceHandle>()(0);
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(ctx, handle, &variable));
+      TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
+      variables_.push_back(std::move(variable));
+    }
+    for (const auto& variable : variables_) locked_.push_back(variable->mu());
+    std::sort(locked_.begin(), locked_.end());
+    locked_.erase(std::unique(locked_.begin(), locked_.end()), locked_.end());
+    for (auto* mu : locked_) write_ ? mu->lock() : mu->lock_shared();
+    for (int i = 0; i < handles.size(); ++i) {
+      const Tensor& tensor = *variables_[i]->tensor();
+      if (!variables_[i]->is_initialized || !tensor.IsInitialized()) {
+        return errors::FailedPrecondition(
+            "Embedding variable ", handles[i].flat<tensorflow::ResourceHandle>()(0).name(),
+            " is not initialized.");
+      }
+      if (tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() != 2) {
+        return errors::InvalidArgument("An embedding variable must be a float32 matrix; got ",
+                                       tensor.DebugString());
+      }
+    }
+    return tensorflow::Status();
+  }
+
+  int64_t rows(int i) const { return variables_[i]->tensor()->dim_size(0); }
+  int64_t columns(int i) const { return variables_[i]->tensor()->dim_size(1); }
+  float* data(int i) const { return variables_[i]->tensor()->flat<float>().data(); }
+
+ private:
+  // Sparse access needs a buffer that no tensor shares, now and later: copies are made on reads.
+  static tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) {
+    if (variable->copy_on_read_mode.load()) return tensorflow::Status();
+    tensorflow::mutex_lock lock(*variable->mu());
+    Tensor* const tensor = variable->tensor();
+    if (!variable->copy_on_read_mode.load() && tensor->IsInitialized() &&
+        !tensor->RefCountIsOne()) {
+      Tensor copy;
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+      const auto from = tensor->tensor_data();
+      memcpy(const_cast<char*>(copy.tensor_data().data()), from.data(), from.size());
+      *tensor = copy;
+    }
+    variable->copy_on_read_mode.store(true);
+    return tensorflow::Status();
+  }
+
+  const bool write_;
+  std::vector<tensorflow::core::RefCountPtr<Var>> variables_;
+  std::vector<tensorflow::mutex*> locked_;
+};
+
+// The attributes and inputs that describe the occurrences of all features, alike in every op.
+#define ESTIMATOR_EMB_FEATURES                                                                  \
+  Input("ids: I")                    /* per feature */                                          \
+      .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */           \
+      .Input("shapes: P * int64")    /* of the same: number of samples first */                 \
+      .Input("weights: W * float32") /* of weighted features: [n] */                            \
+      .Attr("I: list({int32, int64})")                                                          \
+      .Attr("P: int >= 0")                                                                      \
+      .Attr("W: int >= 0")                                                                      \
+      .Attr("forms: list(int)")                                                                 \
+      .Attr("combiners: list(int)")                                                             \
+      .Attr("limits: list(int)")                                                                \
+      .Attr("weighted: list(bool)")                                                             \
+      .Attr("table_of: list(int)")
+
+class FeaturesKernel : public OpKernel {
+ public:
+  explicit FeaturesKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("forms", &forms_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiners", &combiners_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("limits", &limits_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("weighted", &weighted_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_of", &table_of_));
+    const size_t n = forms_.size();
+    OP_REQUIRES(ctx,
+                combiners_.size() == n && limits_.size() == n && weighted_.size() == n &&
+                    table_of_.size() == n,
+                errors::InvalidArgument("The attributes of features differ in length."));
+  }
+
+ protected:
+  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
+    OpInputList ids, places, shapes, weights;
+    TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
+    TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
+    TF_RETURN_IF_ERROR(ctx->input_list("shapes", &shapes));
+    TF_RETURN_IF_ERROR(ctx->input_list("weights", &weights));
+    int next_place = 0, next_weights = 0;
+    for (int i = 0; i < ids.size(); ++i) {
+      const Tensor& one = ids[i];
+      Feature f{};
+      f.wide = one.dtype() == tensorflow::DT_INT64;
+      f.ids = one.tensor_data().data();
+      f.form = static_cast<Form>(forms_[i]);
+      f.combiner = static_cast<Combiner>(combiners_[i]);
+      f.limit = limits_[i];
+      f.count = one.NumElements();
+      f.stride = 1;
+      f.width = 1;
+      bool fits = true;
+      if (f.form == kPlaces) {
+        const Tensor& place = places[next_place];
+        fits = place.dims() >= 1 && place.dim_size(0) == f.count &&
+               (place.dims() == 1 || (place.dims() == 2 && place.dim_size(1) == 2)) &&
+               shapes[next_place].NumElements() >= 1;
+        if (fits) {
+          f.places = place.flat<tensorflow::int64>().data();
+          f.stride = place.dims();
+          f.batch = shapes[next_place].flat<tensorflow::int64>()(0);
+          ++next_place;
+        }
+      } else {
+        fits = one.dims() >= 1;
+        f.batch = fits ? one.dim_size(0) : 0;
+        if (fits && f.form == kDense) f.width = one.dims() == 2 ? one.dim_size(1) : 1;
+        fits = fits && f.count == f.batch * f.width;
+      }
+      if (weighted_[i]) {
+        const Tensor& weight = weights[next_weights++];
+        fits = fits && weight.NumElements() == f.count && f.form != kDense;
+        f.weights = weight.flat<float>().data();
+      }
+      if (!fits || f.batch < 0) {
+        return errors::InvalidArgument("The ids of feature ", i, " and what belongs to them (",
+                                       "places, weights, batch) differ in shape.");
+      }
+      features->push_back(f);
+    }
+    return tensorflow::Status();
+  }
+
+  static tensorflow::Status explain(int result) {
+    switch (result) {
+      case kGood: return tensorflow::Status();
+      case kBadId: return errors::InvalidArgument("An id is outside its table.");
+      case kBadPlace: return errors::InvalidArgument("The indices of sparse ids lie outside its ",
+                                                     "dense shape.");
+      default: return errors::InvalidArgument("A table has more ids in one batch than the native ",
+                                              "kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
+    }
+  }
+
+  std::vector<int> forms_, combiners_, limits_, table_of_;
+  std::vector<bool> weighted_;
+};
+
+REGISTER_OP("HostTablesIdsAreGood")
+    .ESTIMATOR_EMB_FEATURES.Input("others: B * bool")
+    .Attr("B: int >= 0")
+    .Attr("sizes: list(int)")
+    .Output("good: bool")
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("Whether ids are in their table, weights finite, batches equal, and all of `others` true.");
+
+class IdsAreGood : public FeaturesKernel {
+ public:
+  explicit IdsAreGood(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("sizes", &sizes_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    std::vector<Feature> features;
+    OP_REQUIRES_OK(ctx, read(ctx, &features));
+    OpInputList others;
+    OP_REQUIRES_OK(ctx, ctx->input_list("others", &others));
+    bool good = true;
+    for (int i = 0; i < others.size(); ++i) good = good && others[i].scalar<bool>()();
+    for (size_t i = 0; i < features.size() && good; ++i) {
+      const Feature& f = features[i];
+      good = f.batch > 0 && f.batch == features[0].batch &&
+             kernels().ids_in_range(f.ids, f.wide, f.count, sizes_[i], f.form == kDense) &&
+             (f.weights == nullptr || kernels().finite(f.weights, f.count));
+    }
+    Tensor* out;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &out));
+    out->scalar<bool>()() = good;
+  }
+
+ private:
+  std::vector<tensorflow::int64> sizes_;
+};
+REGISTER_KERNEL_BUILDER(Name("HostTablesIdsAreGood").Device(tensorflow::DEVICE_CPU), IdsAreGood);
+
+REGISTER_OP("HostTablesLookup")
+    .Input("tables: T * resource")
+    .Attr("T: int >= 1")
+    .ESTIMATOR_EMB_FEATURES.Output("activations: F * float32")
+    .Attr("F: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape)
+    .Doc("The activations of all features of all tables.");
+
+class Lookup : public FeaturesKernel {
+ public:
+  explicit Lookup(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    std::vector<Feature> features;
+    OP_REQUIRES_OK(ctx, read(ctx, &features));
+    OpInputList handles;
+    OP_REQUIRES_OK(ctx, ctx->input_list("tables", &handles));
+    Variables tables(/*write=*/false);
+    OP_REQUIRES_OK(ctx, tables.lock(ctx, handles));
+
+    int64_t total = 0;
+    for (const Feature& f : features) total += f.count;
+    std::vector<Chunk> chunks;
+    std::vector<float*> outputs;
+    for (size_t i = 0; i < features.size(); ++i) {
+      const Feature& f = features[i];
+      const int64_t columns = tables.columns(table_of_[i]);
+      TensorShape shape({f.batch});
+      if (f.limit) shape.AddDim(f.limit);
+      shape.AddDim(columns);
+      Tensor* out;
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &out));
+      outputs.push_back(out->flat<float>().data());
+      const int64_t fair = total / threads_of(ctx) + 1;
+      divide(f, i, (f.count + fair - 1) / fair, &chunks);
+    }
+    std::vector<std::atomic<int>> results(features.size());
+    run_all(ctx, chunks.size(), [&](int c) {
+      const Chunk& chunk = chunks[c];
+      const int table = table_of_[chunk.feature];
+      const Result result = kernels().lookup(
+          &features[chunk.feature], tables.data(table), tables.rows(table), tables.columns(table),
+          chunk.begin, chunk.end, chunk.first, chunk.last, outputs[chunk.feature]);
+      if (result != kGood) results[chunk.feature] = result;
+    });
+    for (size_t i = 0; i < features.size(); ++i) {
+      int result = results[i];
+      if (result == kUnsorted) {
+        std::vector<float> norms(features[i].batch + 1);  // Not empty: null asks for sorted ones.
+        const int table = table_of_[i];
+        result = kernels().lookup_unsorted(&features[i], tables.data(table), tables.rows(table),
+                                           tables.columns(table), norms.data(), outputs[i]);
+      }
+      OP_REQUIRES_OK(ctx, explain(result));
+    }
+  }
+
+ private:
+  struct Chunk {
+    int feature;
+    int64_t begin, end;   // Occurrences.
+    int64_t first, last;  // Segments.
+  };
+
+  // Cuts a feature at the borders of samples.
+  static void divide(const Feature& f, int index, int64_t parts, std::vector<Chunk>* chunks) {
+    const int64_t per_sample = f.limit ? f.limit : 1;
+    // Segments themselves are the places of a sequence that comes with one number each.
+    const int64_t per_place = f.stride == 2 ? per_sample : 1;
+    int64_t begin = 0, first = 0;
+    for (int64_t part = 1; part <= parts; ++part) {
+      int64_t end = f.count * part / parts;
+      if (f.form == kDense) end = f.batch * part / parts * f.width;
+      int64_t last = f.segments();
+      if (part < parts && f.form == kPlaces) {
+        end = std::max(end, begin);
+        while (end < f.count && (end == 0 || f.places[end * f.stride] <=
+                                                 f.places[(end - 1) * f.stride])) {
+          ++end;
+        }
+        if (end < f.count) last = (f.places[(end - 1) * f.stride] + 1) * per_place;
+        // A place out of bounds is found by the chunk that holds it.
+        last = std::min(std::max(last, first), f.segments());
+      }
+      if (part == parts) end = f.count;
+      chunks->push_back({index, begin, end, first, last});
+      if (end == f.count && f.form == kPlaces) break;
+      begin = end;
+      first = last;
+    }
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("HostTablesLookup").Device(tensorflow::DEVICE_CPU), Lookup);
+
+REGISTER_OP("HostTablesUpdate")
+    .Input("variables: V * resource")  // Per table: weights, then slots.
+    .Attr("V: int >= 1")
+    .Input("rates: float32")  // [tables]
+    .ESTIMATOR_EMB_FEATURES.Input("gradients: F * float32")
+    .Attr("F: int >= 1")
+    .Attr("rules: list(string)")
+    .Attr("slots: list(int)")
+    .Attr("constants: list(float)")  // Of all tables, one table's after the other's.
+    .Attr("constants_of: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("One optimizer step on the rows that occur, for all tables.");
+
+class Update : public FeaturesKernel {
+ public:
+  explicit Update(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
+    std::vector<std::string> names;
+    std::vector<int> slots, constants_of;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("rules", &names));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
+    int variable = 0, constant = 0;
+    for (size_t t = 0; t < names.size(); ++t) {
+      Table table{};
+      {
+        tensorflow::mutex_lock lock(rules().mu);
+        auto found = rules().by_name.find(names[t]);
+        OP_REQUIRES(ctx, found != rules().by_name.end(),
+                    errors::NotFound("The optimizer rule ", names[t], " is not loaded."));
+        table.rule = found->second;
+      }
+      table.variable = variable;
+      table.variables = slots[t] + 1;
+      table.constant = constant;
+      variable += table.variables;
+      constant += constants_of[t];
+      tables_.push_back(table);
+    }
+    for (size_t i = 0; i < table_of_.size(); ++i) tables_[table_of_[i]].features.push_back(i);
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    std::vector<Feature> features;
+    OP_REQUIRES_OK(ctx, read(ctx, &features));
+    OpInputList handles, gradients;
+    OP_REQUIRES_OK(ctx, ctx->input_list("variables", &handles));
+    OP_REQUIRES_OK(ctx, ctx->input_list("gradients", &gradients));
+    const Tensor* rates;
+    OP_REQUIRES_OK(ctx, ctx->input("rates", &rates));
+    Variables variables(/*write=*/true);
+    OP_REQUIRES_OK(ctx, variables.lock(ctx, handles));
+
+    struct Batch {
+      std::vector<Feature> features;
+      std::vector<const float*> gradients;
+      std::vector<float*> variables;
+      int64_t count = 0;
+    };
+    std::vector<Batch> batches(tables_.size());
+    int64_t total = 0;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      Batch& batch = batches[t];
+      const Table& table = tables_[t];
+      for (int v = 0; v < table.variables; ++v) {
+        const int at = table.variable + v;
+        OP_REQUIRES(ctx,
+                    variables.rows(at) == variables.rows(table.variable) &&
+                        variables.columns(at) == variables.columns(table.variable),
+                    errors::InvalidArgument("A slot has another shape than its table."));
+        batch.variables.push_back(variables.data(at));
+      }
+      for (int i : table.features) {
+        OP_REQUIRES(
+            ctx,
+            gradients[i].NumElements() ==
+                features[i].segments() * variables.columns(table.variable),
+            errors::InvalidArgument("The gradient of feature ", i, " has another size than its ",
+                                    "activation: ", gradients[i].shape().DebugString()));
+        batch.features.push_back(features[i]);
+        batch.gradients.push_back(gradients[i].flat<float>().data());
+        batch.count += features[i].count;
+      }
+      total += batch.count;
+    }
+
+    struct Task {
+      int64_t size;
+      int table, part, parts;
+    };
+    std::vector<Task> tasks;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const int64_t fair = total / threads_of(ctx) + 1;
+      const int parts = std::max<int64_t>(1, (batches[t].count + fair - 1) / fair);
+      for (int part = 0; part < parts; ++part) {
+        tasks.push_back({batches[t].count / parts, static_cast<int>(t), part, parts});
+      }
+    }
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const Task& a, const Task& b) { return a.size > b.size; });
+    std::atomic<int> worst{kGood};
+    run_all(ctx, tasks.size(), [&](int i) {
+      const Task& task = tasks[i];
+      const Table& table = tables_[task.table];
+      const Batch& batch = batches[task.table];
+      Rows rows{};
+      rows.dimension = variables.columns(table.variable);
+      rows.variables = batch.variables.data();
+      rows.constants = constants_.data() + table.constant;
+      rows.learning_rate = rates->flat<float>()(task.table);
+      const int count = batch.features.size();
+      const Result result = kernels().update(
+          batch.features.data(), batch.gradients.data(), count, variables.rows(table.variable),
+          task.part, task.parts, table.rule, &rows,
+          scratch_of_thread(
+              kernels().update_scratch(batch.features.data(), count, rows.dimension)));
+      if (result != kGood) worst = result;
+    });
+    OP_REQUIRES_OK(ctx, explain(worst));
+  }
+
+ private:
+  struct Table {
+    Rule rule;
+    int variable, variables, constant;
+    std::vector<int> features;
+  };
+  std::vector<Table> tables_;
+  std::vector<float> constants_;
+};
+REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU), Update);
+
+}  // namespace
+}  // namespace estimator_emb
+
+// Makes a rule known under a name: the one of two, by instruction set, that this machine can run.
+extern "C" __attribute__((visibility("default"))) void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
+  using namespace estimator_emb;
+  tensorflow::mutex_lock lock(rules().mu);
+  rules().by_name[name] = reinterpret_cast<Rule>(avx2 != nullptr && has_avx2() ? avx2 : any);
+}

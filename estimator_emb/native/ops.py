@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops of ops.cc and the rules beside them, built and loaded."""
+
+import ctypes
+import dataclasses
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.native import build, rules
+from estimator_emb.optimizers import OptimizationParameters
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Library:
+    """The loaded ops.
+
+    Attributes:
+      ops: the module of Python wrappers that TensorFlow makes.
+      register: makes an optimizer rule known to them.
+    """
+
+    ops: Any
+    register: Any
+
+    def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
+        """The traced rule of an optimizer, registered under its name.
+
+        Raises:
+          build.BuildError: it cannot be built.
+        """
+        rule = rules.trace(parameters, clipping_limit)
+        _register(self, rule.name, rule.source("rule_any"), rule.source("rule_avx2"))
+        return rule
+
+
+@functools.cache
+def _register(library: Library, name: str, any_source: str, avx2_source: str) -> None:
+    units = [build.numeric(any_source)]
+    if build.x86():
+        units.append(build.avx2(avx2_source))
+    loaded = ctypes.CDLL(build.library(name, units))
+    library.register(
+        name.encode(), loaded.rule_any, loaded.rule_avx2 if build.x86() else None
+    )
+
+
+def load() -> Library:
+    """The ops, built if need be.
+
+    Raises:
+      build.BuildError: they cannot be had.
+    """
+    kernels = build.read("kernels.cc")
+    units = [
+        build.Unit(
+            build.read("ops.cc"),
+            # What matters for speed is in the other units.
+            ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86")),
+        ),
+        build.numeric(kernels, "-DKERNELS=kernels_any"),
+    ]
+    if build.x86():
+        units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
+    path = build.library(
+        "ops", units, tf.sysconfig.get_link_flags(), "native kernels (once, about 15 s)"
+    )
+    return _load(path)
+
+
+def _define(name: str) -> tuple[str, ...]:
+    return (f"-D{name}",) if build.x86() else ()
+
+
+@functools.cache
+def _load(path: str) -> Library:
+    try:
+        ops = tf.load_op_library(path)
+    except tf.errors.OpError as error:
+        raise build.BuildError(f"{path} cannot be loaded: {error.message}") from error
+    register = ctypes.CDLL(path).estimator_emb_register_rule
+    register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    register.restype = None
+    return Library(ops, register)
