@@ -4,10 +4,13 @@
 The five optimizers train wherever the legacy ones do: an `EmbeddingConfigSpec` and its tables take
 them as `optimization_parameters`, and TensorFlow's own of the same name too. Tables and features
 say the same as the legacy `TableConfig` and `FeatureConfig`; `to_legacy` and `from_legacy`
-translate, and `from_tensorflow` makes TensorFlow's own objects ours.
+translate, `from_tensorflow` makes TensorFlow's own objects ours, and `to_tensorflow` hands ours to
+`tf.tpu.experimental.embedding.TPUEmbedding` and `TPUEmbeddingV2`.
 """
 
 import dataclasses
+import inspect
+import logging
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -26,6 +29,9 @@ from estimator_emb.optimizers import (
     Adam,
     OptimizationParameters,
 )
+from feature_columns.tables import tables_of_columns
+
+logger = logging.getLogger("estimator_emb")
 
 _COMBINERS = ("mean", "sum", "sqrtn")
 _OPTIMIZER_NAMES = ", ".join(one.__name__ for one in TF2_OPTIMIZERS)
@@ -204,6 +210,134 @@ def from_tensorflow(structure: Any) -> Any:
     """
     tables: dict[int, TableConfig] = {}
     return tf.nest.map_structure(lambda one: _from_tensorflow(one, tables), structure)
+
+
+def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
+    """Our objects as TensorFlow's own, for a TF2 program with TPUEmbedding or TPUEmbeddingV2.
+
+    Args:
+      structure: an object of this module, or dicts, lists and tuples of such objects, nested at
+        will. TensorFlow's own are accepted too.
+      sparse_core: True for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and v6e. It
+        ignores some settings of optimizers: one warning of the log names those that are set. False
+        for `TPUEmbedding`, of TPU v2 to v4, which ignores none.
+
+    Returns:
+      The same structure of objects of `tf.tpu.experimental.embedding`, with the value of every
+      field. Features that share a table share its translation.
+
+    Raises:
+      ValueError: an object is of another class; or, with `sparse_core`, an optimizer has weight
+        decay, a feature is a sequence, or this TensorFlow has no TPUEmbeddingV2.
+
+    Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
+    """
+    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+        raise ValueError(
+            f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which "
+            "sparse_core=True is for."
+        )
+    ours = from_tensorflow(structure)
+    translated: dict[int, Any] = {}
+    return tf.nest.map_structure(lambda one: _to_tensorflow(one, sparse_core, translated), ours)
+
+
+_IGNORED_BY_SPARSE_CORE = {
+    "lazy_adam": True,
+    "use_gradient_accumulation": True,
+    "clipvalue": None,
+    "clip_weight_min": None,
+    "clip_weight_max": None,
+    "low_dimensional_packing_status": False,
+    "allow_zero_accumulator": False,
+}
+"""Argument of an optimizer that TPUEmbeddingV2 never reads -> what it does instead, its default."""
+
+
+def _to_tensorflow(value: Any, sparse_core: bool, translated: dict[int, Any]) -> Any:
+    """`translated` holds the translations made so far, by the id of ours."""
+    if value is None:
+        return None
+    if id(value) in translated:
+        return translated[id(value)]
+    if sparse_core and isinstance(value, TF2_OPTIMIZERS):
+        _check_for_sparse_core(value)
+    if sparse_core and isinstance(value, FeatureConfig) and value.max_sequence_length:
+        raise ValueError(
+            "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no counterpart "
+            f"of max_sequence_length={value.max_sequence_length}."
+        )
+    if isinstance(value, TF2_OPTIMIZERS):
+        arguments = value.arguments()
+    else:
+        arguments = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        for name in ("table", "optimizer", "quantization_config"):
+            if name in arguments:
+                arguments[name] = _to_tensorflow(arguments[name], sparse_core, translated)
+    theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
+    translated[id(value)] = theirs(**arguments)
+    return translated[id(value)]
+
+
+def _check_for_sparse_core(value: OptimizationParameters) -> None:
+    decay = _changed(
+        value, weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None
+    )
+    _refuse(value, "TPUEmbeddingV2", decay, "It has no weight decay; set them to None.")
+    taken = inspect.signature(type(value).__init__).parameters
+    ignored = _changed(
+        value, **{name: one for name, one in _IGNORED_BY_SPARSE_CORE.items() if name in taken}
+    )
+    if ignored:
+        logger.warning(
+            "%s: TPUEmbeddingV2 ignores %s.",
+            type(value).__name__,
+            ", ".join(f"{name}={one!r}" for name, one in ignored.items()),
+        )
+
+
+def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
+    """The features of an `EmbeddingConfigSpec` with their tables, each with its optimizer.
+
+    Args:
+      spec: of columns or of config dicts. `pipeline_execution_with_tensor_core`,
+        `partition_strategy` and `profile_data_directory` are about TPUEstimator's engine and no
+        part of the result; `TPUEmbedding` takes the first of them itself.
+
+    Returns:
+      Feature key -> `FeatureConfig`. Features of one table share its `TableConfig`.
+
+    Raises:
+      ValueError: what `from_legacy` refuses, a table without optimizer, and `clipping_limit` and
+        `experimental_gradient_multiplier_fn`, which the TF2 vocabulary has no counterpart of.
+    """
+    spec = config.validated(spec)
+    _refuse(
+        spec,
+        "the TF2 vocabulary",
+        _changed(spec, clipping_limit=None, experimental_gradient_multiplier_fn=None),
+        "Limits of gradients belong in the optimizer's clipvalue, factors in the training step.",
+    )
+    features = {}
+    tables = (
+        config.tables_of_dicts(spec)
+        if spec.table_to_config_dict
+        else tables_of_columns(spec.feature_columns or ())
+    )
+    for one in tables:
+        parameters = one.config.optimization_parameters or spec.optimization_parameters
+        if parameters is None:
+            raise ValueError(
+                f"Table {one.name!r} has no optimizer: give it optimization_parameters in its "
+                "TableConfig, or in the EmbeddingConfigSpec."
+            )
+        table = from_legacy(one.config._replace(optimization_parameters=parameters), one.name)
+        for feature in one.features:
+            legacy = config.FeatureConfig(
+                one.name, feature.max_sequence_length, feature.weight_key
+            )
+            features[feature.key] = from_legacy(legacy, feature.key, table)
+    return features
 
 
 def to_legacy(value: Any) -> Any:
@@ -399,6 +533,8 @@ __all__ = [
     "SGD",
     "TableConfig",
     "from_legacy",
+    "from_spec",
     "from_tensorflow",
     "to_legacy",
+    "to_tensorflow",
 ]

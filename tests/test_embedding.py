@@ -120,7 +120,7 @@ def test_signature_equals_the_original(ours):
 def test_names():
     assert embedding.__all__ == sorted(
         [by_name(ours) for ours in (*TF2_OPTIMIZERS, *CONFIGS)]
-        + ["from_legacy", "from_tensorflow", "to_legacy"]
+        + ["from_legacy", "from_spec", "from_tensorflow", "to_legacy", "to_tensorflow"]
     )
     for ours, legacy in LEGACY.items():
         assert issubclass(ours, legacy)

@@ -125,18 +125,6 @@ def test_prepare_again_changes_nothing():
     assert state() == before
 
 
-@on_2_16
-def test_the_embedding_driver_says_what_to_do():
-    from tensorflow.python.tpu import tpu_embedding
-
-    with pytest.raises(NotImplementedError) as error:
-        tpu_embedding.TPUEmbedding({}, {}, 4, tpu_embedding.TRAINING, master="")
-    assert str(error.value) == (
-        "The TPU embedding hardware is driven on TensorFlow 2.15 only. On later versions train on "
-        "the host: set the environment variable ESTIMATOR_EMB_DEVICE=host."
-    )
-
-
 def test_names_of_the_embedding_module():
     """What _tpu_estimator_embedding.py takes from it."""
     from tensorflow.python.tpu import tpu_embedding

@@ -227,15 +227,39 @@ def test_only_non_lazy_adam_updates_untouched_rows():
     assert optimizers.AdamParameters(0.1, lazy_adam=False).updates_untouched_rows is True
 
 
-@pytest.mark.parametrize("arguments", [(), (0.1,), (0.1, 2, 3)])
-def test_mdl_adagrad_light_says_why_it_is_missing(arguments):
+MDL_NUMBERS = [i / 16 for i in range(1, 11)]
+
+
+def test_mdl_adagrad_light_is_for_the_hardware_only():
+    value = optimizers.MDLAdagradLightParameters(0.1, *MDL_NUMBERS, True, False)
+    assert value.only_on_hardware is True
+    assert [ours.only_on_hardware for ours in PARAMETERS] == [False] * len(PARAMETERS)
+    assert optimizers.MDLAdagradLightParameters not in PARAMETERS
+    assert [value.initial_value(slot) for slot in value.slots] == [0.1, 0.0, 0.0]
+    assert value == eval(repr(value), vars(optimizers))
     with pytest.raises(NotImplementedError) as caught:
-        optimizers.MDLAdagradLightParameters(*arguments, anything=True)
+        value.update(optimizers.NUMPY, 0.1, 0.0, 0.0)
     assert str(caught.value) == (
         "MDLAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
-        "so it cannot be reproduced. Choose another optimizer."
+        "so only TPU hardware can train with it. Choose another optimizer."
     )
-    assert optimizers.MDLAdagradLightParameters not in PARAMETERS
+
+
+def test_mdl_adagrad_light_checks_what_it_passes_on():
+    make = optimizers.MDLAdagradLightParameters
+    with pytest.raises(TypeError) as caught:
+        make(0.1, *MDL_NUMBERS, True, 1)
+    assert str(caught.value) == (
+        "MDLAdagradLightParameters: mdl_regularize must be True or False; got 1."
+    )
+    with pytest.raises(TypeError) as caught:
+        make(0.1, "much", *MDL_NUMBERS[1:], True, True)
+    assert str(caught.value) == "MDLAdagradLightParameters: l2 must be a number; got 'much'."
+    with pytest.raises(ValueError) as caught:
+        make(0.1, *MDL_NUMBERS, True, True, initial_accumulator=0.0)
+    assert str(caught.value) == (
+        "MDLAdagradLightParameters: initial_accumulator must be positive; got 0.0."
+    )
 
 
 # Validation.

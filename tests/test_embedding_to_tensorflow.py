@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our tables, features and optimizers handed to `tf.tpu.experimental.embedding`."""
+
+import dataclasses
+import inspect
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
+from test_embedding import ORIGINALS, by_name, changed_everywhere, every_optimizer
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import embedding
+from estimator_emb.engines import tpu
+
+HAS_V2 = hasattr(ORIGINALS, "TPUEmbeddingV2")
+needs_v2 = pytest.mark.skipif(not HAS_V2, reason="this TensorFlow has no TPUEmbeddingV2")
+
+
+def error(call, *args, **kwargs):
+    with pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+def table_of(**kwargs):
+    arguments = {"optimizer": embedding.SGD(0.5), "combiner": "sqrtn", "name": "t", **kwargs}
+    return embedding.TableConfig(7, 3, tf.compat.v1.zeros_initializer(), **arguments)
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["defaults", "changed"])
+@every_optimizer
+def test_an_optimizer_keeps_every_field(ours, everywhere):
+    value = ours(**changed_everywhere(ours)) if everywhere else ours()
+    theirs = embedding.to_tensorflow(value)
+    assert type(theirs) is getattr(ORIGINALS, by_name(ours))
+    assert embedding.from_tensorflow(theirs) == value
+
+
+@every_optimizer
+def test_tensorflow_writes_what_our_engine_writes(ours):
+    """The message for TPU v2 to v4, from TensorFlow's object and from ours."""
+    arguments = changed_everywhere(ours)
+    arguments.pop("slot_variable_creation_fn", None)
+    value = ours(**{**arguments, "learning_rate": 0.25})
+    theirs = optimization_pb2.OptimizationParameters()
+    embedding.to_tensorflow(value)._set_optimization_parameters(theirs)
+    engine = tpu.TPUEmbedding(
+        {"t": ee.TableConfig(7, 2)},
+        {"x": ee.FeatureConfig("t")},
+        8,
+        tpu.TRAINING,
+        optimization_parameters=value,
+        device_config=tpu.DeviceConfig(1, 2, "/job:worker"),
+    )
+    (table,) = engine.config_proto.table_descriptor
+    assert table.optimization_parameters.learning_rate.constant == 0.25
+    table.optimization_parameters.ClearField("learning_rate")
+    assert table.optimization_parameters == theirs
+
+
+def test_features_keep_every_field_and_share_their_tables():
+    quantization = embedding.QuantizationConfig(16, -1.0, 2.0)
+    table = table_of(quantization_config=quantization)
+    structure = {
+        "a": embedding.FeatureConfig(table, 4, False, [2, None], "first"),
+        "b": [embedding.FeatureConfig(table), embedding.FeatureConfig(table_of(optimizer=None))],
+    }
+    theirs = embedding.to_tensorflow(structure)
+    a, (b, other) = theirs["a"], theirs["b"]
+    assert type(a) is ORIGINALS.FeatureConfig
+    assert a.table is b.table is not other.table
+    assert type(a.table) is ORIGINALS.TableConfig
+    for given, got in ((structure["a"], a), (table, a.table), (quantization, None)):
+        got = a.table.quantization_config if got is None else got
+        for field in dataclasses.fields(given):
+            if field.name not in ("table", "optimizer", "quantization_config"):
+                assert getattr(got, field.name) == getattr(given, field.name), field.name
+    assert a.table.optimizer.learning_rate == 0.5
+    assert other.table.optimizer is None
+
+
+def test_tensorflows_embedding_looks_our_tables_up():
+    """Its class for TPUs, on the CPU: it makes the tables and serves lookups."""
+
+    def rows(shape, dtype=tf.float32):
+        return tf.reshape(tf.range(shape[0] * shape[1], dtype=dtype), shape)
+
+    table = embedding.TableConfig(5, 2, rows, combiner="sum", name="t")
+    features = {"x": embedding.FeatureConfig(table), "y": embedding.FeatureConfig(table)}
+    layer = ORIGINALS.TPUEmbeddingForServing(
+        embedding.to_tensorflow(features), embedding.to_tensorflow(embedding.Adagrad(0.1))
+    )
+    assert len(layer.embedding_tables) == 1
+    got = layer({"x": tf.constant([1, 4]), "y": tf.ragged.constant([[0, 2], [3]]).to_sparse()})
+    np.testing.assert_array_equal(got["x"], [[2, 3], [8, 9]])
+    np.testing.assert_array_equal(got["y"], [[4, 6], [6, 7]])
+
+
+@needs_v2
+def test_what_sparse_core_ignores_is_said(caplog):
+    value = embedding.Adam(
+        lazy_adam=False, clipvalue=(-0.5, 0.75), clip_weight_min=-2.0, clip_weight_max=1.5
+    )
+    ftrl = embedding.FTRL(
+        use_gradient_accumulation=False,
+        allow_zero_accumulator=True,
+        low_dimensional_packing_status=True,
+    )
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        embedding.to_tensorflow(value)
+        assert caplog.messages == []
+        table = table_of(optimizer=value)
+        embedding.to_tensorflow([embedding.FeatureConfig(table)] * 2, sparse_core=True)
+        embedding.to_tensorflow([ftrl, embedding.SGD()], sparse_core=True)
+    assert caplog.messages == [
+        "Adam: TPUEmbeddingV2 ignores lazy_adam=False, clipvalue=(-0.5, 0.75), "
+        "clip_weight_min=-2.0, clip_weight_max=1.5.",
+        "FTRL: TPUEmbeddingV2 ignores use_gradient_accumulation=False, "
+        "low_dimensional_packing_status=True, allow_zero_accumulator=True.",
+    ]
+
+
+@needs_v2
+def test_every_setting_that_sparse_core_does_not_read_is_ignored_or_refused():
+    """By its source: an attribute of an optimizer that it never names has no effect there."""
+    from tensorflow.python.tpu import tpu_embedding_v3
+
+    source = inspect.getsource(tpu_embedding_v3)
+    for ours in embedding.TF2_OPTIMIZERS:
+        for name in inspect.signature(ours.__init__).parameters:
+            read = f"optimizer.{name}" in source
+            # Slots are created by the optimizer itself.
+            known = name in (*embedding._IGNORED_BY_SPARSE_CORE, "self") or name in (
+                "slot_variable_creation_fn",
+                "initial_accumulator_value",
+            )
+            assert read != known, name
+
+
+@needs_v2
+def test_what_sparse_core_refuses():
+    decay = embedding.SGD(weight_decay_factor=0.5)
+    assert error(embedding.to_tensorflow, decay, sparse_core=True) == (
+        "SGD: TPUEmbeddingV2 has no counterpart of weight_decay_factor=0.5. It has no weight "
+        "decay; set them to None."
+    )
+    sequence = embedding.FeatureConfig(table_of(), max_sequence_length=4)
+    assert error(embedding.to_tensorflow, sequence, sparse_core=True) == (
+        "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no counterpart of "
+        "max_sequence_length=4."
+    )
+
+
+@pytest.mark.skipif(HAS_V2, reason="this TensorFlow has TPUEmbeddingV2")
+def test_a_tensorflow_without_sparse_core():
+    assert error(embedding.to_tensorflow, embedding.SGD(), sparse_core=True) == (
+        f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
+        "is for."
+    )
+
+
+def test_other_objects_are_refused():
+    assert error(embedding.to_tensorflow, [ee.MomentumParameters(0.1, 0.5)]).startswith(
+        "Expected one of SGD, Adagrad, "
+    )
+
+
+# Whole specs.
+
+
+def test_a_spec_of_dicts():
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "a": ee.FeatureConfig("t"),
+            "b": ee.FeatureConfig("t", max_sequence_length=4),
+            "c": ee.FeatureConfig("u"),
+        },
+        table_to_config_dict={
+            "t": ee.TableConfig(7, 3, combiner="sum"),
+            "u": ee.TableConfig(5, 2, optimization_parameters=ee.AdamParameters(0.2, beta1=0.7)),
+        },
+        optimization_parameters=ee.AdagradParameters(0.3),
+        partition_strategy="mod",
+    )
+    features = embedding.from_spec(spec)
+    assert list(features) == ["a", "b", "c"]
+    assert features["a"].table is features["b"].table
+    assert [one.max_sequence_length for one in features.values()] == [0, 4, 0]
+    assert [one.name for one in features.values()] == ["a", "b", "c"]
+    t, u = features["a"].table, features["c"].table
+    assert (t.name, t.vocabulary_size, t.dim, t.combiner) == ("t", 7, 3, "sum")
+    assert t.optimizer == embedding.Adagrad(0.3)
+    assert u.optimizer == embedding.Adam(0.2, beta_1=0.7, epsilon=1e-8)
+    theirs = embedding.to_tensorflow(features)
+    assert theirs["a"].table is theirs["b"].table
+
+
+def test_a_spec_of_columns():
+    item, words = (fc.categorical_column_with_identity(key, 20) for key in ("item", "words"))
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=fc.shared_embedding_columns([item, words], 3, combiner="sqrtn"),
+        optimization_parameters=ee.AdagradParameters(0.3),
+    )
+    features = embedding.from_spec(spec)
+    assert list(features) == ["item", "words"]
+    assert features["item"].table is features["words"].table
+    assert features["item"].table.name == "tbl_item_words_shared_embedding"
+    assert features["item"].table.combiner == "sqrtn"
+
+
+def test_a_spec_that_says_more():
+    def spec_of(**kwargs):
+        return ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"a": ee.FeatureConfig("t", weight_key=kwargs.pop("key", None))},
+            table_to_config_dict={"t": ee.TableConfig(7, 3)},
+            **kwargs,
+        )
+
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    assert error(
+        embedding.from_spec, spec_of(optimization_parameters=sgd, clipping_limit=0.5)
+    ) == (
+        "EmbeddingConfigSpec: the TF2 vocabulary has no counterpart of clipping_limit=0.5. Limits "
+        "of gradients belong in the optimizer's clipvalue, factors in the training step."
+    )
+    assert error(embedding.from_spec, spec_of(optimization_parameters=sgd, key="w")) == (
+        "FeatureConfig: the TF2 vocabulary has no counterpart of weight_key='w'. There, weights go "
+        "into the lookup beside the ids."
+    )
+    assert error(embedding.from_spec, spec_of()) == (
+        "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
+        "EmbeddingConfigSpec."
+    )
