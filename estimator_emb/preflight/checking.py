@@ -64,6 +64,8 @@ def check(
     notes = []
     if not estimator._emulated and estimator._on_host:
         notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
+    if not step.complete:
+        notes.append("The step could not be built, so its ops were not looked at.")
     if outside:
         notes.append(f"Set aside: {len(outside)} ops in outside_compilation, which the host runs.")
     skipped = ""
