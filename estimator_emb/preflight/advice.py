@@ -13,7 +13,6 @@ _STATE = "a resource variable: tf.compat.v1.get_variable without use_resource=Fa
 _SPARSE_STEP = "an optimizer that updates with dense gradients, or the EmbeddingConfigSpec"
 
 _OPS = {
-    "Assert": "tf.debugging in input_fn",
     "BoostedTreesBucketize": _HOST,
     "EagerPyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
     "FIFOQueueV2": "input_fn, which feeds the infeed",

@@ -212,7 +212,9 @@ def _compilations(
         one = result["targets"][index]
         if not one["ok"]:
             text = _located(one["error"], step)
-            found.append(Compilation(generation, topology, replicas, "refused", text))
+            # An error of the compiler's own is no judgement of the step.
+            outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
+            found.append(Compilation(generation, topology, replicas, outcome, text))
             continue
         found.append(
             Compilation(

@@ -151,9 +151,8 @@ class _Inputs:
         self._step = step
         self._batch_axis = estimator._batch_axis
         if context.global_batch_size is None:
-            raise CannotCheck(
-                f"{step.mode}_batch_size of the TPUEstimator is None; a TPU needs it."
-            )
+            name = "predict" if step.mode == ModeKeys.PREDICT else step.mode
+            raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
         spec = _element_spec(estimator, context, input_fn)
         features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
         if isinstance(spec, tuple) and len(spec) != 2:

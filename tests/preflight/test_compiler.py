@@ -47,8 +47,8 @@ def compiled(model_fn, *generations, **kwargs):
     )
 
 
-def test_a_step_with_everything_is_lowered(lowered, tmp_path):
-    """Variables, control flow, outside compilation, sums over cores."""
+def test_a_step_with_everything_is_lowered(tmp_path):
+    """Variables, control flow, functions, outside compilation, sums; in a process of its own."""
 
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -60,13 +60,19 @@ def test_a_step_with_everything_is_lowered(lowered, tmp_path):
             lambda x: tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), []),
             tf.stop_gradient(total),
         )
-        return total + outside
+        return total + outside + over_cores(total)
 
-    loops, outcome, words = lowered(change)
+    @tf.function
+    def over_cores(x):
+        return tf.compat.v1.tpu.cross_replica_sum(x)
+
+    step = built(programs.model_fn_with(change))
+    loops, outcome, words = compiler._lower(step, tmp_path, timeout=300)
     assert (loops, outcome, words) == (True, "accepted", "")
-    # One sum for each kernel and bias of 4 layers and one for the helper of the activations.
+    # One sum for each kernel and bias of 4 layers, one for the helper of the activations, and that
+    # of the function and its gradient.
     module = (tmp_path / "step.hlo").read_bytes()
-    assert module.count(lowering.CROSS_REPLICA_SUM.encode()) == 9
+    assert module.count(lowering.CROSS_REPLICA_SUM.encode()) == 9 + 2
     interface = json.loads((tmp_path / "step.json").read_text())
     shapes = sorted(one["shape"] for one in interface["arguments"])
     # What outside compilation gives, labels, users, dense features, histories. (No replica id.)

@@ -99,7 +99,10 @@ def test_the_first_train_is_checked_and_the_program_left(run):
     status, out, _ = run()
     assert status == 0
     assert out.startswith("The train step of one core, one of 8: ")
-    assert " ops, 4 samples per core.\nOps and shapes: every op has a TPU kernel for its types," in out
+    assert (
+        " ops, 4 samples per core.\n  TPUConfig.num_shards is not set: 8 cores are assumed.\n"
+        "Ops and shapes: every op has a TPU kernel for its types, and every input a static shape.\n"
+    ) in out
     assert "the program goes on" not in out
 
 
