@@ -9,11 +9,10 @@ _TABLES = "look ids up in input_fn, or through the EmbeddingConfigSpec"
 _SEGMENTS = "tf.gather and tf.math.unsorted_segment_sum (or _mean, _sqrt_n) over dense tensors"
 _SPARSE = "dense tensors: tf.sparse.to_dense in input_fn, or the EmbeddingConfigSpec for lookups"
 _RANDOM = "tf.random.stateless_* or the tf.random ops that have a kernel (uniform, normal)"
-_STATE = "a resource variable of tf.compat.v1.get_variable"
+_STATE = "a resource variable: tf.compat.v1.get_variable without use_resource=False makes one"
 _SPARSE_STEP = "an optimizer that updates with dense gradients, or the EmbeddingConfigSpec"
 
 _OPS = {
-    "Assert": "tf.debugging in input_fn",
     "BoostedTreesBucketize": _HOST,
     "EagerPyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
     "FIFOQueueV2": "input_fn, which feeds the infeed",

@@ -62,8 +62,12 @@ def check(
     found = (*step.findings, *static.findings(step, ops))
     outside = [op for op in ops if op.outside]
     notes = []
+    if replicas is None and estimator.config.tpu_config.num_shards is None:
+        notes.append(f"TPUConfig.num_shards is not set: {step.replicas} cores are assumed.")
     if not estimator._emulated and estimator._on_host:
         notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
+    if not step.complete:
+        notes.append("The step could not be built, so its ops were not looked at.")
     if outside:
         notes.append(f"Set aside: {len(outside)} ops in outside_compilation, which the host runs.")
     skipped = ""

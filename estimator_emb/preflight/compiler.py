@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.preflight import lowering, program
-from estimator_emb.preflight.report import CannotCheck, Compilation
+from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
 
 PYTHON_VARIABLE = "ESTIMATOR_EMB_COMPILER_PYTHON"
@@ -117,29 +117,21 @@ def compile_step(
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
-        try:
-            lowering.write(step, work)
-        except lowering.CannotLower as error:
-            raise CannotCheck(f"The compiler cannot be asked: {error}") from error
-        lowered, words = _run(sys.executable, "lower.py", work, "lowered", timeout)
-        tensorflow = tf.__version__
-        if lowered is None or not lowered["ok"]:
-            words = words or lowered["error"]
-            outcome = "not compiled" if lowered is None or _no_kernel(words) else "refused"
-            words = f"TensorFlow {tensorflow} could not lower it: {_located(words, step)}"
+        loops, outcome, words = _lower(step, work, timeout)
+        if outcome != "accepted":
             return (
                 tuple(
                     Compilation(name, "none", step.replicas, outcome, words) for name in generations
                 ),
-                (tensorflow, "none"),
+                (tf.__version__, "none"),
                 [],
             )
-        compilations: list[Compilation] = []
-        notes: list[str] = []
-        if lowered["loops"]:
+        notes = []
+        if loops:
             notes.append(
                 "The step has loops: floating-point operations count each loop's body once."
             )
+        compilations: list[Compilation] = []
         libtpu = "unknown"
         for name in generations:
             targets = _targets(name, step.replicas)
@@ -152,7 +144,25 @@ def compile_step(
             result, words = _run(python, "compile.py", work, "compiled", timeout)
             libtpu = (result or {}).get("libtpu", libtpu)
             compilations += _compilations(name, targets, result, words, step)
-    return tuple(compilations), (tensorflow, libtpu), notes
+    return tuple(compilations), (tf.__version__, libtpu), notes
+
+
+def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, str]:
+    """(whether the step has loops, the outcome as in `Compilation`, words)."""
+    try:
+        lowering.write(step, work)
+    except lowering.CannotLower as error:
+        return False, "not compiled", f"It cannot be lowered without a TPU: {error}"
+    result, words = _run(sys.executable, "lower.py", work, "lowered", timeout)
+    if result is None:
+        return False, "not compiled", f"Lowering by TensorFlow {tf.__version__} failed: {words}"
+    if result["ok"]:
+        return result["loops"], "accepted", ""
+    words = _located(result["error"], step)
+    if "OpKernel for XLA_CPU_JIT" in words:  # Which a TPU's lowering may have.
+        words = f"TensorFlow {tf.__version__} cannot lower it without a TPU: {words}"
+        return False, "not compiled", words
+    return False, "refused", f"TensorFlow {tf.__version__} could not lower it: {words}"
 
 
 def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
@@ -202,7 +212,9 @@ def _compilations(
         one = result["targets"][index]
         if not one["ok"]:
             text = _located(one["error"], step)
-            found.append(Compilation(generation, topology, replicas, "refused", text))
+            # An error of the compiler's own is no judgement of the step.
+            outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
+            found.append(Compilation(generation, topology, replicas, outcome, text))
             continue
         found.append(
             Compilation(
@@ -218,11 +230,6 @@ def _compilations(
             )
         )
     return found
-
-
-def _no_kernel(words: str) -> bool:
-    """True if it is the CPU's lowering that lacks an op, which a TPU's may have."""
-    return "OpKernel for XLA_CPU_JIT" in words
 
 
 def _located(words: str, step: Step) -> str:

@@ -97,7 +97,14 @@ def _summed_groups(op: tf.Operation) -> str | None:
     """The groups of cores that an op sums over, as HLO writes them; None for other ops."""
     if op.type != "CrossReplicaSum":
         return None
-    groups = tf.get_static_value(op.inputs[1])
+    tensor = op.inputs[1]
+    groups = tf.get_static_value(tensor)
+    while groups is None and tensor.op.type == "Placeholder":  # Captured by a function.
+        outer = [one for one, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        if not outer:
+            break
+        tensor = outer[0]
+        groups = tf.get_static_value(tensor)
     if groups is None:
         raise CannotLower(f"the groups of {op.name} are no constants.")
     return "{" + ",".join("{" + ",".join(map(str, one)) + "}" for one in groups.tolist()) + "}"

@@ -32,7 +32,12 @@ class ProgramError(CannotCheck):
 
 
 def line_of(op: tf.Operation) -> str | None:
-    """'file:line' of the program that made the op; None if none of its lines is in sight."""
+    """'file:line' of the program that made the op; None if none of its lines is in sight.
+
+    For the gradient of an op, where that op was made.
+    """
+    while getattr(op, "_original_op", None) is not None:
+        op = op._original_op
     try:
         frames = [(frame.filename, frame.lineno) for frame in op.traceback]
     except (AttributeError, TypeError):

@@ -103,7 +103,7 @@ class Report:
       mode: 'train', 'eval' or 'infer'.
       replicas: number of cores that the step was built for.
       batch_per_core: samples per core.
-      op_count: ops of the step that the TPU would run.
+      op_count: ops of the step that the TPU would run; 0 if it could not be built.
       findings: of the static part.
       compilations: of the compiler part.
       skipped: why the compiler part was left out; '' if it was not.
@@ -131,12 +131,13 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"The {self.mode} step of one core: {self.op_count} ops, {self.batch_per_core} samples "
-            f"per core, {self.replicas} {'core' if self.replicas == 1 else 'cores'}."
+            f"The {self.mode} step of one core, one of {self.replicas}: {self.op_count} ops, "
+            f"{self.batch_per_core} samples per core."
         ]
         lines += [f"  {note}" for note in self.notes]
         if self.findings:
-            lines.append(f"Ops and shapes: {len(self.findings)} findings.")
+            count = len(self.findings)
+            lines.append(f"Ops and shapes: {count} finding{'s' if count > 1 else ''}.")
             lines += [f"  {finding}" for finding in self.findings]
         else:
             lines.append(

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib.resources
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -73,11 +74,12 @@ def ops_of(step: Step) -> list[StepOp]:
         if name in seen:
             continue
         seen.add(name)
+        shown = re.sub(r"(_\d+)+$", "", name).removeprefix("__inference_")
         for op in _needed(graph, [*(one.op for one in graph.outputs), *graph.control_outputs]):
             if op.type == "Placeholder":  # An argument of the function.
                 continue
             found.append(
-                StepOp(op.type, f"{name}/{op.name}", op.node_def.attr, program.line_of(op))
+                StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, program.line_of(op))
             )
             if not found[-1].outside:
                 functions.update(called(op.node_def, graph))
@@ -145,6 +147,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
         )
         for (problem, op_type, dtype, where), same in grouped.items()
     ]
+    found += _reference_variables(step)
     if step.mode == ModeKeys.TRAIN and step.replicas > 1 and step.train_op is not None:
         found += _unsummed(inside)
     return found
@@ -158,6 +161,22 @@ def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
         for op in step.graph.get_operations()
         if op.type in _SUMMARIES and op.name not in names and CLUSTER in op.node_def.attr
         and OUTSIDE not in op.node_def.attr
+    ]
+
+
+def _reference_variables(step: Step) -> list[Finding]:
+    ops = reachable(step) if step.complete else step.graph.get_operations()
+    return [
+        Finding(
+            "a reference variable cannot be part of a TPU's step",
+            instead_of_op(op.type),
+            op.type,
+            op.name,
+            op.outputs[0].dtype.base_dtype.name,
+            program.line_of(op),
+        )
+        for op in ops
+        if op.type in ("Variable", "VariableV2") and CLUSTER not in op.node_def.attr
     ]
 
 

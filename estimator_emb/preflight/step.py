@@ -2,11 +2,13 @@
 """The dense step of a program as one TPU core sees it, built without a TPU.
 
 TensorFlow's own `tpu.split_compile_and_replicate` builds it, so shards, variables, control flow and
-outside compilation are as they are on a TPU. Left out are the training loop around the step, the
-infeed (its tensors are arguments), and the embedding tables (their activations are arguments, the
-gradients of the activations results).
+outside compilation are as they are on a TPU. Control flow is built in its v2 form, into which
+TensorFlow turns the other before it compiles for a TPU. Left out are the training loop around the
+step, the infeed (its tensors are arguments), and the embedding tables (their activations are
+arguments, the gradients of the activations results).
 """
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +31,7 @@ from estimator_emb.preflight.report import CannotCheck, Finding
 
 ModeKeys = model_fn_lib.ModeKeys
 CORES_PER_HOST = 8
-STATIC_SHAPE = "give it a static shape: batch(..., drop_remainder=True), padded_batch, set_shape"
+STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
 
 
 @dataclasses.dataclass
@@ -45,6 +47,7 @@ class Step:
       results: the tensors that leave the core, by what they are called in messages.
       train_op: what the step must run besides; None if there is nothing.
       findings: of the inputs and outputs.
+      complete: False if model_fn could not be called to its end.
     """
 
     graph: tf.Graph
@@ -55,6 +58,7 @@ class Step:
     results: list[tuple[str, tf.Tensor]] = dataclasses.field(default_factory=list)
     train_op: tf.Operation | None = None
     findings: list[Finding] = dataclasses.field(default_factory=list)
+    complete: bool = True
 
 
 def build(
@@ -83,7 +87,7 @@ def build(
         with _context(estimator, config, replicas).with_mode(mode) as context:
             step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
             inputs = _Inputs(estimator, context, step, input_fn)
-            if inputs.complete:
+            if step.complete:
                 _build(estimator, config, context, inputs, step)
     except (ValueError, TypeError) as error:
         raise CannotCheck(f"{type(error).__name__}: {error}") from error
@@ -132,7 +136,6 @@ class _Inputs:
     """Features, labels and activations of one core, as placeholders.
 
     Attributes:
-      complete: False if one has a shape from which model_fn cannot be called.
       features, labels: nested `tf.TensorSpec` with static shapes.
       activations: `tf.TensorSpec` by feature key.
     """
@@ -147,11 +150,9 @@ class _Inputs:
         self._context = context
         self._step = step
         self._batch_axis = estimator._batch_axis
-        self.complete = True
         if context.global_batch_size is None:
-            raise CannotCheck(
-                f"{step.mode}_batch_size of the TPUEstimator is None; a TPU needs it."
-            )
+            name = "predict" if step.mode == ModeKeys.PREDICT else step.mode
+            raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
         spec = _element_spec(estimator, context, input_fn)
         features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
         if isinstance(spec, tuple) and len(spec) != 2:
@@ -216,17 +217,15 @@ class _Inputs:
             self._found(
                 f"{name} holds strings, and no string reaches a TPU",
                 "turn it into numbers in input_fn, or leave it out of what input_fn returns",
-                "string",
             )
-            return None
         shape = spec.shape
         if shape.is_fully_defined():
             return tf.TensorSpec(self._divided(shape, index, name), spec.dtype)
         text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
-        self._found(f"{name} has the dynamic shape {text}", STATIC_SHAPE, spec.dtype.name)
+        self._found(f"{name} ({spec.dtype.name}) has the dynamic shape {text}", STATIC_SHAPE)
         if shape.rank and shape[1:].is_fully_defined():
             return tf.TensorSpec([self._step.batch, *shape[1:]], spec.dtype)
-        self.complete = False
+        self._step.complete = False
         return None
 
     def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
@@ -254,10 +253,8 @@ class _Inputs:
         sizes[axis] //= cores
         return sizes
 
-    def _found(self, problem: str, instead: str, dtype: str | None = None) -> None:
-        if dtype not in (None, "string"):
-            problem += f" (dtype {dtype})"
-        self._step.findings.append(Finding(problem, instead, dtype=dtype))
+    def _found(self, problem: str, instead: str) -> None:
+        self._step.findings.append(Finding(problem, instead))
 
 
 def _element_spec(
@@ -309,7 +306,7 @@ def _build(
         step.results.extend((f"gradient of {key}", one) for key, one in gradients.items())
         return tf.zeros([])
 
-    with step.graph.as_default():
+    with step.graph.as_default(), _control_flow_v2():
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         estimator._create_and_assert_global_step(step.graph)
         placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]
@@ -319,18 +316,23 @@ def _build(
                 computation, [[replica, *placeholders]] * step.replicas
             )
         except program.ProgramError as error:
-            cause = error.__cause__
-            # TensorFlow's own words for a variable that is none of a TPU's.
-            if cause is None or "Non-resource Variables" not in str(cause):
+            # TensorFlow says so itself where a reference variable is assigned; `static` names it.
+            # And what was found in the inputs may be why model_fn fails.
+            reference = "Non-resource Variables are not supported" in str(error.__cause__)
+            if not (reference or step.findings):
                 raise
-            step.findings.append(
-                Finding(
-                    str(cause),
-                    "a resource variable, which tf.compat.v1.get_variable makes in a TPU's step "
-                    "unless it is told use_resource=False",
-                    where=program.line_of_error(cause),
-                )
-            )
+            step.complete = False
+
+
+@contextlib.contextmanager
+def _control_flow_v2() -> Iterator[None]:
+    enabled = tf.compat.v1.control_flow_v2_enabled()
+    tf.compat.v1.enable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if not enabled:
+            tf.compat.v1.disable_control_flow_v2()
 
 
 def _intercepted(

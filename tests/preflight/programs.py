@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs to check: a DLRM-like model, and models that do one thing after it."""
+
+import tensorflow as tf
+
+import estimator_emb as ee
+
+BATCH, REPLICAS = 128, 8
+PER_CORE = BATCH // REPLICAS
+
+
+def input_fn(params):
+    """13 numbers, one id and a list of ids per sample."""
+    features = {
+        "dense": tf.zeros([13]),
+        "user": tf.zeros([], tf.int64),
+        "history": tf.sparse.from_dense(tf.constant([3, 5], tf.int64)),
+    }
+    dataset = tf.data.Dataset.from_tensors((features, tf.zeros([1]))).repeat()
+    return dataset.batch(params["batch_size"], drop_remainder=True)
+
+
+def spec():
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict={
+            "users": ee.TableConfig(1000, 16, combiner="mean"),
+            "items": ee.TableConfig(5000, 16, combiner="mean"),
+        },
+        feature_to_config_dict={
+            "user": ee.FeatureConfig("users"),
+            "history": ee.FeatureConfig("items", max_sequence_length=4),
+        },
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+
+
+def layer(x, name, size):
+    w = tf.compat.v1.get_variable(f"{name}/kernel", [x.shape[1], size])
+    b = tf.compat.v1.get_variable(f"{name}/bias", [size], initializer=tf.zeros_initializer())
+    return x @ w + b
+
+
+def dlrm(features):
+    """Logits [batch, 1] of a small DLRM."""
+    x = tf.nn.relu(layer(features["dense"], "bottom_0", 64))
+    x = tf.nn.relu(layer(x, "bottom_1", 16))
+    pooled = tf.reduce_mean(features["history"], axis=1)
+    vectors = tf.stack([x, features["user"], pooled], axis=1)
+    pairs = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, 9])
+    top = tf.nn.relu(layer(tf.concat([x, pairs], axis=1), "top_0", 64))
+    return layer(top, "top_1", 1)
+
+
+def model_fn_with(change=None, optimizer=None, **fields):
+    """A model_fn.
+
+    Args:
+      change: (logits, features) -> a tensor that is added to the loss.
+      optimizer: for the dense variables, instead of Adam over all cores.
+      **fields: of the TPUEstimatorSpec; functions of (logits, labels).
+    """
+
+    def model_fn(features, labels, mode, params):
+        assert params["batch_size"] == PER_CORE and params["use_tpu"]
+        logits = dlrm(features)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"clicked": tf.sigmoid(logits)})
+        loss = tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        )
+        if change is not None:
+            loss += change(logits, features)
+        given = {key: value(logits, labels) for key, value in fields.items()}
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            used = optimizer or tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.AdamOptimizer(0.001)
+            )
+            train_op = used.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **given)
+
+    return model_fn
+
+
+def estimator(model_fn, use_tpu=True, embedding_config_spec=None, **tpu_config):
+    tpu_config.setdefault("num_shards", REPLICAS)
+    tpu_config.setdefault("per_host_input_for_training", ee.InputPipelineConfig.PER_HOST_V2)
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(tpu_config=ee.TPUConfig(**tpu_config)),
+        params={},
+        use_tpu=use_tpu,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        embedding_config_spec=embedding_config_spec or spec(),
+    )

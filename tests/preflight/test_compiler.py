@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowering, which needs TensorFlow alone, and libtpu, where the extra is installed."""
+
+import json
+import sys
+
+import programs
+import pytest
+import tensorflow as tf
+
+from estimator_emb import preflight
+from estimator_emb.preflight import compiler, lowering
+from estimator_emb.preflight import step as step_lib
+from estimator_emb.preflight.processes import lower
+
+_, MISSING = compiler.interpreter(None)
+needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
+
+
+def line(function, offset=1):
+    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
+
+
+def built(model_fn, mode="train"):
+    return step_lib.build(programs.estimator(model_fn), programs.input_fn, mode)
+
+
+@pytest.fixture
+def lowered(tmp_path, monkeypatch):
+    """Builds and lowers a step in this process; gives what `_lower` does."""
+
+    def run(python, process, work, result, timeout):
+        assert process == "lower.py"
+        lower.main(work)
+        return json.loads((work / f"{result}.json").read_text()), ""
+
+    def of(change):
+        monkeypatch.setattr(compiler, "_run", run)
+        return compiler._lower(built(programs.model_fn_with(change)), tmp_path, timeout=1)
+
+    return of
+
+
+def compiled(model_fn, *generations, **kwargs):
+    return preflight.check(
+        programs.estimator(model_fn), programs.input_fn, generations=generations, **kwargs
+    )
+
+
+def test_a_step_with_everything_is_lowered(tmp_path):
+    """Variables, control flow, functions, outside compilation, sums; in a process of its own."""
+
+    def change(logits, features):
+        total = tf.reduce_sum(logits)
+        total = tf.cond(total > 0, lambda: total * 2, lambda: tf.sin(total))
+        total = tf.while_loop(
+            lambda i, x: i < 3, lambda i, x: (i + 1, x * x), [0, total], maximum_iterations=3
+        )[1]
+        outside = tf.compat.v1.tpu.outside_compilation(
+            lambda x: tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), []),
+            tf.stop_gradient(total),
+        )
+        return total + outside + over_cores(total)
+
+    @tf.function
+    def over_cores(x):
+        return tf.compat.v1.tpu.cross_replica_sum(x)
+
+    step = built(programs.model_fn_with(change))
+    loops, outcome, words = compiler._lower(step, tmp_path, timeout=300)
+    assert (loops, outcome, words) == (True, "accepted", "")
+    # One sum for each kernel and bias of 4 layers, one for the helper of the activations, and that
+    # of the function and its gradient.
+    module = (tmp_path / "step.hlo").read_bytes()
+    assert module.count(lowering.CROSS_REPLICA_SUM.encode()) == 9 + 2
+    interface = json.loads((tmp_path / "step.json").read_text())
+    shapes = sorted(one["shape"] for one in interface["arguments"])
+    # What outside compilation gives, labels, users, dense features, histories. (No replica id.)
+    assert shapes == [[], [16, 1], [16, 4, 16], [16, 13], [16, 16]]
+    # Weights and their two slots, the helper's, Adam's two powers, the global step.
+    assert len(interface["variables"]) == 3 * 9 + 2 + 1
+
+
+def test_shapes_that_depend_on_values_are_refused(lowered):
+    def change(logits, features):
+        size = tf.cast(tf.reduce_sum(logits), tf.int32)
+        return tf.reduce_sum(tf.zeros([size]))
+
+    _, outcome, words = lowered(change)
+    assert outcome == "refused"
+    assert words.startswith(f"TensorFlow {tf.__version__} could not lower it: ")
+    assert "must be a compile-time constant" in words
+    assert words.splitlines()[-1] == f"{line(change, 2)}: op 'zeros'"
+
+
+def test_what_only_a_tpu_lowers_is_no_finding(lowered):
+    def change(logits, features):
+        pairs = [[0, 1], [1, 0]]
+        return tf.reduce_sum(tf.raw_ops.CollectivePermute(input=logits, source_target_pairs=pairs))
+
+    _, outcome, words = lowered(change)
+    assert outcome == "not compiled"
+    assert words.startswith(f"TensorFlow {tf.__version__} cannot lower it without a TPU: ")
+    assert "CollectivePermute" in words
+
+
+def test_results_of_outside_compilation_within_a_branch_are_no_finding(lowered):
+    def change(logits, features):
+        total = tf.stop_gradient(tf.reduce_sum(logits))
+        return tf.cond(
+            total > 0,
+            lambda: tf.compat.v1.tpu.outside_compilation(tf.abs, total),
+            lambda: 0.0,
+        )
+
+    _, outcome, words = lowered(change)
+    assert outcome == "not compiled"
+    assert words.startswith(
+        "It cannot be lowered without a TPU: the step needs what outside_compilation gives within "
+        "cond_true_"
+    )
+
+
+def test_a_timeout_is_no_finding(tmp_path):
+    step = built(programs.model_fn_with())
+    assert compiler._lower(step, tmp_path, timeout=0.01) == (
+        False,
+        "not compiled",
+        f"Lowering by TensorFlow {tf.__version__} failed: it took longer than 0.01 s",
+    )
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.delenv(compiler.PYTHON_VARIABLE, raising=False)
+    monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
+    how = (
+        f"no_such_jax and no_such_libtpu not installed in {sys.executable}: pip install "
+        "'estimator-emb[preflight]', or name an interpreter that has them in "
+        "ESTIMATOR_EMB_COMPILER_PYTHON."
+    )
+    report = compiled(programs.model_fn_with(), "v4")
+    assert report.skipped == how and report.status == 0
+    assert f"\nCompiler: skipped. {how}\n" in str(report)
+    with pytest.raises(preflight.CannotCheck) as raised:
+        compiled(programs.model_fn_with(), "v4", compile=True)
+    assert str(raised.value) == how
+
+
+def test_an_interpreter_that_is_none():
+    with pytest.raises(preflight.CannotCheck) as raised:
+        compiled(programs.model_fn_with(), "v4", compile=True, compiler_python="/no/python")
+    assert str(raised.value) == (
+        "/no/python is no Python interpreter that runs: [Errno 2] No such file or directory: "
+        "'/no/python'."
+    )
+
+
+def test_another_interpreter_is_asked_for_the_extra(monkeypatch):
+    monkeypatch.setattr(compiler, "REQUIRED", ("json", "no_such_jax"))
+    monkeypatch.setattr(compiler.sys, "executable", "/another/python")
+    _, missing = compiler.interpreter(sys.base_prefix + "/bin/python3")
+    assert missing.startswith(f"no_such_jax not installed in {sys.base_prefix}/bin/python3: pip ")
+
+
+def test_every_generation_has_a_topology_for_eight_replicas():
+    assert list(compiler.GENERATIONS) == ["v2", "v3", "v4", "v5e", "v5p", "v6e"]
+    assert [compiler._targets(name, 8) for name in compiler.GENERATIONS] == [
+        [("v2:2x2", 1), ("v2:2x2", 8)],
+        [("v3:2x2", 1), ("v3:2x2", 8)],
+        [("v4:2x2x1", 1), ("v4:2x2x1", 8)],
+        [("v5e:2x2", 1), ("v5e:2x4", 8)],
+        [("v5p:2x2x1", 1), ("v5p:2x2x2", 8)],
+        [("v6e:2x2", 1), ("v6e:2x4", 8)],
+    ]
+    assert [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()] == [
+        8, 16, 16, 16, 95, 32,
+    ]  # fmt: skip
+
+
+def test_findings_come_before_the_compiler():
+    report = compiled(programs.model_fn_with(lambda logits, _: _text(logits)), "v4")
+    assert report.status == 1 and report.compilations == ()
+    if not MISSING:
+        assert report.skipped == "The findings above come first."
+
+
+def _text(x):
+    return tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(tf.reduce_sum(x))))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_dlrm_is_accepted_for_v4_and_v6e():
+    report = compiled(programs.model_fn_with(), "v4", "v6e", compile=True)
+    assert report.status == 0
+    assert [(one.topology, one.replicas, one.outcome) for one in report.compilations] == [
+        ("v4:2x2x1", 1, "accepted"),
+        ("v4:2x2x1", 8, "accepted"),
+        ("v6e:2x2", 1, "accepted"),
+        ("v6e:2x4", 8, "accepted"),
+    ]
+    for one in report.compilations:
+        # Forward: 13*64 + 64*16 + 25*64 + 64*1 + 3*16*3 (pairs) multiplications and additions per
+        # sample; twice that backwards, but for the gradient of the 13 inputs.
+        layers = 13 * 64 + 64 * 16 + 25 * 64 + 64 + 3 * 16 * 3
+        multiplications = 16 * (3 * layers - 13 * 64)
+        assert 2 * multiplications < one.flops < 2.6 * multiplications
+        # float32 weights with two slots, and the tensors of the batch, at the least.
+        assert one.argument_bytes > 4 * 3 * (13 * 64 + 64 * 16 + 25 * 64 + 64)
+        assert one.temporary_bytes >= 0
+        assert (one.all_reduces > 0) == (one.replicas == 8)
+    first = report.compilations[0]
+    part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
+    assert str(first) == (
+        "v4, 1 replica (topology v4:2x2x1): accepted; per core: floating-point operations "
+        f"{first.flops / 1e9:,.3g} G, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
+        f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
+    )
+    libtpu = report.versions[1]
+    assert (
+        f"\nCompiler: the dense step, lowered by TensorFlow {tf.__version__} (CPU kernels, copies "
+        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v4, 1 replica "
+    ) in str(report)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_too_much_memory_is_refused_in_the_compilers_words():
+    def change(logits, features):
+        x = tf.tile(features["dense"], [4096, 1])
+        matrix = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))  # 16 GiB
+        return tf.reduce_sum(tf.sin(tf.matmul(matrix, matrix)))
+
+    report = compiled(programs.model_fn_with(change), "v3", compile=True)
+    assert report.status == 1
+    assert [one.outcome for one in report.compilations] == ["refused", "refused"]
+    assert "RESOURCE_EXHAUSTED" in report.compilations[0].words
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("generation", ["v2", "v3", "v5e", "v5p"])
+def test_a_dlrm_is_accepted_elsewhere(generation):
+    report = compiled(programs.model_fn_with(), generation, compile=True)
+    assert [one.outcome for one in report.compilations] == ["accepted", "accepted"]
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_what_can_be_shaped_only_by_values_compiles():
+    def change(logits, features):
+        values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
+        chosen = tf.boolean_mask(logits, logits > 0)
+        return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
+
+    report = compiled(programs.model_fn_with(change), "v4", compile=True)
+    assert [one.outcome for one in report.compilations] == ["accepted", "accepted"]

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the check finds without a compiler: whole messages, with the lines of this file."""
+
+import importlib.resources
+import json
+
+import programs
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import preflight
+
+NO_KERNEL = "no TPU kernel has this op. Instead:"
+NO_TYPE = "its TPU kernel does not take this type. Instead:"
+STRINGS = "keep strings on the host: turn them into numbers in input_fn."
+PYTHON = "what it computes, in input_fn or host_call; or TensorFlow's own ops."
+
+
+def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
+    estimator = programs.estimator(model_fn, **kwargs)
+    return preflight.check(estimator, input_fn, mode, compile=False)
+
+
+def found(change, **kwargs):
+    report = check(programs.model_fn_with(change), **kwargs)
+    assert report.status == (1 if report.findings else 0)
+    return [str(one) for one in report.findings]
+
+
+def line(function, offset=1):
+    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_a_dlrm_passes(mode):
+    metrics = {}
+    if mode == "eval":
+        metrics["eval_metrics"] = lambda logits, labels: (
+            lambda labels, logits: {"error": tf.compat.v1.metrics.mean(labels - logits)},
+            {"labels": labels, "logits": logits},
+        )
+    report = check(programs.model_fn_with(**metrics), mode=mode)
+    assert report.findings == () and report.status == 0
+    assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
+    assert report.op_count > 25
+    assert str(report) == (
+        f"The {mode} step of one core, one of 8: {report.op_count} ops, 16 samples per core.\n"
+        "Ops and shapes: every op has a TPU kernel for its types, and every input a static shape.\n"
+        "Compiler: skipped. It was not asked for.\n"
+        "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that "
+        "the step computes, the embedding tables (neither their configuration nor their memory), "
+        "or what the host does: input_fn, host_call, the functions of eval_metrics."
+    )
+
+
+def test_use_tpu_false_is_checked_as_true():
+    report = check(programs.model_fn_with(), use_tpu=False)
+    assert report.findings == ()
+    assert report.notes == (
+        "The program said use_tpu=False; the step was built as with use_tpu=True.",
+    )
+
+
+def test_an_emulated_tpu_is_checked_as_a_tpu():
+    report = check(programs.model_fn_with(), device="host")
+    assert report.findings == () and report.notes == ()
+
+
+def test_strings():
+    def change(logits, features):
+        text = tf.strings.as_string(tf.reduce_sum(logits))
+        return tf.cast(tf.strings.length(text), tf.float32)
+
+    assert found(change) == [
+        f"{line(change)}: AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}",
+        f"{line(change, 2)}: StringLength (op 'StringLength'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+def test_py_function_and_its_gradient():
+    def change(logits, features):
+        total = tf.py_function(lambda x: x, [tf.reduce_sum(logits)], tf.float32)
+        return tf.ensure_shape(total, [])
+
+    assert found(change) == [
+        f"{line(change)}: EagerPyFunc (op 'EagerPyFunc' and 1 more, dtype float32): {NO_KERNEL} "
+        f"{PYTHON}"
+    ]
+
+
+def test_complex128_has_ops_but_no_kernels():
+    def change(logits, features):
+        x = tf.cast(tf.stop_gradient(tf.reduce_sum(logits)), tf.complex128)
+        return tf.cast(tf.math.real(tf.sin(x)), tf.float32)
+
+    assert found(change) == [
+        f"{line(change)}: Cast (op 'Cast', dtype complex128): {NO_TYPE} complex64.",
+        f"{line(change, 2)}: Sin (op 'Sin', dtype complex128): {NO_TYPE} complex64.",
+        f"{line(change, 2)}: Real (op 'Real', dtype complex128): {NO_TYPE} complex64.",
+    ]
+
+
+def test_complex64_and_float64_have_kernels():
+    def change(logits, features):
+        x = tf.cast(tf.reduce_sum(logits), tf.complex64)
+        y = tf.cast(tf.reduce_sum(logits), tf.float64) * 2
+        return tf.math.real(tf.sin(x)) + tf.cast(y, tf.float32)
+
+    assert found(change) == []
+
+
+def test_print_that_the_loss_waits_for():
+    def change(logits, features):
+        printed = tf.print("logits", logits)
+        with tf.control_dependencies([printed]):
+            return tf.reduce_sum(logits)
+
+    assert found(change) == [
+        f"{line(change)}: StringFormat (op 'StringFormat', dtype float32): {NO_KERNEL} format on "
+        "the host: host_call, or tf.compat.v1.tpu.outside_compilation.",
+        f"{line(change)}: PrintV2 (op 'PrintV2'): {NO_KERNEL} print in host_call, or wrap it in "
+        "tf.compat.v1.tpu.outside_compilation.",
+    ]
+
+
+def test_what_no_result_needs_is_left_out():
+    def change(logits, features):
+        tf.strings.as_string(logits)
+        return 0.0
+
+    assert found(change) == []
+
+
+def test_a_summary_that_no_result_needs_is_still_fetched():
+    def change(logits, features):
+        tf.compat.v1.summary.scalar("of_logits", tf.reduce_mean(logits))
+        return 0.0
+
+    assert found(change) == [
+        f"{line(change)}: ScalarSummary (op 'of_logits', dtype float32): {NO_KERNEL} "
+        "tf.summary in the function of host_call."
+    ]
+
+
+def test_segments_of_sparse_ops():
+    def change(logits, features):
+        return tf.reduce_sum(tf.sparse.segment_mean(tf.stop_gradient(logits), [0, 1], [0, 0]))
+
+    assert found(change) == [
+        f"{line(change)}: SparseSegmentMean (op 'SparseSegmentMean', dtype float32): {NO_KERNEL} "
+        "tf.gather and tf.math.unsorted_segment_sum (or _mean, _sqrt_n) over dense tensors."
+    ]
+
+
+def test_shapes_that_depend_on_values_are_left_to_the_compiler():
+    def change(logits, features):
+        values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
+        chosen = tf.boolean_mask(logits, logits > 0)
+        return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
+
+    assert found(change) == []
+
+
+def test_inside_cond():
+    def change(logits, features):
+        total = tf.reduce_sum(logits)
+        text = lambda: tf.cast(tf.strings.length(tf.strings.as_string(total)), tf.float32)  # noqa: E731
+        return tf.cond(total > 0, text, lambda: 0.0)
+
+    assert found(change) == [
+        f"{line(change, 2)}: AsString (op 'cond_true/AsString', dtype float32): {NO_KERNEL} "
+        f"{STRINGS}",
+        f"{line(change, 2)}: StringLength (op 'cond_true/StringLength'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+def test_inside_while_and_a_function_that_it_calls():
+    @tf.function
+    def through_text(x):
+        return tf.strings.to_number(tf.strings.as_string(x))
+
+    def change(logits, features):
+        total = tf.stop_gradient(tf.reduce_sum(logits))
+        return tf.while_loop(lambda x: x < 3, lambda x: [through_text(x)], [total])[0]
+
+    where = line(through_text.python_function, 2)
+    assert found(change) == [
+        f"{where}: AsString (op 'through_text/AsString', dtype float32): {NO_KERNEL} {STRINGS}",
+        f"{where}: StringToNumber (op 'through_text/StringToNumber'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+def test_the_v1_control_flow_of_a_program_is_checked_as_v2():
+    def change(logits, features):
+        total = tf.stop_gradient(tf.reduce_sum(logits))
+        return tf.while_loop(
+            lambda x: x < 3,
+            lambda x: [tf.strings.to_number(tf.strings.as_string(x))],
+            [total],
+        )[0]
+
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        findings = found(change)
+        assert not tf.compat.v1.control_flow_v2_enabled()
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+    assert findings == [
+        f"{line(change, 4)}: AsString (op 'while_body/AsString', dtype float32): {NO_KERNEL} "
+        f"{STRINGS}",
+        f"{line(change, 4)}: StringToNumber (op 'while_body/StringToNumber'): {NO_KERNEL} "
+        f"{STRINGS}",
+    ]
+
+
+def test_v1_control_flow_that_model_fn_insists_on():
+    def change(logits, features):
+        total = tf.stop_gradient(tf.reduce_sum(logits))
+        tf.compat.v1.disable_control_flow_v2()
+        try:
+            doubled = tf.cond(total > 0, lambda: total * 2, lambda: total)
+            return tf.while_loop(
+                lambda x: x < 3,
+                lambda x: [tf.strings.to_number(tf.strings.as_string(x))],
+                [doubled],
+            )[0]
+        finally:
+            tf.compat.v1.enable_control_flow_v2()
+
+    assert found(change) == [
+        f"{line(change, 7)}: AsString (op 'while/AsString', dtype float32): {NO_KERNEL} {STRINGS}",
+        f"{line(change, 7)}: StringToNumber (op 'while/StringToNumber'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+def test_outside_compilation_is_set_aside():
+    def on_host(x):
+        with tf.control_dependencies([tf.print(x)]):
+            return tf.strings.to_number(tf.strings.as_string(x))
+
+    def change(logits, features):
+        total = tf.stop_gradient(tf.reduce_sum(logits))
+        inside_branch = tf.cond(
+            total > 0,
+            lambda: tf.compat.v1.tpu.outside_compilation(on_host, total),
+            lambda: 0.0,
+        )
+        return inside_branch + tf.compat.v1.tpu.outside_compilation(on_host, total)
+
+    report = check(programs.model_fn_with(change))
+    assert report.findings == ()
+    assert report.notes == (
+        "Set aside: 8 ops in outside_compilation, which the host runs.",
+    )
+
+
+def test_reference_variables():
+    def change(logits, features):
+        w = tf.compat.v1.get_variable("w", [], trainable=False, use_resource=False)
+        return w * tf.reduce_sum(logits)
+
+    assert found(change) == [
+        f"{line(change)}: VariableV2 (op 'w', dtype float32): a reference variable cannot be part "
+        "of a TPU's step. Instead: a resource variable: tf.compat.v1.get_variable without "
+        "use_resource=False makes one."
+    ]
+
+
+def test_reference_variables_that_train_end_the_step():
+    def change(logits, features):
+        w = tf.compat.v1.get_variable("w", [], use_resource=False)
+        return w * tf.reduce_sum(logits)
+
+    report = check(programs.model_fn_with(change))
+    assert report.notes == ("The step could not be built, so its ops were not looked at.",)
+    assert report.findings[0].where == line(change)
+    assert [one.op_name for one in report.findings] == ["w", "w/Adam", "w/Adam_1"]
+
+
+def test_an_optimizer_of_one_core():
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    model_fn = programs.model_fn_with(optimizer=optimizer)
+    assert [str(one) for one in check(model_fn).findings] == [
+        "the step updates variables without summing gradients over the cores (no "
+        "CrossReplicaSum), so every core would train a model of its own. Instead: "
+        "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
+    ]
+    one = preflight.check(
+        programs.estimator(_batch_of_all(model_fn)), programs.input_fn, compile=False, replicas=1
+    )
+    assert one.findings == () and one.batch_per_core == 128
+
+
+def _batch_of_all(model_fn):
+    def of_one_core(features, labels, mode, params):
+        assert params["batch_size"] == 128
+        return model_fn(features, labels, mode, {**params, "batch_size": 16})
+
+    return of_one_core
+
+
+def inputs_with(**extra):
+    """input_fn with more features; each a function of the batch size giving (dataset)."""
+
+    def input_fn(params):
+        batch = params["batch_size"]
+        more = tf.data.Dataset.zip({key: make(batch) for key, make in extra.items()})
+        dataset = tf.data.Dataset.zip((programs.input_fn(params), more))
+        return dataset.map(lambda given, added: ({**given[0], **added}, given[1]))
+
+    return input_fn
+
+
+def test_inputs_of_dynamic_shape():
+    def input_fn(params):
+        return programs.input_fn(params).unbatch().batch(params["batch_size"])
+
+    shape = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape."
+    assert found(None, input_fn=input_fn) == [
+        f"features['dense'] (float32) has the dynamic shape (None, 13). Instead: {shape}",
+        f"labels (float32) has the dynamic shape (None, 1). Instead: {shape}",
+    ]
+
+
+def test_inputs_of_unknown_size_stop_the_check():
+    unknown = lambda batch: tf.data.Dataset.from_generator(  # noqa: E731
+        lambda: iter(()), output_signature=tf.TensorSpec([batch, None], tf.float32)
+    )
+    report = check(programs.model_fn_with(), inputs_with(rates=unknown))
+    assert [str(one) for one in report.findings] == [
+        "features['rates'] (float32) has the dynamic shape (16, None). Instead: a static shape, by "
+        "batch(..., drop_remainder=True), padded_batch or set_shape."
+    ]
+    assert report.notes == ("The step could not be built, so its ops were not looked at.",)
+    assert report.op_count == 0
+
+
+def test_inputs_of_strings_and_sparse_inputs():
+    input_fn = inputs_with(
+        name=lambda batch: tf.data.Dataset.from_tensors(tf.fill([batch], "a")),
+        tags=lambda batch: tf.data.Dataset.from_tensors(tf.sparse.eye(batch)),
+    )
+    assert found(None, input_fn=input_fn) == [
+        "features['name'] holds strings, and no string reaches a TPU. Instead: turn it into "
+        "numbers in input_fn, or leave it out of what input_fn returns.",
+        "features['tags'] is a SparseTensor, and only dense tensors reach the model on a TPU. "
+        "Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec.",
+    ]
+
+
+def test_what_one_core_gets_of_a_host_batch():
+    """Where a host reads for its cores at once, each gets its share of the first dimension."""
+    seen = {}
+
+    def change(logits, features):
+        seen["logits"] = logits.shape
+        return 0.0
+
+    assert found(change, per_host_input_for_training=True) == []
+    assert seen["logits"] == [16, 1]
+
+
+def test_scalars_for_the_host():
+    def host_call(logits, labels):
+        return lambda mean: [], [tf.reduce_mean(logits)]
+
+    assert [str(one) for one in check(programs.model_fn_with(host_call=host_call)).findings] == [
+        f"{line(host_call)}: Mean (op 'Mean_2', dtype float32): host_call[0] is a scalar, and the "
+        "host concatenates those of all cores along a batch. Instead: tf.reshape(tensor, [1])."
+    ]
+
+
+def test_functions_of_the_host_are_not_part_of_the_step():
+    def host_call(logits, labels):
+        return lambda logits: tf.print(logits), [logits]
+
+    assert check(programs.model_fn_with(host_call=host_call)).findings == ()
+
+
+def test_an_estimator_spec_where_a_tpu_needs_its_own():
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(programs.dlrm(features) - labels)
+        return ee.EstimatorSpec(mode, loss=loss)
+
+    assert [str(one) for one in check(model_fn, mode="eval").findings] == [
+        "model_fn returned a EstimatorSpec in mode 'eval', where a TPU needs a TPUEstimatorSpec. "
+        "Instead: TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for metrics."
+    ]
+
+
+def test_failures_of_the_program_are_no_findings():
+    def change(logits, features):
+        return features["misspelt"]
+
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with(change))
+    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+
+
+def test_a_batch_that_cores_cannot_share():
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with(), num_shards=3)
+    assert str(raised.value) == (
+        "ValueError: train batch size 128 must be divisible by number of replicas 3"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"mode": "test"}, "mode must be one of ('train', 'eval', 'infer'); got 'test'."),
+        (
+            {"generations": ["v4", "v7"]},
+            "generations must be among ('v2', 'v3', 'v4', 'v5e', 'v5p', 'v6e'); got 'v7'.",
+        ),
+        ({"replicas": 0}, "replicas must be at least 1; got 0."),
+        ({"timeout": 0}, "timeout must be positive; got 0."),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError) as raised:
+        estimator = programs.estimator(programs.model_fn_with())
+        preflight.check(estimator, programs.input_fn, **arguments)
+    assert str(raised.value) == message
+
+
+def test_only_our_estimators():
+    with pytest.raises(preflight.CannotCheck) as raised:
+        preflight.check(ee.Estimator(programs.model_fn_with()), programs.input_fn)
+    assert str(raised.value) == (
+        "Only a TPUEstimator of estimator_emb can be checked; got Estimator of "
+        "tensorflow_estimator.python.estimator.estimator."
+    )
+
+
+def test_the_table_of_kernels():
+    """Counts of the registry that it was read from, and entries known by heart."""
+    file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
+    table = json.loads(file.read_text())
+    assert "tensorflow-tpu 2.19.1" in table["source"]
+    assert len(table["kernels"]) == 528
+
+    def types(op, attribute):
+        return [table["type_sets"][kernel[attribute]] for kernel in table["kernels"][op]]
+
+    assert types("CrossReplicaSum", "T") == ["bfloat16 double float half int32 uint32"]
+    assert types("Angle", "T") == ["complex64"]
+    assert types("ResourceApplyAdam", "T") == ["bfloat16 complex64 double float half"]
+    assert types("DenseBincount", "Tidx") == ["int32 int64"]

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `estimator-emb check`, on programs in files."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from estimator_emb.preflight import compiler
+from estimator_emb.tools import check
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import argparse, pathlib, sys
+import tensorflow as tf
+import estimator_emb as ee
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model_dir", required=True)
+parser.add_argument("--text", action="store_true")
+parser.add_argument("--do", default="train")
+flags = parser.parse_args()
+
+def input_fn(params):
+    features = {"x": tf.zeros([4]), "id": tf.zeros([], tf.int64)}
+    dataset = tf.data.Dataset.from_tensors((features, tf.zeros([1]))).repeat()
+    return dataset.batch(params["batch_size"], drop_remainder=True)
+
+def model_fn(features, labels, mode, params):
+    w = tf.compat.v1.get_variable("w", [4, 1])
+    outputs = features["x"] @ w + tf.reduce_sum(features["id"], axis=1, keepdims=True)
+    if flags.text:
+        outputs += tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(outputs)))  # text
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"outputs": outputs})
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(0.1))
+    step = tf.compat.v1.train.get_global_step()
+    train_op = optimizer.minimize(loss, step) if mode == ee.ModeKeys.TRAIN else None
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+spec = ee.EmbeddingConfigSpec(
+    table_to_config_dict={"table": ee.TableConfig(100, 8, combiner="sum")},
+    feature_to_config_dict={"id": ee.FeatureConfig("table")},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+estimator = ee.TPUEstimator(
+    model_fn, config=ee.RunConfig(model_dir=flags.model_dir), params={}, use_tpu=True,
+    train_batch_size=32, eval_batch_size=16, predict_batch_size=8, embedding_config_spec=spec,
+)
+try:
+    if flags.do == "train":
+        estimator.train(input_fn, max_steps=10)
+    elif flags.do == "evaluate":
+        estimator.evaluate(input_fn, steps=1)
+    elif flags.do == "predict":
+        for prediction in estimator.predict(input_fn):
+            print(prediction)
+    elif flags.do == "both":
+        ee.train_and_evaluate(
+            estimator, ee.TrainSpec(input_fn, max_steps=10), ee.EvalSpec(input_fn, steps=1))
+    elif flags.do == "plain":
+        ee.Estimator(model_fn, params={}).train(input_fn, max_steps=10)
+    elif flags.do == "exit":
+        sys.exit(3)
+    elif flags.do == "fail":
+        raise ValueError("its own")
+except ZeroDivisionError:
+    pass
+print("the program goes on")
+"""
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Runs the command on PROGRAM; (status, stdout, stderr)."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+
+    def of(*flags, options=("--compile=no",)):
+        arguments = [*options, str(script), f"--model_dir={tmp_path / 'model'}", *flags]
+        before = list(sys.path), list(sys.argv), os.environ.get("ESTIMATOR_EMB_DEVICE")
+        status = check.main(arguments)
+        assert before == (sys.path, sys.argv, os.environ.get("ESTIMATOR_EMB_DEVICE"))
+        assert not list(tmp_path.glob("model/*"))  # Nothing was trained or written.
+        out, err = capsys.readouterr()
+        assert "\nCompiler: skipped. It was not asked for.\n" in out or status == 2
+        return status, out, err
+
+    return of
+
+
+def test_the_first_train_is_checked_and_the_program_left(run):
+    status, out, _ = run()
+    assert status == 0
+    assert out.startswith("The train step of one core, one of 8: ")
+    assert (
+        " ops, 4 samples per core.\n  TPUConfig.num_shards is not set: 8 cores are assumed.\n"
+        "Ops and shapes: every op has a TPU kernel for its types, and every input a static shape.\n"
+    ) in out
+    assert "the program goes on" not in out
+
+
+def test_findings_name_the_line_of_the_script(run, tmp_path):
+    status, out, _ = run("--text")
+    assert status == 1
+    number = PROGRAM.splitlines().index(
+        next(line for line in PROGRAM.splitlines() if line.endswith("# text"))
+    ) + 1
+    where = f"  {tmp_path}/program.py:{number}: "
+    strings = (
+        "no TPU kernel has this op. Instead: keep strings on the host: turn them into numbers in "
+        "input_fn."
+    )
+    assert (
+        "Ops and shapes: 2 findings.\n"
+        f"{where}AsString (op 'AsString', dtype float32): {strings}\n"
+        f"{where}StringToNumber (op 'StringToNumber'): {strings}\n"
+    ) in out
+
+
+@pytest.mark.parametrize("do, mode", [("evaluate", "eval"), ("predict", "infer")])
+def test_programs_that_do_not_train(run, do, mode):
+    status, out, _ = run(f"--do={do}")
+    assert status == 0 and out.startswith(f"The {mode} step of one core, one of 8: ")
+
+
+def test_train_and_evaluate_has_both_steps_checked(run):
+    status, out, _ = run("--do=both", options=("--compile=no", "--replicas=4"))
+    assert status == 0
+    steps = [line for line in out.splitlines() if line.startswith("The ")]
+    assert [line.split(":")[0] for line in steps] == [
+        "The train step of one core, one of 4",
+        "The eval step of one core, one of 4",
+    ]
+    assert [line.split(", ")[-1] for line in steps] == [
+        "8 samples per core.",
+        "4 samples per core.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "do, message",
+    [
+        ("nothing", " ended without a call of train, evaluate or predict of an Estimator."),
+        ("exit", " ended (status 3) before it trained."),
+        ("fail", " failed before it trained."),
+    ],
+)
+def test_programs_that_never_get_there(run, tmp_path, do, message):
+    status, out, err = run(f"--do={do}")
+    assert status == 2
+    assert err.endswith(f"estimator-emb check: {tmp_path}/program.py{message}\n")
+    assert ("ValueError: its own" in err) == (do == "fail")
+
+
+def test_estimators_of_tensorflow_cannot_be_checked(run):
+    status, _, err = run("--do=plain")
+    assert status == 2
+    assert err.endswith(
+        "estimator-emb check: Only a TPUEstimator of estimator_emb can be checked; got Estimator "
+        "of tensorflow_estimator.python.estimator.estimator.\n"
+    )
+
+
+def test_batches_that_the_cores_cannot_share(run):
+    status, _, err = run(options=("--compile=no", "--replicas=3"))
+    assert status == 2
+    assert err.endswith(
+        "estimator-emb check: ValueError: train batch size 32 must be divisible by number of "
+        "replicas 3\n"
+    )
+
+
+def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
+    monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax",))
+    status, _, err = run(options=("--compile=yes", f"--compiler_python={sys.executable}"))
+    assert status == 2
+    assert err.endswith(
+        f"estimator-emb check: no_such_jax not installed in {sys.executable}: pip install "
+        "'estimator-emb[preflight]', or name an interpreter that has them in "
+        "ESTIMATOR_EMB_COMPILER_PYTHON.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--generations=v4,v9", "x.py"], "'v9' is none of v2, v3, v4, v5e, v5p, v6e"),
+        (["--replicas=0", "x.py"], "0 is not positive"),
+        (["--timeout=-1", "x.py"], "-1 is not positive"),
+        ([], "the following arguments are required: script, flags"),
+    ],
+)
+def test_bad_options(options, message, capsys):
+    with pytest.raises(SystemExit) as raised:
+        check.main(options)
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{message}\n")
+
+
+def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        PROGRAM.replace(
+            "import estimator_emb as ee",
+            "import estimator_emb as ee\ntf.compat.v1.disable_v2_behavior()",
+        )
+    )
+    command = textwrap.dedent(
+        """
+        import sys
+        from estimator_emb.tools import check
+        sys.exit(check.main(sys.argv[1:]))
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command, "--compile=no", script, "--model_dir", tmp_path / "m"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The train step of one core, one of 8: ")
