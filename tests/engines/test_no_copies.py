@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step never reads a whole table: that is a copy of it, since the step also writes it.
+
+Grappler makes such reads: unique, ResourceGather and a segment sum become ReadVariableOp and
+SparseSegmentSum. So the graph that counts is the one TensorFlow runs.
+"""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+BATCH = 4
+ROWS = [[1, 2], [3], [], [1, 0, 0]]
+FORMS = {
+    "dense": np.array([1, 3, 1, 0]),
+    "column": np.array([[1], [3], [1], [0]]),
+    "matrix": np.array([[1, 3], [2, -1], [-1, -1], [0, 0]]),
+    "sparse": harness.sparse(ROWS),
+    "ragged": harness.sparse(ROWS),
+    "weighted": harness.sparse(ROWS),
+    "weighted_matrix": np.array([[1, 3], [2, -1], [-1, -1], [0, 0]]),
+    "sequence": harness.sparse([[1, 2], [3], [2, 2], [1]]),
+}
+WEIGHTS = {
+    "weighted": harness.sparse([[0.5, 2.0], [3.0], [], [1.0, 1.0, 0.5]], np.float32),
+    "weighted_matrix": np.array([[1, 3], [2, 9], [9, 9], [0.5, 2]], np.float32),
+}
+
+
+class OptimizedGraph(tf.compat.v1.train.SessionRunHook):
+    """Keeps the graphs that TensorFlow ran in the last step."""
+
+    def before_run(self, run_context):
+        options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+        return tf.compat.v1.train.SessionRunArgs(None, options=options)
+
+    def after_run(self, run_context, run_values):
+        self.graphs = list(run_values.run_metadata.partition_graphs)
+
+
+def read_whole(graphs):
+    """The variables that are read as a whole."""
+    nodes = {node.name: node for graph in graphs for node in graph.node}
+    read = set()
+    for node in list(nodes.values()):
+        if node.op == "ReadVariableOp":
+            while node.op != "VarHandleOp":  # In a branch, behind a Switch.
+                node = nodes[node.input[0].split(":")[0]]
+            read.add(node.attr["shared_name"].s.decode())
+    return read
+
+
+@pytest.mark.parametrize("combiner", ["mean", "sum", "sqrtn"])
+def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
+    keys = [*FORMS, "shared"]
+    features = {**FORMS, "shared": FORMS["sparse"]}
+
+    def input_fn(params):
+        def ragged(batch, labels):
+            batch["ragged"] = tf.RaggedTensor.from_sparse(batch["ragged"])
+            return batch, labels
+
+        given = {**features, **{f"{key}_w": value for key, value in WEIGHTS.items()}}
+        return harness.dataset([(given, np.zeros([BATCH], np.float32))] * 2).map(ragged)
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.add_n([tf.reduce_sum(tf.square(features[key])) for key in keys])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            key: ee.FeatureConfig(
+                "sparse" if key == "shared" else key,
+                max_sequence_length=3 if key == "sequence" else 0,
+                weight_key=f"{key}_w" if key in WEIGHTS else None,
+            )
+            for key in keys
+        },
+        table_to_config_dict={key: ee.TableConfig(50, 2, combiner=combiner) for key in FORMS},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    hook = OptimizedGraph()
+    harness.estimator(model_fn, spec, tmp_path, BATCH).train(input_fn, hooks=[hook], steps=2)
+    read = read_whole(hook.graphs)
+    assert "global_step" in read
+    assert not {name for name in read if name.split("/")[0] in FORMS}
