@@ -544,3 +544,59 @@ def test_options_without_meaning_are_said(tmp_path, caplog):
         "TPUConfig: initial_infeed_sleep_secs has no meaning where a TPU is emulated.",
         "TPUConfig: tpu_job_name has no meaning where a TPU is emulated.",
     ]
+
+
+def test_a_model_over_several_cores(tmp_path):
+    """`num_cores_per_replica`: devices and the assignment are there, the arithmetic is the same."""
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        context = params["context"]
+        assignment = context.device_assignment
+        seen.append((context.num_replicas, assignment.num_replicas, features.shape.as_list()))
+        seen.append((assignment.num_cores_per_replica, assignment.core_assignment.shape))
+        with tf.device(v1.tpu.core(0)):
+            w = v1.get_variable("w", initializer=1.0)
+            product = features * w
+        with tf.device(v1.tpu.core(1)):
+            loss = tf.reduce_sum(product) * 2.0
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = make(
+        model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu={"num_cores_per_replica": 2}
+    )
+    estimator.train(numbers(1, 2, 30, 40), steps=1)
+    assert seen == [(2, 2, [2]), (2, (2, 2, 4))]
+    assert w_after(estimator) == 1 - (3 + 70)
+
+
+def test_pipelining_on_two_cores_drains_before_the_checkpoint(tmp_path):
+    spec = SPEC._replace(pipeline_execution_with_tensor_core=True)
+    for cores in (1, 2):
+        estimator = make(model_fn, tmp_path / str(cores), cores, spec=spec)
+        estimator.train(train_input_fn, steps=3)
+    one, two = (harness.saved(tmp_path / str(cores), 3) for cores in (1, 2))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_exported_from_two_cores(on_one_core, tmp_path):
+    """The SavedModel is of one core, whatever trained it."""
+    estimator = make(model_fn, tmp_path / "model", 2, spec=SPEC)
+    estimator.train(train_input_fn, steps=5)
+
+    def receiver_fn():
+        words = v1.placeholder(tf.int64, [None, 3], "words")
+        ages = v1.placeholder(tf.float32, [None, 2], "ages")
+        past = tf.sparse.from_dense(tf.zeros([tf.shape(words)[0], 1], tf.int64))
+        return ee.export.ServingInputReceiver(
+            {"words": words, "ages": ages, "past": past}, {"words": words, "ages": ages}
+        )
+
+    path = estimator.export_saved_model(str(tmp_path / "export"), receiver_fn)
+    serve = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    words = serve(words=tf.constant(IDS[:5]), ages=tf.constant(AGES[:5]))["words"]
+    expected = [one["words"] for one in on_one_core[2][:5]]
+    np.testing.assert_allclose(words, expected, rtol=1e-4, atol=1e-6)
