@@ -33,7 +33,7 @@ def sequence_input_layer(
 
     Raises:
       ValueError: no column is given, or one is no sequence column.
-      tf.errors.InvalidArgumentError: when the step runs, if the columns' lengths differ.
+      tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
 
     Source: `sequence_input_layer` of tensorflow/contrib/feature_column, TF 1.15.
     """
@@ -57,7 +57,7 @@ def sequence_input_layer(
             lengths.append(tf.cast(length, tf.int64))
         same = [
             tf.compat.v1.assert_equal(
-                one, lengths[0], message="sequence_input_layer: the columns' lengths differ."
+                one, lengths[0], message="sequence_input_layer: the lengths of the columns differ."
             )
             for one in lengths[1:]
         ]

@@ -82,6 +82,14 @@ def through(layer, columns, features):
     return tf.concat([features[one.get_feature_key_name()] for one in columns], axis=-1)
 
 
+def initializers():
+    return [
+        tf.compat.v1.global_variables_initializer(),
+        tf.compat.v1.local_variables_initializer(),
+        tf.compat.v1.tables_initializer(),
+    ]
+
+
 class Model:
     """A graph that looks batches up and trains one step on them."""
 
@@ -121,8 +129,7 @@ class Model:
             }
             self.load = [table.assign(self.values[kind]) for kind, table in self.tables.items()]
             self.session = tf.compat.v1.Session()
-            self.session.run(tf.compat.v1.local_variables_initializer())
-            self.session.run(tf.compat.v1.tables_initializer())
+            self.session.run(initializers())
 
     def run(self, batch, weights, start, gradient):
         """The model's input, and the tables after a step from `start`."""
@@ -263,7 +270,7 @@ def test_a_dense_column_without_combiner():
             step = tf.group(train_op, engine.apply_gradients())
             weights = engine._variables["tbl_x"][0].weights
             with tf.compat.v1.Session() as session:
-                session.run(tf.compat.v1.local_variables_initializer())
+                session.run(initializers())
                 session.run(weights.assign(start))
                 got, _ = session.run([output, step])
                 after = session.run(weights)
