@@ -607,5 +607,5 @@ def test_sequence_input_layer_of_different_lengths():
         }
         _, lengths = fc.sequence_input_layer(features, columns)
         session.run(tf.compat.v1.global_variables_initializer())
-        with pytest.raises(tf.errors.InvalidArgumentError, match="the lengths of the columns differ"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="lengths of the columns differ"):
             session.run(lengths)

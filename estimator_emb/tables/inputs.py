@@ -101,7 +101,9 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
       feature: what to read.
       features: the batch, key -> SparseTensor, RaggedTensor, or dense tensor of rank 1 (one id per
         sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any order,
-        and several may stand at one index, unless it holds sequences: each counts.
+        and several may stand at one index, unless it holds sequences: each counts. Values are
+        int32 or int64 ids, or strings for a column that can look them up; integers for such a
+        column are ids that input_fn has looked up already, as programs for a TPU do.
 
     Raises:
       KeyError: the feature is not in the batch.
