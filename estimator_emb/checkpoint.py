@@ -242,7 +242,8 @@ class _Writer:
                 )
             )
         # A checkpoint without its index does not exist: that comes last.
-        for file in sorted(tf.io.gfile.glob(f"{merged}.*"), key=lambda name: ".index" in name):
+        files = tf.io.gfile.glob(f"{merged}.*")
+        for file in sorted(files, key=lambda name: name.endswith(".index")):
             tf.io.gfile.rename(file, self._destination + file.removeprefix(merged))
         folder = self._destination.rpartition("/")[0] or "."
         if not tf.io.gfile.exists(f"{folder}/checkpoint"):
@@ -264,10 +265,7 @@ def _prefix(path: str) -> str:
 
 def _new_path(source: str, destination: str) -> str:
     if destination.endswith("/") or tf.io.gfile.isdir(destination):
-        tf.io.gfile.makedirs(destination)
         destination = f"{destination.rstrip('/')}/{source.rpartition('/')[2]}"
-    elif "/" in destination:
-        tf.io.gfile.makedirs(destination.rpartition("/")[0] or "/")
     if tf.io.gfile.exists(f"{destination}.index"):
         raise ValueError(f"Checkpoint {destination!r} exists already.")
     return destination

@@ -14,6 +14,8 @@ import estimator_emb.config  # noqa: F401
 import tensorflow as tf
 from tensorflow.compat.v1.tpu.experimental import embedding_column, shared_embedding_columns
 
+from feature_columns.sequence import sequence_input_layer
+
 bucketized_column = tf.feature_column.bucketized_column
 categorical_column_with_hash_bucket = tf.feature_column.categorical_column_with_hash_bucket
 categorical_column_with_identity = tf.feature_column.categorical_column_with_identity
@@ -65,6 +67,7 @@ __all__ = [
     "sequence_categorical_column_with_identity",
     "sequence_categorical_column_with_vocabulary_file",
     "sequence_categorical_column_with_vocabulary_list",
+    "sequence_input_layer",
     "shared_embedding_columns",
     "weighted_categorical_column",
 ]

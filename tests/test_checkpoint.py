@@ -199,7 +199,7 @@ def test_convert_refuses(change, message, tmp_path):
     (tmp_path / "void").mkdir()
     before = sorted(tmp_path.iterdir())
     arguments = {
-        "source": path, "destination": f"{tmp_path}/new-7", "tables": ["few"], "hosts": 4, **change
+        "source": path, "destination": f"{tmp_path}/new/7", "tables": ["few"], "hosts": 4, **change
     }
     arguments = {
         name: one.format(folder=tmp_path) if isinstance(one, str) else one

@@ -533,3 +533,79 @@ def test_strings_through_a_whole_estimator(layer, tmp_path):
     # All layers put age first, then the columns by name.
     expected = np.concatenate([BATCH["age"], activations_by_numpy(tables)], axis=1)
     np.testing.assert_allclose([one["hidden"] for one in predictions], expected, atol=1e-6)
+
+
+# sequence_input_layer
+
+
+def test_sequence_input_layer_in_a_model(tmp_path):
+    """Lengths count unknown words; the tables have the names that TensorFlow 1 gave them."""
+    columns = [
+        fc.embedding_column(
+            fc.sequence_categorical_column_with_vocabulary_list("words", ["a", "b", "c"]),
+            2,
+            max_sequence_length=2,
+        ),
+        fc.embedding_column(
+            fc.sequence_categorical_column_with_identity("items", 5), 3, max_sequence_length=2
+        ),
+    ]
+
+    def model_fn(features, labels, mode, params):
+        hidden, lengths = fc.sequence_input_layer(features, columns)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, {"hidden": hidden, "lengths": lengths})
+        loss = tf.reduce_sum(hidden * hidden)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    features = {
+        "words": harness.sparse([["b", "?"], [], ["?", "c", "a"], ["a"]], object),
+        "items": harness.sparse([[0, 4], [], [1, 2, 3], [2]]),
+    }
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
+    estimator = harness.estimator(model_fn, spec, tmp_path)
+    input_fn = harness.input_fn_of([(features, np.zeros(4, np.float32))])
+    estimator.train(input_fn, steps=1)
+    variables = harness.saved(tmp_path, 1)
+    items, words = (
+        variables[f"sequence_input_layer/{key}_embedding/embedding_weights"]
+        for key in ("items", "words")
+    )
+    want = np.zeros([4, 2, 5], np.float32)
+    want[0, 0], want[0, 1, :3] = [*items[0], *words[1]], items[4]
+    want[2, 0, :3], want[2, 1] = items[1], [*items[2], *words[2]]
+    want[3, 0] = [*items[2], *words[0]]
+    predictions = list(estimator.predict(input_fn))
+    np.testing.assert_array_equal([one["hidden"] for one in predictions], want)
+    assert [one["lengths"] for one in predictions] == [2, 0, 2, 1]
+
+
+def test_sequence_input_layer_refuses_what_is_no_sequence():
+    column = fc.numeric_column("age")
+    with tf.Graph().as_default(), pytest.raises(ValueError) as error:
+        fc.sequence_input_layer({"age": tf.zeros([2, 1])}, [column])
+    assert str(error.value) == (
+        "sequence_input_layer: every column must be a sequence column that is not shared; got "
+        f"{column!r}. SequenceFeatures takes shared columns."
+    )
+
+
+def test_sequence_input_layer_of_different_lengths():
+    """Here with TensorFlow's own columns, which it takes too."""
+    columns = [
+        tf.feature_column.embedding_column(
+            tf.feature_column.sequence_categorical_column_with_identity(key, 5), 2
+        )
+        for key in ("a", "b")
+    ]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {
+            "a": tf.SparseTensor(*harness.sparse([[1, 2], [3]])),
+            "b": tf.SparseTensor(*harness.sparse([[1, 2], [3, 4]])),
+        }
+        _, lengths = fc.sequence_input_layer(features, columns)
+        session.run(tf.compat.v1.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError, match="lengths of the columns differ"):
+            session.run(lengths)

@@ -121,6 +121,7 @@ def test_names_of_feature_columns():
         "sequence_categorical_column_with_identity",
         "sequence_categorical_column_with_vocabulary_file",
         "sequence_categorical_column_with_vocabulary_list",
+        "sequence_input_layer",
         "shared_embedding_columns",
         "weighted_categorical_column",
     ]

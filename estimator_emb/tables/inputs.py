@@ -101,7 +101,9 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
       feature: what to read.
       features: the batch, key -> SparseTensor, RaggedTensor, or dense tensor of rank 1 (one id per
         sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any order,
-        and several may stand at one index, unless it holds sequences: each counts.
+        and several may stand at one index, unless it holds sequences: each counts. Values are
+        int32 or int64 ids, or strings for a column that can look them up; integers for such a
+        column are ids that input_fn has looked up already, as programs for a TPU do.
 
     Raises:
       KeyError: the feature is not in the batch.
@@ -187,13 +189,6 @@ def _read_sparse(
         # `check` says what is wrong; until then nothing may count it in another sample.
         rows = tf.where(places.inside, rows, -1)
         columns = tf.where(places.inside, columns, feature.max_sequence_length)
-    if ids.dtype == tf.string:
-        assert feature.to_ids is not None
-        ids = feature.to_ids(ids)
-        known = tf.not_equal(ids, -1)
-        if flat_weights is not None:
-            flat_weights = tf.boolean_mask(flat_weights, known)
-        ids, rows, columns = (tf.boolean_mask(x, known) for x in (ids, rows, columns))
     read = _occurrences(
         table, feature, ids, rows, columns, flat_weights, shape[0], _static_batch(value)
     )
@@ -245,14 +240,11 @@ def _read_dense(
             f"{owner}: its table has combiner None, so ids must have shape [batch] or [batch, 1]; "
             f"got {value.shape}."
         )
-    if flat.dtype == tf.string:
-        assert feature.to_ids is not None
-        padding = tf.equal(flat, "")
-        flat = tf.where(padding, tf.constant(PADDING_ID, tf.int64), feature.to_ids(flat))
-    elif one_per_sample and not feature.max_sequence_length:
+    padding: Any = "" if flat.dtype == tf.string else PADDING_ID
+    if flat.dtype != tf.string and one_per_sample and not feature.max_sequence_length:
         return Ids(table, feature, flat, None, weights, shape[0], _static_batch(value), fit=fit)
     width = tf.constant(1, tf.int64) if one_per_sample else shape[1]
-    kept = tf.where(tf.not_equal(flat, PADDING_ID))[:, 0]
+    kept = tf.where(tf.not_equal(flat, padding))[:, 0]
     read = _occurrences(
         table,
         feature,
@@ -299,18 +291,26 @@ def _occurrences(
     batch: tf.Tensor,
     static_batch: int | None,
 ) -> Ids:
-    """Occurrences at (row, column) of a [batch, n] matrix; a sequence keeps its columns apart."""
-    limit = feature.max_sequence_length
-    if not limit:
-        return Ids(table, feature, ids, rows, weights, batch, static_batch)
-    longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
-    lengths = tf.clip_by_value(longest, 0, limit)
-    lengths.set_shape([static_batch])
-    kept = tf.less(columns, limit)
-    ids, rows, columns = (tf.boolean_mask(x, kept) for x in (ids, rows, columns))
-    return Ids(
-        table, feature, ids, rows * limit + columns, None, batch, static_batch, lengths
-    )
+    """Ids or strings at (row, column) of a [batch, n] matrix; a sequence keeps its columns apart.
+
+    Unknown strings are left out. In a sequence they are positions all the same.
+    """
+    limit, lengths, segments = feature.max_sequence_length, None, rows
+    if limit:
+        longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
+        lengths = tf.clip_by_value(longest, 0, limit)
+        lengths.set_shape([static_batch])
+        kept = tf.less(columns, limit)
+        ids, rows, columns = (tf.boolean_mask(x, kept) for x in (ids, rows, columns))
+        segments = rows * limit + columns
+    if ids.dtype == tf.string:
+        assert feature.to_ids is not None
+        ids = feature.to_ids(ids)
+        known = tf.not_equal(ids, -1)
+        if weights is not None:
+            weights = tf.boolean_mask(weights, known)
+        ids, segments = (tf.boolean_mask(x, known) for x in (ids, segments))
+    return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths)
 
 
 def _owner(table: Table, feature: Feature) -> str:

@@ -19,6 +19,7 @@ from estimator_emb import checkpoint
 
 
 def main(args: list[str]) -> int:
+    """Converts, and prints what moved; returns 2 if an argument is wrong."""
     options = _parser().parse_args(args)
     try:
         tables = _matching(options.source, options.table)

@@ -14,6 +14,7 @@ from estimator_emb import checkpoint
 
 
 def main(args: list[str]) -> int:
+    """Prints the variables; returns 2 if there is no checkpoint."""
     options = _parser().parse_args(args)
     try:
         variables = checkpoint.inspect(options.checkpoint)

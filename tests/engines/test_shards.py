@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+import feature_columns as fc
 
 ROWS = {"one": 1, "few": 2, "many": 11}
 
@@ -109,3 +110,42 @@ def test_restoring_is_exact(tmp_path, in_shards):
         assert set(got) == set(want)
         for name in want:
             np.testing.assert_array_equal(got[name], want[name])
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_partitioner_of_the_programs_own_scope(shards, tmp_path, in_shards):
+    """It divides the model's variables, not the tables in whose scope the columns are used."""
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("x", 5),
+        2,
+        initializer=tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2)),
+    )
+    names = []
+
+    def model_fn(features, labels, mode, params):
+        partitioner = tf.compat.v1.fixed_size_partitioner(2)
+        tf.compat.v1.get_variable_scope().set_partitioner(partitioner)
+        with tf.compat.v1.variable_scope("m", partitioner=partitioner):
+            hidden = fc.input_layer(features, [column])
+            output = tf.compat.v1.layers.dense(hidden, 1)
+        loss = tf.reduce_sum(output)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        names.extend(one.op.name for one in tf.compat.v1.trainable_variables())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    in_shards(shards)
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=2)
+    estimator.train(
+        harness.input_fn_of([({"x": np.array([1, 4])}, np.zeros(2, np.float32))]), steps=1
+    )
+    assert {"m/dense/kernel/part_0", "m/dense/kernel/part_1"} <= set(names)
+    before, after = harness.saved(tmp_path, 0), harness.saved(tmp_path, 1)
+    table = "m/input_layer/x_embedding/embedding_weights"
+    assert {table, f"{table}/Adagrad", "m/dense/kernel", "global_step"} <= set(after)
+    # Adagrad's first step of rate 0.1 from accumulator 0.1.
+    g = np.tile(before["m/dense/kernel"][:, 0], [2, 1])
+    want = np.arange(10.0).reshape(5, 2)
+    want[[1, 4]] -= 0.1 * g / np.sqrt(0.1 + g * g)
+    np.testing.assert_allclose(after[table], want, rtol=1e-5)

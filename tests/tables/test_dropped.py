@@ -119,6 +119,21 @@ def test_trains_evaluates_predicts_and_counts(tmp_path, caplog, monkeypatch):
     assert [r.getMessage() for r in caplog.records if "left out" in r.getMessage()] == [message] * 2
 
 
+def test_an_exported_model_drops_too(tmp_path):
+    estimator = make(tmp_path / "model", "drop")
+    estimator.train(BATCHES, steps=1)
+
+    def receiver():
+        ids = {key: tf.compat.v1.placeholder(tf.int64, [None], key) for key in "xy"}
+        return ee.export.ServingInputReceiver(ids, ids)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    served = serve(x=tf.constant([2, 5], tf.int64), y=tf.constant([-1, 3], tf.int64))
+    np.testing.assert_allclose(served["x"], [ROWS[2], [0, 0]])
+    np.testing.assert_allclose(served["y"], [[0, 0], ROWS[3]])
+
+
 def test_the_environment_asks_for_it(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
     make(tmp_path, None).train(BATCHES, steps=2)

@@ -229,3 +229,18 @@ def test_strings_by_the_columns_own_vocabulary():
             np.testing.assert_array_equal(
                 session.run(activation), [weights[1] + weights[2], [0, 0], [0, 0]]
             )
+
+
+def test_integers_for_a_column_of_strings_are_its_ids():
+    """As programs written for a TPU give them, which look their words up in input_fn."""
+    import feature_columns as fc
+    from feature_columns.tables import tables_of_columns
+
+    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    features = {"word": tf.ragged.constant([[2, 1], [0]])}
+    (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
+    np.testing.assert_array_equal(activation, [weights[2] + weights[1], weights[0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"id 3 is outside \[0, 3\)"):
+        run(table, {"word": tf.constant([[3]])}, weights, [np.zeros([1, 2], np.float32)])

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What input_fn may return, under each way of reading input, with a last batch that is smaller."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import InputPipelineConfig
+
+START = np.arange(10, dtype=np.float32).reshape(5, 2)
+
+
+def make(model_dir, device, per_host):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        table_to_config_dict={
+            "t": ee.TableConfig(5, 2, initializer=harness.initializer(START), combiner="sum")
+        },
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    )
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        tpu_config=ee.TPUConfig(device=device, per_host_input_for_training=per_host),
+    )
+    return ee.TPUEstimator(
+        harness.gradient_model_fn(["x"]),
+        config=config,
+        use_tpu=device is not None,
+        train_batch_size=2,
+        eval_batch_size=2,
+        predict_batch_size=2,
+        embedding_config_spec=spec,
+    )
+
+
+BATCHES = [
+    ({"x": harness.sparse([[1, 3], []])}, {"x": np.array([[1, 2], [50, 60]], np.float32)}),
+    ({"x": harness.sparse([[3], [0, 3]])}, {"x": np.array([[3, 4], [5, 6]], np.float32)}),
+    ({"x": harness.sparse([[4, 4, 1]])}, {"x": np.array([[7, 8]], np.float32)}),
+]
+
+
+def dataset(params):
+    assert params["batch_size"] == 2
+    return harness.dataset(BATCHES)
+
+
+def tensors(params):
+    return tf.compat.v1.data.make_one_shot_iterator(dataset(params)).get_next()
+
+
+def features_alone(params):
+    return dataset(params).map(lambda features, labels: features)
+
+
+@pytest.mark.parametrize(
+    "device, per_host, input_fn",
+    [
+        (None, InputPipelineConfig.PER_HOST_V1, tensors),
+        (None, InputPipelineConfig.PER_HOST_V2, dataset),
+        ("host", InputPipelineConfig.PER_HOST_V1, tensors),
+        ("host", InputPipelineConfig.PER_HOST_V2, dataset),
+        ("host", True, tensors),
+    ],
+)
+def test_trains_evaluates_and_predicts(device, per_host, input_fn, tmp_path):
+    """Empty samples give zeros, and take no gradient."""
+    estimator = make(tmp_path, device, per_host)
+    estimator.train(input_fn, steps=3)
+    want = START.copy()
+    for features, labels in BATCHES:
+        for (sample, _), i in zip(features["x"].indices, features["x"].values, strict=True):
+            want[i] -= 0.5 * labels["x"][sample]
+    np.testing.assert_allclose(estimator.get_variable_value("t"), want, rtol=1e-6)
+
+    activations = [
+        sum((want[i] for i in features["x"].values[features["x"].indices[:, 0] == sample]),
+            np.zeros(2))
+        for features, labels in BATCHES
+        for sample in range(len(labels["x"]))
+    ]
+    labels = np.concatenate([labels["x"] for _, labels in BATCHES])
+    metrics = estimator.evaluate(input_fn, steps=3)
+    np.testing.assert_allclose(metrics["loss"], np.sum(activations * labels) / 3, rtol=1e-6)
+    got = [one["x"] for one in estimator.predict(features_alone)]
+    assert len(got) == 5
+    np.testing.assert_allclose(got, activations, rtol=1e-6)
