@@ -15,6 +15,7 @@ from typing import Any
 
 from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
 from tensorflow.python.tpu import topology, tpu_strategy_util, tpu_system_metadata
+from tensorflow_estimator.python.estimator.tpu import tpu_config as tpu_config_lib
 
 from estimator_emb import device
 
@@ -30,6 +31,7 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
         (resolver, "__init__", _make_resolver),
         (resolver, "num_accelerators", _num_accelerators),
         (resolver, "get_tpu_system_metadata", _system_metadata),
+        (tpu_config_lib.RunConfig, "__init__", _make_run_config),
         (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
     ):
@@ -83,6 +85,23 @@ def _system_metadata(original: Any, self: Any) -> Any:
         topology=None,
         devices=[],
     )
+
+
+def _make_run_config(
+    original: Callable[..., Any],
+    self: Any,
+    tpu_config: Any = None,
+    evaluation_master: str | None = None,
+    master: str | None = None,
+    cluster: Any = None,
+    **kwargs: Any,
+) -> None:
+    if getattr(tpu_config, "device", None) != "tpu":
+        for address in (master, evaluation_master):
+            if address:
+                _notice(f"RunConfig: {address!r} is the emulated TPU; there is no connection.")
+        master, evaluation_master = master and "", evaluation_master and ""
+    original(self, tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
 def _initialize(original: Any, *args: Any, **kwargs: Any) -> topology.Topology:

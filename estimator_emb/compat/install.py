@@ -36,6 +36,12 @@ _REPLACED: dict[str, dict[str, Any]] = {
 }
 """Module of tensorflow-estimator -> what of ours it is to show."""
 
+_API_REPLACED: dict[str, dict[str, Any]] = {
+    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": estimator.TPUConfig},
+    "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
+}
+"""The same, for the modules of its API, which took the classes when they were imported."""
+
 _ALIASES = {
     "tensorflow.estimator": f"{_ESTIMATOR}.api._v2.estimator",
     "tensorflow.compat.v1.estimator": f"{_ESTIMATOR}.api._v1.estimator",
@@ -78,8 +84,9 @@ def install() -> None:
       `tf.data.experimental` has `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` shows the classes of estimator_emb, also by the old
       names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
-    * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` resolves
-      any name to the emulated TPU, and initialising a TPU system does nothing.
+    * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
+      `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
+      initialising a TPU system does nothing.
 
     What a program took from these modules earlier by `from ... import <class>` stays what it was.
     A second call changes nothing. `uninstall` restores what was there.
@@ -115,23 +122,17 @@ def _replace_modules(changes: _Changes) -> None:
         parent, _, leaf = name.rpartition(".")
         changes.set_attribute(importlib.import_module(parent), leaf, shared)
     for api in (f"{_ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
-        # These took the classes when they were imported.
-        for path, name in (
-            ("tpu", "TPUEstimator"),
-            ("tpu", "TPUConfig"),
-            ("tpu.experimental", "EmbeddingConfigSpec"),
-        ):
+        for path, replaced in _API_REPLACED.items():
             module = importlib.import_module(f"{api}.estimator.{path}")
-            ours = next(names[name] for names in _REPLACED.values() if name in names)
-            changes.set_attribute(module, name, ours)
+            for name, our in replaced.items():
+                changes.set_attribute(module, name, our)
 
 
 def _alias_modules(changes: _Changes) -> None:
     aliases = {**_ALIASES}
-    for module in (async_checkpoint,):
-        name = f"tensorflow.python.tpu.{module.__name__.rpartition('.')[2]}"
-        if importlib.util.find_spec(name) is None:
-            aliases[name] = module.__name__
+    name = "tensorflow.python.tpu.async_checkpoint"
+    if importlib.util.find_spec(name) is None:
+        aliases[name] = async_checkpoint.__name__
     for name in aliases:
         changes.hide_modules(name)
         parent, _, leaf = name.rpartition(".")

@@ -236,8 +236,17 @@ def test_the_environment_says_at_each_call_whether_a_tpu_is_emulated(installed, 
     assert resolver(address).master() == ""
     assert resolver(address, coordinator_name="coordinator").cluster_spec().jobs == []
     assert resolver(address).num_accelerators() == {"TPU": 1}
+    config = ee.RunConfig(master=address, evaluation_master=address)
+    assert (config.master, config.evaluation_master) == ("", "")
+    config = ee.RunConfig(cluster=resolver(address))
+    assert (config.master, config.evaluation_master) == ("", "")
+    with pytest.raises(ValueError, match="Both master and cluster are set"):
+        ee.RunConfig(master=address, cluster=resolver(address))
+    config = ee.RunConfig(ee.TPUConfig(device="tpu"), master=address)
+    assert config.master == address
     ee.uninstall()
     assert resolver(address).master() == address
+    assert ee.RunConfig(master=address).master == address
 
 
 def test_a_module_that_does_not_exist_is_not_found(installed):
