@@ -51,13 +51,22 @@ def gradient_model_fn(keys):
         loss = tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
+            # The sum, so that the labels are the gradients whatever the number of cores.
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(1.0)
+                tf.compat.v1.train.GradientDescentOptimizer(1.0),
+                reduction=tf.compat.v1.losses.Reduction.SUM,
             )
             train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return ee.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, eval_metrics=(_means, activations)
+        )
 
     return model_fn
+
+
+def _means(**activations):
+    """Over the batches of an evaluation; over one batch, the activations themselves."""
+    return {key: tf.compat.v1.metrics.mean_tensor(value) for key, value in activations.items()}
 
 
 def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=None, **kwargs):
@@ -86,8 +95,11 @@ def initializer(values):
     """A table initializer that gives `values`, from a callable as legacy programs pass one."""
 
     def initial(shape, dtype=tf.float32, partition_info=None):
-        assert list(shape) == list(np.shape(values))
-        return tf.constant(values, dtype)
+        # On the hosts of a TPU, a part of the table.
+        start = partition_info.var_offset[0] if partition_info else 0
+        part = values[start : start + shape[0]]
+        assert list(shape) == list(np.shape(part))
+        return tf.constant(part, dtype)
 
     return initial
 

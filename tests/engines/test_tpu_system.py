@@ -3,10 +3,13 @@
 
 import re
 
+import golden_training
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_described
+from golden_training import GOLDEN
 from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
@@ -400,6 +403,23 @@ def test_the_limit_of_the_spec_reaches_the_hardware(tmp_path):
 def test_stock_tensorflow_estimator_is_left_alone():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not tpu_system.EmbeddingConfig
+
+
+@pytest.mark.parametrize("optimizer", golden_training.CLASSES)
+def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
+    """The golden cases of tests/tpu, which nothing else runs, up to the session."""
+    case = next(one for one in GOLDEN["cases"] if one["optimizer"] == optimizer)
+    spec = golden_training.spec_of(case)
+    data = golden_training.batches(spec.table_to_config_dict["t"].dimension, 6)
+    reached = train(
+        (spec, harness.gradient_model_fn(["x"]), harness.input_fn_of(data)),
+        tmp_path,
+        tpu_config=ee.TPUConfig(iterations_per_loop=1),
+        batch=6,
+    )
+    name = golden_training.CLASSES[optimizer].hardware.name
+    assert len(reached.ops(f"LoadTPUEmbedding{name}Parameters")) == 1
+    assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 2
 
 
 # Forms of ids.
