@@ -51,22 +51,15 @@ def gradient_model_fn(keys):
         loss = tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
-            # The sum, so that the labels are the gradients whatever the number of cores.
+            # A sum: the labels are the gradients, whatever the number of cores.
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
                 tf.compat.v1.train.GradientDescentOptimizer(1.0),
                 reduction=tf.compat.v1.losses.Reduction.SUM,
             )
             train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, eval_metrics=(_means, activations)
-        )
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn
-
-
-def _means(**activations):
-    """Over the batches of an evaluation; over one batch, the activations themselves."""
-    return {key: tf.compat.v1.metrics.mean_tensor(value) for key, value in activations.items()}
 
 
 def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=None, **kwargs):

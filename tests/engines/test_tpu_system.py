@@ -17,7 +17,7 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, 
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.engines import tpu, tpu_system
+from estimator_emb.engines import tpu, tpu_generations, tpu_system
 from estimator_emb.engines.host import tables_of
 
 needs_original = pytest.mark.skipif(
@@ -614,6 +614,19 @@ def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
         "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
         f"tables of this spec cannot run there. {ELSEWHERE}."
     )
+
+
+def test_a_resolver_that_knows_its_tpu():
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+    feature = topology_pb2.TPUHardwareFeature
+    metadata = tpu_described.metadata(1)
+    tpu_generations.check_system(metadata, resolver)
+    for known in (topology(None), topology(feature.V1), topology(feature.V2)):
+        resolver.set_tpu_topology(known)
+        tpu_generations.check_system(metadata, resolver)
+    resolver.set_tpu_topology(topology(feature.UNSUPPORTED))
+    with pytest.raises(ValueError):
+        tpu_generations.check_system(metadata, resolver)
 
 
 def test_predict_says_where_to_predict(tmp_path):

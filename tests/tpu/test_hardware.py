@@ -10,6 +10,7 @@ import golden_training
 import harness
 import numpy as np
 import pytest
+import tensorflow as tf
 from golden_training import GOLDEN, SAMPLES
 
 import estimator_emb as ee
@@ -70,8 +71,17 @@ def test_activations(combiner, tpu, tmp_path):
         combiner,
         ee.StochasticGradientDescentParameters(0.0),
     )
+
+    def model_fn(features, labels, mode, params):
+        spec = harness.gradient_model_fn(["x"])(features, labels, mode, params)
+        if mode == ee.ModeKeys.TRAIN:
+            return spec
+        # The mean over the one batch that is evaluated: the activations themselves.
+        metrics = (lambda x: {"x": tf.compat.v1.metrics.mean_tensor(x)}, [features["x"]])
+        return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
+
     data = golden_training.batches(2, samples, gradients=False)
-    trained = estimator(tpu, harness.gradient_model_fn(["x"]), spec, tmp_path, samples)
+    trained = estimator(tpu, model_fn, spec, tmp_path, samples)
     trained.train(harness.input_fn_of(data), max_steps=1)
     expected = GOLDEN["pipeline"][combiner]["activations_initial_table"]
     for batch, of_batch in zip(data, expected, strict=True):
