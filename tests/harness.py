@@ -88,8 +88,11 @@ def initializer(values):
     """A table initializer that gives `values`, from a callable as legacy programs pass one."""
 
     def initial(shape, dtype=tf.float32, partition_info=None):
-        assert list(shape) == list(np.shape(values))
-        return tf.constant(values, dtype)
+        # On the hosts of a TPU, a part of the table.
+        start = partition_info.var_offset[0] if partition_info else 0
+        part = values[start : start + shape[0]]
+        assert list(shape) == list(np.shape(part))
+        return tf.constant(part, dtype)
 
     return initial
 

@@ -49,9 +49,11 @@ def per_core_input(**kwargs):
     )
 
 
-def estimator(model_fn, spec, model_dir, hosts=1, topology=None, tpu_config=None, **kwargs):
-    """A TPUEstimator with `use_tpu=True` on a described TPU; 4 samples for each core."""
-    batch = 4 * CORES_PER_HOST * hosts
+def estimator(
+    model_fn, spec, model_dir, hosts=1, topology=None, tpu_config=None, batch=None, **kwargs
+):
+    """A TPUEstimator with `use_tpu=True` on a described TPU; by default 4 samples for each core."""
+    batch = batch or 4 * CORES_PER_HOST * hosts
     made = kwargs.pop("of_class", ee.TPUEstimator)(
         model_fn,
         config=ee.RunConfig(

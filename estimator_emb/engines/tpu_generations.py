@@ -72,14 +72,17 @@ def check_system(metadata: Any, resolver: Any) -> None:
       ValueError: it has none.
     """
     topology = metadata.topology
-    serialized = topology if isinstance(topology, bytes) else None
     if hasattr(topology, "serialized"):
-        serialized = topology.serialized()
-    feature = getattr(resolver, "tpu_hardware_feature", None)
-    if serialized is not None:
-        proto = topology_pb2.TopologyProto.FromString(serialized)
-        feature = proto.tpu_hardware_feature if proto.HasField("tpu_hardware_feature") else feature
-    if feature is None or feature.embedding_feature != feature.UNSUPPORTED:
+        topology = topology.serialized()
+    if isinstance(topology, bytes):
+        proto = topology_pb2.TopologyProto.FromString(topology)
+    else:
+        # Its public property does not tell "none" from "not said".
+        proto = getattr(resolver, "_tpu_topology", None)
+    if proto is None or not proto.HasField("tpu_hardware_feature"):
+        return
+    feature = proto.tpu_hardware_feature
+    if feature.embedding_feature != feature.UNSUPPORTED:
         return
     raise ValueError(
         "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "

@@ -7,6 +7,7 @@ seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours st
 in the context of one estimator; nothing is changed in tensorflow-estimator itself.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,10 @@ from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, Table
 from estimator_emb.engines import tpu_generations
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.tables import names
+from estimator_emb.tables.description import describe
 from estimator_emb.tables.inputs import PADDING_ID
+
+logger = logging.getLogger("estimator_emb")
 
 
 def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
@@ -149,7 +153,7 @@ class EmbeddingConfig:
         with self._context.with_mode(mode) as context:
             metadata = context._get_tpu_system_metadata()
             tpu_generations.check_system(metadata, context.config.cluster)
-            return _Engine(
+            engine = _Engine(
                 self._tables,
                 context._train_batch_size if training else context._eval_batch_size,
                 TRAINING if training else INFERENCE,
@@ -164,6 +168,9 @@ class EmbeddingConfig:
                 system_metadata=metadata,
                 clipping_limit=self._spec.clipping_limit if training else None,
             )
+        if training:
+            logger.info(engine.describe())
+        return engine
 
 
 class _Engine(TPUEmbedding):
@@ -184,6 +191,11 @@ class _Engine(TPUEmbedding):
         super().__init__(
             {table.name: table.config for table in tables}, features, batch_size, mode, **kwargs
         )
+
+    def describe(self) -> str:
+        """One line: what runs where, and how large it is."""
+        where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
+        return describe(self._tables, self._parameters, where)
 
     def create_variables_and_ops(
         self,

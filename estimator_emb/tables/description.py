@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line of the log that says what tables train where, and how large they are."""
+
+import collections
+from collections.abc import Mapping, Sequence
+
+from estimator_emb.config import Table
+from estimator_emb.optimizers import OptimizationParameters
+
+
+def describe(
+    tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
+) -> str:
+    """The line.
+
+    Args:
+      tables: the tables.
+      parameters: table name -> its optimizer.
+      where: what trains them, e.g. 'on the host'.
+    """
+    sizes = {one.name: one.config.vocabulary_size * one.config.dimension for one in tables}
+    rows = sum(one.config.vocabulary_size for one in tables)
+    floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())
+    by_optimizer = collections.Counter(
+        type(parameters[name]).__name__.removesuffix("Parameters") for name in sizes
+    )
+    optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
+    return (
+        f"Embedding tables train {where}: {len(tables)} tables, {rows:,} rows, "
+        f"{sum(sizes.values()):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})."
+    )
