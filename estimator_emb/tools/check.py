@@ -35,7 +35,10 @@ class _Left(BaseException):
 
 
 def main(args: list[str]) -> int:
-    options = _parser().parse_args(args)
+    parser = _parser()
+    options = parser.parse_args(args)
+    if not os.path.exists(options.script):
+        parser.error(f"there is no file {options.script!r}")
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str) -> None:
