@@ -69,7 +69,8 @@ def check(
     if not step.complete:
         notes.append("The step could not be built, so its ops were not looked at.")
     if outside:
-        notes.append(f"Set aside: {len(outside)} ops in outside_compilation, which the host runs.")
+        count = f"{len(outside)} op{'s' if len(outside) > 1 else ''}"
+        notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
     skipped = ""
     compilations: tuple[Compilation, ...] = ()
     versions: tuple[str, str] | None = None

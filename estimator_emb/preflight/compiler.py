@@ -61,8 +61,8 @@ GENERATIONS = {
     "v5p": Generation(95, 1, _CUBES),
     "v6e": Generation(32, 1, _PLANES),
 }
-"""Name -> what is known of it. Of a core's memory libtpu 0.0.42.1 keeps a little for itself: it has
-7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB for a program, in this order."""
+"""Name -> what is known of it. What libtpu 0.0.42.1 itself allows a program on one core, as it says
+when it refuses one: 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB, in this order."""
 
 
 def interpreter(asked: str | None) -> tuple[str, str]:

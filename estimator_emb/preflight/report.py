@@ -85,7 +85,7 @@ class Compilation:
         assert self.argument_bytes is not None and self.temporary_bytes is not None
         assert self.memory_bytes
         part = (self.argument_bytes + self.temporary_bytes) / self.memory_bytes
-        flops = "unknown" if self.flops is None else f"{self.flops / 1e9:,.3g} G"
+        flops = "unknown" if self.flops is None else _count(self.flops)
         sums = "" if self.replicas == 1 else f" all-reduces {self.all_reduces},"
         return (
             f"{text}; per core:{sums} floating-point operations {flops}, "
@@ -162,6 +162,13 @@ _NOT_SHOWN = (
     "step computes, the embedding tables (neither their configuration nor their memory), or what "
     "the host does: input_fn, host_call, the functions of eval_metrics."
 )
+
+
+def _count(number: float) -> str:
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:,.3g} {unit}"
+    return f"{number:,.0f}"
 
 
 def _mebibytes(size: int) -> str:

@@ -62,8 +62,9 @@ def ops_of(step: Step) -> list[StepOp]:
     """The ops that the results of the step need, those outside compilation among them."""
     found = []
     functions: dict[str, Any] = {}
+    arguments = {tensor.op for tensor in step.arguments}
     for op in reachable(step):
-        if CLUSTER not in op.node_def.attr or op.type == "TPUReplicateMetadata":
+        if CLUSTER not in op.node_def.attr or op in arguments or op.type == "TPUReplicateMetadata":
             continue
         found.append(StepOp(op.type, op.name, op.node_def.attr, program.line_of(op)))
         if not found[-1].outside:

@@ -213,16 +213,17 @@ class _Inputs:
                 "make it dense in input_fn, or look it up through the EmbeddingConfigSpec",
             )
             return None
+        shape = spec.shape
         if spec.dtype == tf.string:
             self._found(
                 f"{name} holds strings, and no string reaches a TPU",
                 "turn it into numbers in input_fn, or leave it out of what input_fn returns",
             )
-        shape = spec.shape
+        elif not shape.is_fully_defined():
+            text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
+            self._found(f"{name} ({spec.dtype.name}) has the dynamic shape {text}", STATIC_SHAPE)
         if shape.is_fully_defined():
             return tf.TensorSpec(self._divided(shape, index, name), spec.dtype)
-        text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
-        self._found(f"{name} ({spec.dtype.name}) has the dynamic shape {text}", STATIC_SHAPE)
         if shape.rank and shape[1:].is_fully_defined():
             return tf.TensorSpec([self._step.batch, *shape[1:]], spec.dtype)
         self._step.complete = False

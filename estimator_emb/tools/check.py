@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check whether a TPU will accept the step of a program, without a TPU.
+"""Checks whether a TPU will accept the step of a program, without a TPU.
 
     estimator-emb check [options] SCRIPT.py [flags of the script]
 
@@ -35,7 +35,10 @@ class _Left(BaseException):
 
 
 def main(args: list[str]) -> int:
-    options = _parser().parse_args(args)
+    parser = _parser()
+    options = parser.parse_args(args)
+    if not os.path.exists(options.script):
+        parser.error(f"there is no file {options.script!r}")
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str) -> None:
@@ -54,11 +57,9 @@ def main(args: list[str]) -> int:
 
     try:
         # A program that looks for a TPU finds an emulated one.
-        with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}), _intercepted(check):
-            install = getattr(estimator_emb, "install", None)
-            if install is not None:
-                install()
-            _run(options.script, options.flags)
+        with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}), _legacy_names():
+            with _intercepted(check):
+                _run(options.script, options.flags)
     except _Left as left:
         if left.__cause__ is not None:
             return _unchecked(str(left.__cause__))
@@ -172,6 +173,20 @@ def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
         mock.patch.object(training._TrainingExecutor, "run", train_and_evaluate),
     ):
         yield
+
+
+@contextmanager
+def _legacy_names() -> Iterator[None]:
+    """Within it, unchanged programs find `tf.estimator` with the classes of this package in it."""
+    install = getattr(estimator_emb, "install", None)
+    if install is None:
+        yield
+        return
+    install()
+    try:
+        yield
+    finally:
+        getattr(estimator_emb, "uninstall")()  # noqa: B009
 
 
 def _run(script: str, flags: list[str]) -> None:

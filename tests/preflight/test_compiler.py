@@ -213,7 +213,7 @@ def test_a_dlrm_is_accepted_for_v4_and_v6e():
     part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
     assert str(first) == (
         "v4, 1 replica (topology v4:2x2x1): accepted; per core: floating-point operations "
-        f"{first.flops / 1e9:,.3g} G, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
+        f"{first.flops / 1e6:,.3g} M, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
         f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
     )
     libtpu = report.versions[1]

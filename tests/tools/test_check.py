@@ -194,6 +194,7 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
         (["--generations=v4,v9", "x.py"], "'v9' is none of v2, v3, v4, v5e, v5p, v6e"),
         (["--replicas=0", "x.py"], "0 is not positive"),
         (["--timeout=-1", "x.py"], "-1 is not positive"),
+        (["/no/script.py"], "there is no file '/no/script.py'"),
         ([], "the following arguments are required: script, flags"),
     ],
 )
