@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A DLRM training program, for `whole_step.py` and `profile_step.py`.
+
+    python benchmarks/dlrm.py PEER STEPS
+
+PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec, or 'legacy', tensorflow-estimator's
+Estimator with feature_column.embedding_column and v1 Adagrad. Both train 26 tables of 100,000 x 16
+and the dense layers of the reference DLRM for the Criteo data, on batches of 4096 from tf.data.
+Prints as JSON seconds from the start of the process to the end of the first step, and examples and
+CPU milliseconds of the later steps.
+"""
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+
+STARTED = time.time()
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+TABLES, VOCABULARY, DIMENSION, BATCH, NUMBERS = 26, 100_000, 16, 4096, 13
+BOTTOM, TOP = (512, 256, 64, DIMENSION), (512, 256)
+KEYS = [f"c{table:02d}" for table in range(TABLES)]
+WARM_UP = 10
+
+
+def input_fn(params=None):
+    rng = np.random.default_rng(0)
+    ids = np.minimum(rng.zipf(1.05, [TABLES, 16 * BATCH]), 2**62).astype(np.int64) % VOCABULARY
+    features = dict(zip(KEYS, ids, strict=True))
+    features["numbers"] = rng.normal(size=[16 * BATCH, NUMBERS]).astype(np.float32)
+    labels = (rng.random([16 * BATCH, 1]) < 0.3).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((features, labels))
+    return dataset.batch(BATCH, drop_remainder=True).cache().repeat().prefetch(2)
+
+
+def loss_of(activations, numbers, labels):
+    with tf.name_scope("dense"):
+
+        def layers(x, sizes, name):
+            for layer, size in enumerate(sizes):
+                shape = [int(x.shape[1]), size]
+                w = tf.compat.v1.get_variable(f"{name}{layer}/w", shape)
+                b = tf.compat.v1.get_variable(
+                    f"{name}{layer}/b", [size], initializer=tf.compat.v1.zeros_initializer()
+                )
+                x = tf.nn.relu(tf.matmul(x, w) + b)
+            return x
+
+        bottom = layers(numbers, BOTTOM, "bottom")
+        vectors = tf.stack([bottom, *activations], axis=1)
+        products = tf.matmul(vectors, vectors, transpose_b=True)
+        lower = np.flatnonzero(np.tril(np.ones([TABLES + 1, TABLES + 1]), -1))
+        flat = tf.reshape(products, [-1, (TABLES + 1) ** 2])
+        x = layers(
+            tf.concat([bottom, tf.gather(flat, lower.tolist(), axis=1)], 1), TOP, "top"
+        )
+        w = tf.compat.v1.get_variable("logits/w", [TOP[-1], 1])
+        logits = tf.matmul(x, w)
+        return tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        )
+
+
+def train_op_of(loss):
+    optimizer = tf.compat.v1.train.AdagradOptimizer(0.01)
+    return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+
+
+def ours(folder, session_config=None):
+    import estimator_emb as ee
+
+    def model_fn(features, labels, mode, params):
+        loss = loss_of([features[key] for key in KEYS], features["numbers"], labels)
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=folder,
+            session_config=session_config,
+            save_summary_steps=None,
+            log_step_count_steps=None,
+        ),
+        use_tpu=False,
+        train_batch_size=BATCH,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_to_config_dict={key: ee.FeatureConfig(key) for key in KEYS},
+            table_to_config_dict={key: ee.TableConfig(VOCABULARY, DIMENSION) for key in KEYS},
+            optimization_parameters=ee.AdagradParameters(0.01),
+        ),
+    )
+
+
+def legacy(folder):
+    if tf.__version__.startswith("2.15."):
+        from tensorflow_estimator.python.estimator import estimator, model_fn, run_config
+    else:
+        from tensorflow_estimator.python.estimator import estimator, model_fn, run_config
+
+        import estimator_emb  # noqa: F401  tensorflow-estimator does not import without it.
+
+    def model(features, labels, mode):
+        activations = []
+        for key in KEYS:
+            column = tf.feature_column.embedding_column(
+                tf.feature_column.categorical_column_with_identity(key, VOCABULARY), DIMENSION
+            )
+            one = {key: tf.expand_dims(features[key], 1)}
+            activations.append(tf.compat.v1.feature_column.input_layer(one, column))
+        loss = loss_of(activations, features["numbers"], labels)
+        return model_fn.EstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+
+    return estimator.Estimator(
+        model,
+        config=run_config.RunConfig(
+            model_dir=folder, save_summary_steps=None, log_step_count_steps=None
+        ),
+    )
+
+
+class Clock(tf.compat.v1.train.SessionRunHook):
+    def begin(self):
+        self.steps, self.first, self.warm = 0, None, None
+
+    def after_run(self, run_context, run_values):
+        self.steps += 1
+        if self.first is None:
+            self.first = time.time() - STARTED
+        if self.steps == WARM_UP:
+            self.warm = time.perf_counter(), cpu_seconds()
+        self.last = time.perf_counter(), cpu_seconds()
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    peer, steps = sys.argv[1], int(sys.argv[2])
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    clock = Clock()
+    with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
+        {"ours": ours, "legacy": legacy}[peer](folder).train(
+            input_fn, hooks=[clock], steps=steps + WARM_UP
+        )
+    wall, cpu = np.subtract(clock.last, clock.warm) / steps
+    figures = {"start": clock.first, "examples": BATCH / wall, "cpu": cpu * 1e3}
+    print(json.dumps({**figures, "tensorflow": tf.__version__}))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()

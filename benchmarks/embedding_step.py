@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedding work of one training step, ours beside what a user would pick instead.
+
+    python benchmarks/embedding_step.py [--quick] [--torch_python=VENV/bin/python]
+        [--json=FILE] [--plot=FILE]
+
+Look up, combine, take a given gradient, update: no input pipeline and no dense model. Each peer is
+a process of its own; all run in turns, round after round, and figures are medians over the rounds:
+
+  wall ms, cpu ms   of a step; cpu is user and system time of the process
+  x ours            the peer's cpu ms over that of 'ours' in the same round: above 1, ours is faster
+  x floor           wall ms over the memory floor
+
+The memory floor is what the step must read and write, over the bandwidth that all cores reach at
+that moment: rows at random places of a table as large as the workload's, and copying for the rest.
+It needs a C++ compiler.
+
+Before it is timed, each peer takes two steps and must have the tables that NumPy has.
+
+'ours' is the graph that TPUEstimator builds, with TensorFlow's own ops; 'ours (native)' the same
+with the native kernels, where there are any. Both differ only in ESTIMATOR_EMB_NATIVE.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import peers
+import plot
+from workload import Workload
+
+HERE = pathlib.Path(__file__).parent
+WORKLOADS = {
+    "standard": Workload(),
+    "20 ids": Workload(tables=8, ids=20),
+    "D=64": Workload(dimension=64),
+    "1M rows": Workload(vocabulary=1_000_000),
+    "lazy Adam": Workload(optimizer="adam"),
+    "1 table": Workload(tables=1),
+    "100 tables": Workload(tables=100),
+    "batch 1024": Workload(batch=1024),
+    "batch 8192": Workload(batch=8192),
+    "batch 32768": Workload(batch=32768),
+}
+PROCESS_BYTES = 6e8
+"""What a peer's process takes beside its tables, about."""
+
+
+class Peer:
+    """A running peer."""
+
+    def __init__(self, name: str, work: Workload, python: str, folder: str):
+        self.name, self.rounds = name, []
+        file = os.path.join(folder, f"{name}.npz")
+        self._log = os.path.join(folder, f"{name}.log")
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "ESTIMATOR_EMB_NATIVE": "1" if name == "ours (native)" else "0",
+        }
+        if name == "tf-keras":
+            environment["TF_USE_LEGACY_KERAS"] = "1"
+        with open(self._log, "w") as log:
+            self._process = subprocess.Popen(
+                [python, str(HERE / "peers.py"), name, json.dumps(vars(work)), file],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                env=environment,
+            )
+        answer = self._answer()
+        self.unsupported = answer.get("unsupported")
+        if self.unsupported is None:
+            found = np.load(file)
+            for key, table in (("first", 0), ("last", work.tables - 1)):
+                np.testing.assert_allclose(
+                    found[key], work.expected(table), atol=1e-5, rtol=0,
+                    err_msg=f"{name} computes another table {table} than NumPy",
+                )
+            os.remove(file)
+
+    def run(self, steps: int) -> dict[str, float]:
+        assert self._process.stdin
+        print(steps, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            log = pathlib.Path(self._log).read_text()[-3000:]
+            raise RuntimeError(f"{self.name} failed:\n{log}")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
+    """The peers that run at the same time, as many as memory allows; 'ours' is always there."""
+    size = max(2, int(memory / (work.table_bytes() + PROCESS_BYTES)))
+    others = [name for name in names if name != "ours"]
+    starts = range(0, max(len(others), 1), size - 1)
+    return [["ours", *others[start : start + size - 1]] for start in starts]
+
+
+def measure(work: Workload, names: list[str], options: argparse.Namespace) -> dict[str, dict]:
+    """Figures by peer, in the order of `names`."""
+    found: dict[str, dict] = {name: {"rounds": []} for name in names}
+    for group in groups(names, work, options.memory_gb * 1e9):
+        with tempfile.TemporaryDirectory() as folder:
+            running = []
+            try:
+                for name in group:
+                    torch = name in peers.TORCH_PEERS
+                    python = options.torch_python if torch else sys.executable
+                    peer = Peer(name, work, python, folder)
+                    running.append(peer)
+                    if peer.unsupported is not None:
+                        found[name]["unsupported"] = peer.unsupported
+                active = [peer for peer in running if peer.unsupported is None]
+                steps = {
+                    peer.name: max(2, min(200, int(400 / max(peer.run(5)["wall"], 0.1))))
+                    for peer in active
+                }
+                for peer in active:
+                    peer.run(steps[peer.name] // 2 + 1)
+                for _ in range(options.rounds):
+                    of_round = {peer.name: peer.run(steps[peer.name]) for peer in active}
+                    for name, one in of_round.items():
+                        one["x ours"] = one["cpu"] / of_round["ours"]["cpu"]
+                        found[name]["rounds"].append(one)
+            finally:
+                for peer in running:
+                    peer.stop()
+    for one in found.values():
+        for key in ("wall", "cpu", "x ours"):
+            if one["rounds"]:
+                one[key] = statistics.median(round[key] for round in one["rounds"])
+        del one["rounds"]
+    return found
+
+
+def floor(work: Workload) -> float | None:
+    """Milliseconds that memory needs for a step; None without a compiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "floor")
+        source = str(HERE / "floor.cc")
+        try:
+            subprocess.run(
+                ["c++", "-O3", "-march=native", "-pthread", source, "-o", program], check=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        per_table = work.vocabulary * work.dimension * 4
+        table = max(min(work.tables * per_table, 2**31), 2**27)
+        done = subprocess.run(
+            [program, str(work.dimension), str(table)], check=True, capture_output=True
+        )
+    bandwidth = json.loads(done.stdout)
+    seconds = (
+        work.row_bytes() / bandwidth["random"] + work.stream_bytes() / bandwidth["copy"]
+    ) / 1e9
+    return seconds * 1e3
+
+
+def show(title: str, work: Workload, figures: dict[str, dict], floor_ms: float | None) -> None:
+    print(
+        f"\n{title}: {work.tables} tables of {work.vocabulary:,} x {work.dimension}, batch "
+        f"{work.batch}, ids {work.ids}, {work.optimizer}"
+    )
+    if floor_ms is None:
+        print("memory floor: no C++ compiler")
+    else:
+        print(f"memory floor: {floor_ms:.2f} ms")
+    print(f"{'':18s} {'wall ms':>8s} {'cpu ms':>8s} {'x ours':>8s} {'x floor':>8s}")
+    for name, one in figures.items():
+        if "cpu" not in one:
+            print(f"{name:18s} {one['unsupported']}")
+            continue
+        of_floor = one["wall"] / floor_ms if floor_ms else float("nan")
+        print(
+            f"{name:18s} {one['wall']:8.2f} {one['cpu']:8.2f} {one['x ours']:8.2f} {of_floor:8.2f}"
+        )
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the standard workload, few rounds")
+    parser.add_argument(
+        "--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), metavar="NAME"
+    )
+    parser.add_argument(
+        "--peers", nargs="+", default=list(peers.PEERS), choices=list(peers.PEERS), metavar="NAME",
+        help="'ours' always runs",
+    )
+    parser.add_argument(
+        "--torch_python",
+        help="Python of an environment with torch and fbgemm-gpu-cpu; without it, neither runs",
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--memory_gb", type=float, default=6, help="how much all running peers may take, about"
+    )
+    parser.add_argument("--json", help="where to write the figures")
+    parser.add_argument("--plot", help="where to draw them, SVG or PNG; needs matplotlib")
+    options = parser.parse_args()
+    if options.quick:
+        options.workloads, options.rounds = ["standard"], 3
+    names = [
+        name
+        for name in peers.PEERS
+        if (name == "ours" or name in options.peers)
+        and (options.torch_python or name not in peers.TORCH_PEERS)
+    ]
+    import tensorflow as tf
+
+    result = {
+        "tensorflow": tf.__version__,
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "workloads": {},
+    }
+    print(f"TensorFlow {tf.__version__}, {os.cpu_count()} cores")
+    for title in options.workloads:
+        work = WORKLOADS[title]
+        figures = measure(work, names, options)
+        floor_ms = floor(work)
+        show(title, work, figures, floor_ms)
+        result["workloads"][title] = {
+            **vars(work), "floor": floor_ms, "peers": figures
+        }
+        if options.json:
+            pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if options.plot:
+        plot.draw(options.plot, [result], tuple(options.workloads))
+
+
+if __name__ == "__main__":
+    main()

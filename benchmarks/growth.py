@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost of a training step against vocabulary, ids, tables and cores.
+
+    python benchmarks/growth.py [--sweeps vocabulary ids ...] [--vocabulary=1000000]
+
+Tables of dimension 16 under Adagrad, ids drawn by Zipf's law (exponent 1.05), through
+`TPUEstimator.train` on the host. A step must cost what its ids cost: whatever the vocabulary, in
+proportion to the number of ids, and less than in proportion to the number of tables; N emulated
+cores (`TPUConfig(num_shards=N, device='host')`) no more than N times one, for the batch of one core
+times N. Each line is a process of its own.
+
+  distinct     rows that a batch touches: those a step must read and write
+  ms           median wall time of a step, in rounds of 20 steps
+  cpu ms       user and system time of the process in the same steps, per step
+  x first      cpu ms against the first line of the sweep
+  MB           the tables and their slots
+  peak MB      peak resident memory, less that of a run with tables of 1000 rows
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+DIMENSION = 16
+STEPS_PER_ROUND, ROUNDS = 20, 7
+FIRST = {"vocabulary": 100_000, "tables": 1, "batch": 4096, "ids": 1, "cores": 1}
+SWEEPS = {
+    "vocabulary": [{"vocabulary": v} for v in (10_000, 100_000, 1_000_000, 10_000_000)],
+    "vocabulary, 20 ids": [
+        {"vocabulary": v, "ids": 20} for v in (10_000, 100_000, 1_000_000, 10_000_000)
+    ],
+    "ids": [{"ids": ids} for ids in (1, 5, 20, 80)],
+    "batch": [{"batch": batch} for batch in (1024, 4096, 16384, 65536)],
+    "tables": [{"tables": tables} for tables in (1, 10, 100)],
+    "cores": [{"cores": cores, "batch": 1024 * cores} for cores in (1, 2, 4, 8)],
+}
+
+
+def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> dict[str, float]:
+    """Trains in this process and returns its figures."""
+    import numpy as np
+    import tensorflow as tf
+
+    import estimator_emb as ee
+
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    keys = [f"f{table:03d}" for table in range(tables)]
+    rng = np.random.default_rng(0)
+    batches = max(2, min(32, 2**24 // (tables * batch * ids)))
+    drawn = rng.zipf(1.05, [tables, batches, batch, ids])
+    drawn = np.minimum(drawn, 2**62).astype(np.int64) % vocabulary
+
+    def input_fn(params):
+        features = {
+            key: of_table if ids > 1 else of_table[:, :, 0]
+            for key, of_table in zip(keys, drawn, strict=True)
+        }
+        dataset = tf.data.Dataset.from_tensor_slices(features).repeat()
+        shape = [batch, ids] if ids > 1 else [batch]
+        return dataset.map(lambda one: {k: tf.ensure_shape(v, shape) for k, v in one.items()})
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.add_n([tf.reduce_mean(tf.square(features[key] - 1.0)) for key in keys])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        if cores > 1:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    rounds: list[tuple[float, float]] = []
+
+    class Clock(tf.compat.v1.train.SessionRunHook):
+        def begin(self):
+            self.steps = 0
+
+        def after_run(self, run_context, run_values):
+            if self.steps % STEPS_PER_ROUND == 0:
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                rounds.append((time.perf_counter(), used.ru_utime + used.ru_stime))
+            self.steps += 1
+
+    tpu_config = ee.TPUConfig(num_shards=cores, device="host") if cores > 1 else ee.TPUConfig()
+    estimator = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            save_checkpoints_steps=None,
+            save_checkpoints_secs=None,
+            save_summary_steps=None,
+            log_step_count_steps=None,
+            tpu_config=tpu_config,
+        ),
+        use_tpu=cores > 1,
+        train_batch_size=batch,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_to_config_dict={key: ee.FeatureConfig(key) for key in keys},
+            table_to_config_dict={key: ee.TableConfig(vocabulary, DIMENSION) for key in keys},
+            optimization_parameters=ee.AdagradParameters(0.1),
+        ),
+    )
+    estimator.train(input_fn, steps=(ROUNDS + 1) * STEPS_PER_ROUND + 1, hooks=[Clock()])
+    per_step = np.diff(rounds[1:], axis=0) / STEPS_PER_ROUND * 1e3  # The first round warms up.
+    wall, cpu = np.median(per_step, axis=0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    distinct = sum(np.mean([len(np.unique(one)) for one in of_table]) for of_table in drawn)
+    return {"ms": float(wall), "cpu ms": float(cpu), "peak": peak, "distinct": float(distinct)}
+
+
+def measure_apart(**point: int) -> dict[str, float]:
+    """The same in a process of its own."""
+    command = [sys.executable, __file__, "--point", json.dumps(point)]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sweeps", nargs="+", default=list(SWEEPS), choices=list(SWEEPS))
+    parser.add_argument("--vocabulary", type=int, help="leave out points of a larger one")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        print(json.dumps(measure(**json.loads(options.point))))
+        return
+    for sweep in options.sweeps:
+        print(f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
+              " x first       MB  peak MB", flush=True)
+        first = None
+        for change in SWEEPS[sweep]:
+            point = {**FIRST, **change}
+            if options.vocabulary and point["vocabulary"] > options.vocabulary:
+                continue
+            empty = measure_apart(**{**point, "vocabulary": 1000})["peak"]
+            found = measure_apart(**point)
+            first = first or found["cpu ms"]
+            size = point["tables"] * point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
+            print(
+                f"{point['vocabulary']:13d} {point['tables']:6d} {point['batch']:6d} "
+                f"{point['ids']:3d} {point['cores']:5d} {found['distinct']:8.0f} "
+                f"{found['ms']:8.2f} {found['cpu ms']:7.2f} {found['cpu ms'] / first:8.2f} "
+                f"{size:8.1f} {found['peak'] - empty:8.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

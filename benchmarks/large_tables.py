@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and checkpoints of large tables.
+
+    python benchmarks/large_tables.py [--gigabytes=1]
+
+Trains that many gigabytes of tables under Adagrad, which adds a slot of the same size, through
+`TPUEstimator.train`, without checkpoints, for each input form; and once more with one, which is
+then restored.
+
+  peak      peak resident memory of the process, for tables and slots and all of TensorFlow. It may
+            be 1.15 times tables and slots, and 300 MB.
+  save      seconds to write the checkpoint, and to write as many bytes to a file
+  restore   seconds to read it, and to read that file
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+DIMENSION, TABLES, BATCH, IDS, STEPS = 64, 8, 4096, 5, 6
+FORMS = ("dense", "matrix", "sparse", "ragged", "weighted", "sequence")
+
+
+def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
+    """Trains in this process and returns its figures."""
+    import numpy as np
+    import tensorflow as tf
+
+    import estimator_emb as ee
+
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    vocabulary = int(gigabytes * 1e9 / TABLES / DIMENSION / 4)
+    keys = [f"t{table}" for table in range(TABLES)]
+    spent = {}
+
+    def timed(name):
+        original = getattr(tf.compat.v1.train.Saver, name)
+
+        def run(self, *args, **kwargs):
+            start = time.perf_counter()
+            result = original(self, *args, **kwargs)
+            spent[name] = time.perf_counter() - start
+            return result
+
+        setattr(tf.compat.v1.train.Saver, name, run)
+
+    timed("save")
+    timed("restore")
+
+    def input_fn(params):
+        rng = np.random.default_rng(0)
+        ids = rng.integers(0, vocabulary, [TABLES, BATCH, IDS])
+
+        def features():
+            of_batch = {}
+            for key, of_table in zip(keys, ids, strict=True):
+                if form == "dense":
+                    of_batch[key] = tf.constant(of_table[:, 0])
+                elif form == "matrix":
+                    of_batch[key] = tf.constant(of_table)
+                elif form == "ragged":
+                    of_batch[key] = tf.RaggedTensor.from_tensor(of_table)
+                else:
+                    of_batch[key] = tf.sparse.from_dense(of_table + 1)
+                    sparse = of_batch[key]
+                    of_batch[key] = tf.SparseTensor(
+                        sparse.indices, sparse.values - 1, sparse.dense_shape
+                    )
+                    if form == "weighted":
+                        of_batch[f"{key}_w"] = tf.cast(sparse, tf.float32)
+            return of_batch
+
+        return tf.data.Dataset.from_tensors(features()).repeat()
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.add_n([tf.reduce_mean(tf.square(features[key] - 1.0)) for key in keys])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with tempfile.TemporaryDirectory(prefix="large_tables") as folder:
+        estimator = ee.TPUEstimator(
+            model_fn,
+            config=ee.RunConfig(
+                model_dir=folder,
+                save_checkpoints_steps=STEPS if checkpoint else None,
+                save_checkpoints_secs=None,
+                save_summary_steps=None,
+                log_step_count_steps=None,
+            ),
+            use_tpu=False,
+            train_batch_size=BATCH,
+            embedding_config_spec=ee.EmbeddingConfigSpec(
+                feature_to_config_dict={
+                    key: ee.FeatureConfig(
+                        key,
+                        max_sequence_length=IDS if form == "sequence" else 0,
+                        weight_key=f"{key}_w" if form == "weighted" else None,
+                    )
+                    for key in keys
+                },
+                table_to_config_dict={
+                    key: ee.TableConfig(
+                        vocabulary, DIMENSION, tf.compat.v1.random_uniform_initializer(-0.1, 0.1)
+                    )
+                    for key in keys
+                },
+                optimization_parameters=ee.AdagradParameters(0.1),
+            ),
+        )
+        estimator.train(input_fn, steps=STEPS)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        if checkpoint:
+            del spent["save"]  # The checkpoint of step 0, or the last: the next is measured alone.
+            estimator.train(input_fn, steps=STEPS)
+            saved = sum(file.stat().st_size for file in pathlib.Path(folder).glob("*-6.data*"))
+            spent |= plain(folder, saved)
+    return {"peak": peak, **spent}
+
+
+def plain(folder: str, size: int) -> dict[str, float]:
+    """Seconds to write and to read a file of `size` bytes."""
+    import numpy as np
+
+    values = np.random.default_rng(0).random(size // 4, np.float32)
+    file = os.path.join(folder, "plain")
+    start = time.perf_counter()
+    values.tofile(file)
+    written = time.perf_counter()
+    np.fromfile(file, np.float32)
+    return {"write": written - start, "read": time.perf_counter() - written}
+
+
+def apart(*arguments: str) -> dict[str, float]:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments],
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gigabytes", type=float, default=1)
+    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=FORMS)
+    parser.add_argument("--run", choices=FORMS, help=argparse.SUPPRESS)
+    parser.add_argument("--checkpoint", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        print(json.dumps(train(options.run, options.gigabytes, options.checkpoint)))
+        return
+    size = 2000 * options.gigabytes
+    limit = 1.15 * size + 300
+    print(f"tables and slots {size:.0f} MB, limit {limit:.0f} MB")
+    gigabytes = f"--gigabytes={options.gigabytes}"
+    for form in options.forms:
+        peak = apart(f"--run={form}", gigabytes)["peak"]
+        print(f"{form:10s} peak {peak:7.0f} MB", "" if peak <= limit else "above", flush=True)
+    found = apart("--run=dense", "--checkpoint", gigabytes)
+    for ours, theirs in (("save", "write"), ("restore", "read")):
+        ratio = found[ours] / found[theirs]
+        print(f"{ours:8s} {found[ours]:6.2f} s, {theirs} {found[theirs]:6.2f} s, ratio {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

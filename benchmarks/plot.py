@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws what `embedding_step.py` measured: CPU milliseconds of a step, by workload and peer.
+
+    python benchmarks/plot.py docs/embedding_step.svg FIGURES.json [FIGURES.json ...]
+
+One row of panels for each file, one panel for each workload. Needs matplotlib.
+"""
+
+import json
+import pathlib
+import sys
+
+
+def draw(file: str, measured: list[dict], workloads: tuple[str, ...] = ("standard", "20 ids")):
+    """Args: file to write, its ending is its format; figures of one TensorFlow version each."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    matplotlib.rcParams["svg.hashsalt"] = "estimator_emb"
+    from matplotlib import pyplot
+
+    shown = [name for name in workloads if all(name in one["workloads"] for one in measured)]
+    figure, panels = pyplot.subplots(
+        len(measured), len(shown), figsize=(5 * len(shown), 3 * len(measured)), squeeze=False
+    )
+    for row, one in zip(panels, measured, strict=True):
+        for panel, name in zip(row, shown, strict=True):
+            work = one["workloads"][name]
+            found = {peer: at["cpu"] for peer, at in work["peers"].items() if "cpu" in at}
+            colors = ["tab:orange" if peer.startswith("ours") else "tab:gray" for peer in found]
+            bars = panel.barh(list(found), list(found.values()), color=colors)
+            panel.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
+            panel.invert_yaxis()
+            panel.margins(x=0.15)
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.tick_params(labelsize=8)
+            panel.set_title(
+                f"TensorFlow {one['tensorflow']}, {name}: {work['tables']} tables of "
+                f"{work['vocabulary']:,} x {work['dimension']}", fontsize=8,
+            )
+            panel.set_xlabel("CPU ms of a step's embedding work", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None)
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1], [json.loads(pathlib.Path(name).read_text()) for name in sys.argv[2:]])

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a whole training step goes, from TensorFlow's own trace of kernels.
+
+    python benchmarks/profile_step.py [--steps=10] [--ops=5]
+
+Trains the DLRM of `dlrm.py` on one thread, so that the time of a kernel is CPU time and nothing
+waits inside it, and adds up kernels by where in the step they belong. Input that tf.data prepares
+on its own threads is the benchmark's: a batch from memory.
+"""
+
+import argparse
+import collections
+import tempfile
+
+import dlrm
+import tensorflow as tf
+
+LOOKUP_OPS = ("ResourceGather", "ResourceGatherNd", "HostTablesLookup")
+ORDER = (
+    "input pipeline", "reading and checking ids", "distinct ids", "lookup", "combine", "dense",
+    "backward", "gradients of rows", "update", "dense optimizer", "other",
+)
+
+
+def part_of(name: str, op: str) -> str:
+    """The part of the step that a node belongs to."""
+    if op.startswith(("Iterator", "_Recv", "_Send")):
+        return "input pipeline"
+    if "check_ids" in name:
+        return "reading and checking ids"
+    if "embedding_lookup" in name:
+        if op == "UniqueWithCounts":
+            return "distinct ids"
+        return "lookup" if op in LOOKUP_OPS else "combine"
+    if "embedding_update" in name:
+        return "gradients of rows" if op == "SparseTensorDenseMatMul" else "update"
+    if name.startswith("gradients"):
+        return "backward"
+    if name.startswith("dense"):
+        return "dense"
+    if name.startswith("Adagrad"):
+        return "dense optimizer"
+    return "other"
+
+
+class Trace(tf.compat.v1.train.SessionRunHook):
+    """Microseconds by (part, op), in the steps after the tenth."""
+
+    def __init__(self):
+        self.spent, self.steps, self.ops = collections.Counter(), 0, {}
+
+    def before_run(self, run_context):
+        options = tf.compat.v1.RunOptions(
+            trace_level=tf.compat.v1.RunOptions.FULL_TRACE, output_partition_graphs=True
+        )
+        return tf.compat.v1.train.SessionRunArgs(None, options=options)
+
+    def after_run(self, run_context, run_values):
+        metadata = run_values.run_metadata
+        for graph in metadata.partition_graphs:
+            self.ops.update({node.name: node.op for node in graph.node})
+        self.steps += 1
+        if self.steps <= dlrm.WARM_UP:
+            return
+        for device in metadata.step_stats.dev_stats:
+            for node in device.node_stats:
+                op = self.ops.get(node.node_name, "")
+                part = part_of(node.node_name, op)
+                self.spent[part, op] += node.op_end_rel_micros - node.op_start_rel_micros
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--ops", type=int, default=5, help="how many ops to name of each part")
+    options = parser.parse_args()
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    trace = Trace()
+    with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
+        one_thread = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+        )
+        estimator = dlrm.ours(folder, one_thread)
+        estimator.train(dlrm.input_fn, hooks=[trace], steps=options.steps + dlrm.WARM_UP)
+    total = sum(trace.spent.values())
+    print(f"TensorFlow {tf.__version__}: {total / options.steps / 1e3:.1f} ms of kernels in a step")
+    for part in ORDER:
+        of_part = collections.Counter(
+            {op: spent for (where, op), spent in trace.spent.items() if where == part}
+        )
+        spent = sum(of_part.values())
+        named = ", ".join(
+            f"{op or '?'} {of_op / options.steps / 1e3:.2f}"
+            for op, of_op in of_part.most_common(options.ops)
+            if of_op > 0.01 * spent
+        )
+        print(f"{part:25s}{spent / options.steps / 1e3:8.2f} ms {spent / total:5.0%}  {named}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every peer of `embedding_step.py` computes, in NumPy alone.
+
+A step looks up the ids of one batch, combines them, takes a given gradient for each activation, and
+updates the tables. Everything is a function of the workload and so the same in every process.
+"""
+
+import dataclasses
+
+import numpy as np
+
+BATCHES = 16
+"""How many batches a peer cycles through."""
+LEARNING_RATE = 0.05
+INITIAL_ACCUMULATOR = 0.1
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+CHECK_STEPS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The embedding work of one training step.
+
+    Attributes:
+      tables: number of tables, one feature each.
+      vocabulary: rows of a table.
+      dimension: columns of a table.
+      batch: samples.
+      ids: ids per sample; their activations are averaged.
+      optimizer: 'adagrad' or 'adam'.
+    """
+
+    tables: int = 26
+    vocabulary: int = 100_000
+    dimension: int = 16
+    batch: int = 4096
+    ids: int = 1
+    optimizer: str = "adagrad"
+
+    def ids_of(self, table: int) -> np.ndarray:
+        """int64 [BATCHES, batch, ids], by Zipf's law with exponent 1.05."""
+        rng = np.random.default_rng(table)
+        drawn = rng.zipf(1.05, [BATCHES, self.batch, self.ids])
+        return np.minimum(drawn, 2**62).astype(np.int64) % self.vocabulary
+
+    def indices(self) -> np.ndarray:
+        """int64 [batch * ids, 2]: where the ids stand in a sparse [batch, ids] matrix."""
+        places = np.indices([self.batch, self.ids], np.int64)
+        return places.reshape(2, -1).T.copy()
+
+    def gradient_of(self, table: int) -> np.ndarray:
+        """float32 [batch, dimension]: the gradient of the table's activation."""
+        rng = np.random.default_rng(1000 + table)
+        return rng.normal(size=[self.batch, self.dimension]).astype(np.float32)
+
+    def initial(self) -> np.ndarray:
+        """float32 [vocabulary, dimension]: what every table starts from."""
+        places = np.arange(self.vocabulary * self.dimension, dtype=np.int64)
+        values = (places % 1009).astype(np.float32) * np.float32(1e-4)
+        return values.reshape(self.vocabulary, self.dimension)
+
+    def expected(self, table: int) -> np.ndarray:
+        """The table after CHECK_STEPS steps on its first batch, in float64."""
+        ids = self.ids_of(table)[0]
+        gradient = np.repeat(self.gradient_of(table).astype(np.float64) / self.ids, self.ids, 0)
+        rows, places = np.unique(ids.reshape(-1), return_inverse=True)
+        g = np.zeros([len(rows), self.dimension])
+        np.add.at(g, places.reshape(-1), gradient)
+        whole = self.initial().astype(np.float64)
+        w = whole[rows]
+        if self.optimizer == "adagrad":
+            accumulator = np.full_like(w, INITIAL_ACCUMULATOR)
+            for _ in range(CHECK_STEPS):
+                accumulator += g * g
+                w -= LEARNING_RATE * g / np.sqrt(accumulator)
+        else:
+            m, v = np.zeros_like(w), np.zeros_like(w)
+            for step in range(1, CHECK_STEPS + 1):
+                m = BETA1 * m + (1 - BETA1) * g
+                v = BETA2 * v + (1 - BETA2) * g * g
+                rate = LEARNING_RATE * np.sqrt(1 - BETA2**step) / (1 - BETA1**step)
+                w -= rate * m / (np.sqrt(v) + EPSILON)
+        whole[rows] = w
+        return whole
+
+    @property
+    def slots(self) -> int:
+        return 1 if self.optimizer == "adagrad" else 2
+
+    def table_bytes(self) -> int:
+        """Bytes of all tables and their slots."""
+        return self.tables * self.vocabulary * self.dimension * 4 * (1 + self.slots)
+
+    def row_bytes(self) -> int:
+        """Bytes of rows at random places that a step must at least read and write.
+
+        The distinct rows of the lookup are read; so are weight and slots for the update, where the
+        weight is still in the cache; and weight and slots are written.
+        """
+        distinct = sum(
+            np.mean([len(np.unique(batch)) for batch in self.ids_of(table)])
+            for table in range(self.tables)
+        )
+        return int(distinct * self.dimension * 4 * 2 * (1 + self.slots))
+
+    def stream_bytes(self) -> int:
+        """Bytes that a step must at least read and write one after the other.
+
+        Ids, and per occurrence a row of activations' terms from the cache, are read; activations
+        are written; gradients are read.
+        """
+        samples = self.tables * self.batch
+        return samples * (8 * self.ids + 2 * 4 * self.dimension)
