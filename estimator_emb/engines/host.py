@@ -222,6 +222,7 @@ class HostEngine:
             used = [one for _, of_table in looked_up for one in of_table]
             with tf.name_scope("embedding_lookup"):
                 found = self._kernels.lookup(read, used, self._features, inputs.check)
+            self._looked_up += found
             for one, activation in zip(used, found, strict=True):
                 self._stand_ins[one.feature.key].op._update_input(0, activation)
             return
@@ -309,7 +310,8 @@ class HostEngine:
                     table.name,
                     HELPER_VARIABLE,
                 )
-        with tf.name_scope("embedding_update"):
+        # A gradient need not depend on the activations; the update waits for the lookup all the same.
+        with tf.name_scope("embedding_update"), tf.control_dependencies(self._looked_up):
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
