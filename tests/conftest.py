@@ -4,13 +4,16 @@
 import os
 import sys
 
+import pytest
+
 sys.path.insert(0, os.path.dirname(__file__))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import pytest  # noqa: E402
+# TensorFlow's own ops, unless a test asks for the native kernels.
+os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
 
 import estimator_emb.estimator  # noqa: E402  (binds Keras 2 before any test imports TensorFlow)
 from estimator_emb.engines.host import HostEngine  # noqa: E402
+from estimator_emb.native import build, ops  # noqa: E402
 
 
 @pytest.fixture
@@ -26,3 +29,21 @@ def in_shards(monkeypatch):
         monkeypatch.setattr(estimator_emb.estimator, "HostEngine", Divided)
 
     return into
+
+
+@pytest.fixture(scope="session")
+def native_library(request):
+    """The native kernels, built once and kept between runs of the suite."""
+    directory = str(request.config.cache.mkdir("native"))
+    os.environ.setdefault("ESTIMATOR_EMB_CACHE", directory)
+    try:
+        return ops.load()
+    except build.BuildError as reason:
+        pytest.skip(f"native kernels cannot be built here: {reason}")
+
+
+@pytest.fixture
+def native(native_library, monkeypatch):
+    """Turns the native kernels on."""
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
+    return native_library

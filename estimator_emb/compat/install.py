@@ -37,7 +37,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
 """Module of tensorflow-estimator -> what of ours it is to show."""
 
 _API_REPLACED: dict[str, dict[str, Any]] = {
-    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": estimator.TPUConfig},
+    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": device.TPUConfig},
     "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
 }
 """The same, for the modules of its API, which took the classes when they were imported."""

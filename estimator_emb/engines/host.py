@@ -268,6 +268,7 @@ class HostEngine:
         used = [ids for _, of_table in tables for ids in of_table]
         read = list(self._inputs.values())
         found = kernels.lookup(read, used, self._features, self._batch_size)
+        self._looked_up += found
         for ids, activation in zip(used, found, strict=True):
             self._found(ids.feature.key, activation)
 
@@ -352,7 +353,9 @@ class HostEngine:
                     table.name,
                     HELPER_VARIABLE,
                 )
-        with tf.name_scope("embedding_update"):
+        # A gradient need not depend on the activations; the update waits for the lookup all the
+        # same.
+        with tf.name_scope("embedding_update"), tf.control_dependencies(self._looked_up):
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]

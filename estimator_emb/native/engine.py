@@ -125,7 +125,6 @@ class Kernels:
             if table.parameters is not None
         ]
         self._features: dict[str, Any] = {}
-        self._looked_up: list[tf.Tensor] = []
 
     def lookup(
         self,
@@ -162,12 +161,11 @@ class Kernels:
             checked = tf.cond(good, lambda: tf.constant(True), explain)
         self._features = _arguments(used, raw, [self._number[one.table.name] for one in used])
         with tf.control_dependencies([checked]):
-            self._looked_up = self._ops.host_tables_lookup(
+            return self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
                 F=len(used),
                 **self._features,
             )
-        return self._looked_up
 
     def update(self, gradients: Sequence[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         """One optimizer step of every table.
@@ -178,18 +176,16 @@ class Kernels:
         """
         shards = [table.variables[0] for table in self._tables]
         variables = [(shard.weights, *shard.slots) for shard in shards]
-        # A gradient need not depend on the activations; the update must wait for them all the same.
-        with tf.control_dependencies(self._looked_up):
-            return self._ops.host_tables_update(
-                variables=[one.handle for of_table in variables for one in of_table],
-                rates=tf.stack(rates),
-                gradients=gradients,
-                rules=[rule.name for rule in self._rules],
-                slots=[rule.slots for rule in self._rules],
-                constants=[number for rule in self._rules for number in rule.constants],
-                constants_of=[len(rule.constants) for rule in self._rules],
-                **self._features,
-            )
+        return self._ops.host_tables_update(
+            variables=[one.handle for of_table in variables for one in of_table],
+            rates=tf.stack(rates),
+            gradients=gradients,
+            rules=[rule.name for rule in self._rules],
+            slots=[rule.slots for rule in self._rules],
+            constants=[number for rule in self._rules for number in rule.constants],
+            constants_of=[len(rule.constants) for rule in self._rules],
+            **self._features,
+        )
 
 
 def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:

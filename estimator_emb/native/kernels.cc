@@ -225,13 +225,14 @@ Result lookup_unsorted(const Feature* f, const float* table, int64_t vocabulary,
 
 template <typename Id>
 bool in_range(const Id* ids, int64_t count, int64_t vocabulary, bool padded) {
-  // -1 becomes 0 and 0 becomes 1 where -1 is allowed.
-  const uint64_t shift = padded, size = static_cast<uint64_t>(vocabulary) + shift;
-  bool good = true;
+  // A number outside sets the sign bit: of itself, or of its distance from the last id.
+  const uint64_t lowest = padded, last = vocabulary - 1;
+  uint64_t signs = 0;
   for (int64_t j = 0; j < count; ++j) {
-    good &= static_cast<uint64_t>(static_cast<int64_t>(ids[j])) + shift < size;
+    const uint64_t id = static_cast<int64_t>(ids[j]);
+    signs |= (id + lowest) | (last - id);
   }
-  return good;
+  return signs >> 63 == 0;
 }
 
 bool ids_in_range(const void* ids, bool wide, int64_t count, int64_t vocabulary, bool padded) {
@@ -247,26 +248,46 @@ bool finite(const float* values, int64_t count) {
 
 int bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
 
+constexpr int kMostBits = 11;  // Of one pass of the sort.
+
+// One pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`; equal ones keep
+// their order. `starts`: scratch, [2^bits + 1]; on return, where each bucket ends.
+void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bits,
+               uint32_t* starts) {
+  const uint32_t mask = (1u << bits) - 1;
+  memset(starts, 0, sizeof(uint32_t) << bits);
+  for (int64_t k = 0; k < n; ++k) ++starts[(from[k] >> shift) & mask];
+  uint32_t sum = 0;
+  for (uint32_t d = 0; d <= mask; ++d) {
+    const uint32_t count = starts[d];
+    starts[d] = sum;
+    sum += count;
+  }
+  for (int64_t k = 0; k < n; ++k) to[starts[(from[k] >> shift) & mask]++] = from[k];
+}
+
 // Sorts keys by their high 32 bits, all below 2^bits, and keeps the order of equal ones. Returns
 // where they are: in `keys` or in `other`.
 uint64_t* sort(uint64_t* keys, uint64_t* other, int64_t n, int bits) {
-  constexpr int kMost = 11;
-  const int most = n < 1024 ? 8 : kMost;
+  uint32_t starts[1 << kMostBits];
+  if (n >= 32768 && bits > kMostBits && bits <= 2 * kMostBits) {
+    // Many keys: buckets by the high bits first, each of which then fits a near cache.
+    const int high = bits - kMostBits;
+    uint32_t ends[1 << kMostBits];
+    sort_pass(keys, other, n, 32 + kMostBits, high, ends);
+    uint32_t begin = 0;
+    for (int d = 0; d < 1 << high; ++d) {
+      sort_pass(other + begin, keys + begin, ends[d] - begin, 32, kMostBits, starts);
+      begin = ends[d];
+    }
+    return keys;
+  }
+  const int most = n < 1024 ? 8 : kMostBits;
   const int passes = (bits + most - 1) / most;
   for (int pass = 0; pass < passes; ++pass) {
-    const int digit = (bits + passes - 1) / passes, shift = 32 + pass * digit;
-    const uint32_t mask = (1u << digit) - 1;
-    uint32_t starts[1 << kMost];
-    memset(starts, 0, sizeof(uint32_t) << digit);
-    for (int64_t k = 0; k < n; ++k) ++starts[(keys[k] >> shift) & mask];
-    uint32_t sum = 0;
-    for (uint32_t d = 0; d <= mask; ++d) {
-      const uint32_t count = starts[d];
-      starts[d] = sum;
-      sum += count;
-    }
-    for (int64_t k = 0; k < n; ++k) other[starts[(keys[k] >> shift) & mask]++] = keys[k];
-    uint64_t* sorted = other;
+    const int digit = (bits + passes - 1) / passes;
+    sort_pass(keys, other, n, 32 + pass * digit, digit, starts);
+    uint64_t* const sorted = other;
     other = keys;
     keys = sorted;
   }
@@ -297,46 +318,81 @@ struct Occurrences {
     return ((static_cast<uint64_t>(id * 2654435761u) * parts) >> 32) == part;
   }
 
-  // Appends the keys of this part at `keys`; fills `gains` and `segments`.
-  template <Form form, bool kAll>
-  Result collect(uint64_t*& keys) const {
+  bool bad(int64_t id) const { return static_cast<uint64_t>(id) >= vocabulary; }
+
+  // Writes a key, and moves on if it is of this part.
+  template <bool kAll>
+  void put(uint64_t*& to, int64_t id, int64_t own_payload) const {
+    *to = static_cast<uint64_t>(id) << 32 | (payload + own_payload);
+    to += kAll || mine(id, part, parts);
+  }
+
+  // Appends the keys of this part at `keys`; fills `gains` (with counts, or weights) and
+  // `segments`.
+  template <bool kAll>
+  Result one(uint64_t*& keys) const {
     const Id* ids = static_cast<const Id*>(f.ids);
-    const bool own_gains = indexed(f), counted = normalised(f);
+    uint64_t* to = keys;
+    for (int64_t j = 0; j < f.count; ++j) {
+      if (bad(ids[j])) return kBadId;
+      if (f.weights != nullptr) segments[j] = j, gains[j] = f.weights[j];
+      put<kAll>(to, ids[j], j);
+    }
+    keys = to;
+    return kGood;
+  }
+
+  template <bool kAll>
+  Result dense(uint64_t*& keys) const {
+    const Id* ids = static_cast<const Id*>(f.ids);
+    uint64_t* to = keys;
+    for (int64_t b = 0; b < f.batch; ++b) {
+      int32_t found = 0;
+      for (int64_t k = 0; k < f.width; ++k) {
+        const int64_t id = *ids++;
+        if (bad(id)) {
+          if (id == -1) continue;
+          return kBadId;
+        }
+        if (f.limit && k >= f.limit) continue;
+        put<kAll>(to, id, f.limit ? b * f.limit + k : b);
+        ++found;
+      }
+      if (normalised(f)) gains[b] = found;
+    }
+    keys = to;
+    return kGood;
+  }
+
+  template <bool kAll>
+  Result places(uint64_t*& keys) const {
+    const Id* ids = static_cast<const Id*>(f.ids);
+    const bool own_gains = indexed(f), counted = normalised(f), pairs = f.limit && f.stride == 2;
+    const uint64_t most = f.segments();
     if (counted) memset(gains, 0, sizeof(float) * f.batch);
     uint64_t* to = keys;
-    int64_t b = 0, k = 0;  // kDense: the sample and the position in it.
+    int64_t before = 0, found = 0;  // The segment of the last occurrences, and their number.
     for (int64_t j = 0; j < f.count; ++j) {
-      const int64_t id = ids[j];
-      int64_t s = j;
-      if (form == kDense) {
-        const bool kept = id != -1 && (!f.limit || k < f.limit);
-        s = f.limit ? b * f.limit + k : b;
-        if (++k == f.width) k = 0, ++b;
-        if (id == -1) continue;
-        if (static_cast<uint64_t>(id) >= vocabulary) return kBadId;
-        if (!kept) continue;
-      } else {
-        if (static_cast<uint64_t>(id) >= vocabulary) return kBadId;
+      if (bad(ids[j])) return kBadId;
+      int64_t s = f.places[j * f.stride];
+      if (pairs) {
+        const int64_t position = f.places[j * 2 + 1];
+        if (position >= f.limit) continue;
+        if (position < 0) return kBadPlace;
+        s = s * f.limit + position;
       }
-      if (form == kPlaces) {
-        s = f.places[j * f.stride];
-        if (f.limit && f.stride == 2) {
-          const int64_t position = f.places[j * 2 + 1];
-          if (position >= f.limit) continue;
-          if (position < 0) return kBadPlace;
-          s = s * f.limit + position;
-        }
-        if (static_cast<uint64_t>(s) >= static_cast<uint64_t>(f.segments())) return kBadPlace;
-      }
+      if (static_cast<uint64_t>(s) >= most) return kBadPlace;
       if (own_gains) {
-        segments[j] = s;
-        gains[j] = f.weights[j];
-      } else if (counted) {
-        gains[s] += 1.0f;
+        segments[j] = s, gains[j] = f.weights[j];
+      } else if (counted && s != before) {
+        gains[before] += found;
+        before = s;
+        found = 0;
       }
-      *to = static_cast<uint64_t>(id) << 32 | (payload + (own_gains ? j : s));
-      to += kAll || mine(id, part, parts);
+      ++found;
+      put<kAll>(to, ids[j], own_gains ? j : s);
     }
+    if (counted && found) gains[before] += found;
     keys = to;
     return kGood;
   }
@@ -344,9 +400,9 @@ struct Occurrences {
   Result collect_all(uint64_t*& keys) const {
     const bool all = parts == 1;
     switch (f.form) {
-      case kOne: return all ? collect<kOne, true>(keys) : collect<kOne, false>(keys);
-      case kDense: return all ? collect<kDense, true>(keys) : collect<kDense, false>(keys);
-      default: return all ? collect<kPlaces, true>(keys) : collect<kPlaces, false>(keys);
+      case kOne: return all ? one<true>(keys) : one<false>(keys);
+      case kDense: return all ? dense<true>(keys) : dense<false>(keys);
+      default: return all ? places<true>(keys) : places<false>(keys);
     }
   }
 };
@@ -394,7 +450,9 @@ Result update(const Feature* features, const float* const* gradients, int count,
     if (f.batch > batch) batch = f.batch;
   }
   const int payload_bits = bits_of(most);
-  if (payload_bits + bits_of(count - 1) > 32 || total > INT32_MAX) return kTooMany;
+  if (payload_bits > 31 || payload_bits + bits_of(count - 1) > 32 || total > INT32_MAX) {
+    return kTooMany;
+  }
 
   // Largest alignment first.
   char* at = static_cast<char*>(scratch);

@@ -2,6 +2,10 @@
 // The TensorFlow ops over lists of tables. A thread takes a table, or a part of one, at a time; the
 // order of every sum is that of the occurrences, whatever the number of threads.
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -115,6 +119,26 @@ void* scratch_of_thread(int64_t bytes) {
   return scratch.data();
 }
 
+// Asks for large pages under a table, where the system grants them on demand (Linux,
+// transparent_hugepage=madvise): rows in no order then miss the address cache half as often.
+void use_large_pages(const Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kPage = 2 << 20;
+#ifndef MADV_COLLAPSE
+  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1: now, and not some time later.
+#endif
+  const auto data = tensor.tensor_data();
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data.data());
+  const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (address + data.size()) / kPage * kPage;
+  if (begin >= end) return;
+  // Where this fails, the pages stay as they are.
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0) {
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_COLLAPSE);
+  }
+#endif
+}
+
 // Variables, locked against writes (shared) or against everything, in the order of their addresses.
 class Variables {
  public:
@@ -169,6 +193,7 @@ class Variables {
       memcpy(const_cast<char*>(copy.tensor_data().data()), from.data(), from.size());
       *tensor = copy;
     }
+    use_large_pages(*tensor);
     variable->copy_on_read_mode.store(true);
     return tensorflow::Status();
   }
@@ -293,14 +318,18 @@ class IdsAreGood : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, read(ctx, &features));
     OpInputList others;
     OP_REQUIRES_OK(ctx, ctx->input_list("others", &others));
-    bool good = true;
-    for (int i = 0; i < others.size(); ++i) good = good && others[i].scalar<bool>()();
-    for (size_t i = 0; i < features.size() && good; ++i) {
-      const Feature& f = features[i];
-      good = f.batch > 0 && f.batch == features[0].batch &&
-             kernels().ids_in_range(f.ids, f.wide, f.count, sizes_[i], f.form == kDense) &&
-             (f.weights == nullptr || kernels().finite(f.weights, f.count));
+    std::atomic<bool> good{true};
+    for (int i = 0; i < others.size(); ++i) {
+      if (!others[i].scalar<bool>()()) good = false;
     }
+    run_all(ctx, features.size(), [&](int i) {
+      const Feature& f = features[i];
+      if (f.batch <= 0 || f.batch != features[0].batch ||
+          !kernels().ids_in_range(f.ids, f.wide, f.count, sizes_[i], f.form == kDense) ||
+          (f.weights != nullptr && !kernels().finite(f.weights, f.count))) {
+        good = false;
+      }
+    });
     Tensor* out;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &out));
     out->scalar<bool>()() = good;

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a HostEngine over batches and shows all it computes, with native kernels or without."""
+
+import contextlib
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb import config
+from estimator_emb.engines import host
+
+
+@contextlib.contextmanager
+def native_is(on):
+    before = os.environ.get("ESTIMATOR_EMB_NATIVE")
+    os.environ["ESTIMATOR_EMB_NATIVE"] = "1" if on else "0"
+    try:
+        yield
+    finally:
+        del os.environ["ESTIMATOR_EMB_NATIVE"]
+        if before is not None:
+            os.environ["ESTIMATOR_EMB_NATIVE"] = before
+
+
+def train(spec, batches, native, shapes=None):
+    """Trains a table for each batch of (features, gradients by key).
+
+    Returns:
+      The activations of each step, by key, and the variables after the last, by name.
+    """
+    with tf.Graph().as_default(), native_is(native):
+        tf.compat.v1.train.get_or_create_global_step()
+        features = {
+            key: _placeholder(value, (shapes or {}).get(key))
+            for key, value in batches[0][0].items()
+        }
+        keys = list(batches[0][1])
+        engine = host.HostEngine(config.validated(spec), training=True)
+        seen = engine.enqueue(features)
+        activations = {key: tf.identity(seen[key]) for key in keys}
+        gradients = {
+            key: tf.compat.v1.placeholder(tf.float32, activations[key].shape) for key in keys
+        }
+        helper = [
+            one for one in tf.compat.v1.local_variables() if host.HELPER_VARIABLE in one.name
+        ]
+        tf.gradients(
+            list(activations.values()), helper, grad_ys=[gradients[key] for key in keys]
+        )
+        engine.connect()
+        assert (engine._kernels is not None) == native
+        update = engine.apply_gradients(
+            {key: [gradient] for key, gradient in engine.gradients().items()}
+        )
+        variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
+        found = []
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(tf.compat.v1.local_variables_initializer())
+            for of_batch, of_gradients in batches:
+                feed = {features[key]: value for key, value in of_batch.items()}
+                feed.update({gradients[key]: value for key, value in of_gradients.items()})
+                found.append(session.run([activations, update], feed)[0])
+            return found, session.run(variables)
+
+
+def _placeholder(value, shape):
+    if isinstance(value, tf.compat.v1.SparseTensorValue):
+        return tf.compat.v1.sparse_placeholder(value.values.dtype, shape or [None, None])
+    value = np.asarray(value)
+    return tf.compat.v1.placeholder(value.dtype, value.shape if shape is None else shape)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native kernels against TensorFlow's own ops, through the same engine."""
+
+import harness
+import numpy as np
+import pytest
+import running
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import estimator_emb as ee
+
+pytestmark = pytest.mark.usefixtures("native")
+
+SURROUNDINGS = {
+    "plain": {},
+    "clip": {"clip_gradient_min": -0.5, "clip_gradient_max": 0.75},
+    "clip_one_side": {"clip_gradient_max": 0.25, "clip_weight_min": -0.5},
+    "decay": {"weight_decay_factor": 0.125, "clip_weight_min": -1.0, "clip_weight_max": 0.5},
+    "decay_by_rate": {
+        "weight_decay_factor": 0.5,
+        "multiply_weight_decay_factor_by_learning_rate": True,
+    },
+}
+OPTIMIZERS = [
+    lambda **kw: ee.StochasticGradientDescentParameters(0.25, **kw),
+    lambda **kw: ee.AdagradParameters(0.25, 0.2, **kw),
+    lambda **kw: ee.AdagradMomentumParameters(0.25, 0.9, **kw),
+    lambda **kw: ee.AdagradMomentumParameters(
+        0.25, 0.9, use_nesterov=True, exponent=3, beta2=0.9, epsilon=0.1, **kw
+    ),
+    lambda **kw: ee.AdamParameters(0.25, epsilon=0.01, **kw),
+    lambda **kw: ee.AdamParameters(0.25, epsilon=0.01, sum_inside_sqrt=False, **kw),
+    lambda **kw: ee.FtrlParameters(0.25, l1_regularization_strength=0.01, beta=0.5, **kw),
+    lambda **kw: ee.FtrlParameters(
+        0.25,
+        learning_rate_power=-0.3,
+        l2_regularization_strength=0.1,
+        multiply_linear_by_learning_rate=True,
+        **kw,
+    ),
+    lambda **kw: ee.FtrlParameters(0.25, initial_accumulator_value=0.0, **kw),
+    lambda **kw: ee.MomentumParameters(0.25, 0.9, **kw),
+    lambda **kw: ee.MomentumParameters(0.25, 0.9, use_nesterov=True, **kw),
+    lambda **kw: ee.RMSPropParameters(0.25, 0.9, 0.8, 0.001, **kw),
+    lambda **kw: ee.CenteredRMSPropParameters(0.25, 0.9, 0.8, 0.01, **kw),
+    lambda **kw: ee.AdadeltaParameters(0.5, 0.95, 1e-3, **kw),
+    lambda **kw: ee.ProximalAdagradParameters(0.25, 0.2, **kw),
+    lambda **kw: ee.ProximalAdagradParameters(0.25, 0.2, 0.01, 0.02, **kw),
+    lambda **kw: ee.ProximalYogiParameters(0.25, l1_regularization_strength=0.01, **kw),
+]
+
+
+def one_table(parameters, rows, dimension, combiner="sum", feature=None, **kwargs):
+    start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": feature or ee.FeatureConfig("t")},
+        table_to_config_dict={
+            "t": ee.TableConfig(rows, dimension, harness.initializer(start), combiner)
+        },
+        optimization_parameters=parameters,
+        **kwargs,
+    )
+
+
+def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
+    """Trains both ways, compares all there is, and returns it."""
+    want = running.train(spec, batches, native=False, **kwargs)
+    got = running.train(spec, batches, native=True, **kwargs)
+    for of_got, of_want in zip(got[0], want[0], strict=True):
+        for key, value in of_want.items():
+            np.testing.assert_allclose(of_got[key], value, rtol=rtol, atol=atol)
+    assert got[1].keys() == want[1].keys()
+    for name, value in want[1].items():
+        np.testing.assert_allclose(got[1][name], value, rtol=rtol, atol=atol, err_msg=name)
+    return got
+
+
+def gradients(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "optimizer, surroundings",
+    [(optimizer, "plain") for optimizer in range(len(OPTIMIZERS))]
+    # What surrounds a rule is the same code for all: two of them show it.
+    + [(optimizer, key) for optimizer in (1, 6) for key in SURROUNDINGS if key != "plain"],
+)
+def test_every_rule_with_what_surrounds_it(optimizer, surroundings):
+    parameters = OPTIMIZERS[optimizer](**SURROUNDINGS[surroundings])
+    # The odd dimension takes the general loops, and the ends of those that vectors cover.
+    dimension = 16 if optimizer % 2 else 11
+    rng = np.random.default_rng(optimizer)
+    batches = [
+        ({"x": rng.integers(0, 9, 12)}, {"x": gradients(rng, 12, dimension)}) for _ in range(3)
+    ]
+    limit = 1.0 if surroundings == "plain" else None
+    same(one_table(parameters, 9, dimension, clipping_limit=limit), batches)
+
+
+def test_frequency_estimator_reads_the_step_as_its_rate():
+    parameters = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
+    spec = one_table(parameters, 7, 1)
+    tables = {
+        "t": spec.table_to_config_dict["t"]._replace(
+            learning_rate_fn=lambda step: tf.cast(step, tf.float32) + 3
+        )
+    }
+    batches = [({"x": np.array(ids)}, {"x": np.zeros([3, 1])}) for ids in ([1, 2, 2], [2, 0, 6])]
+    same(spec._replace(table_to_config_dict=tables), batches)
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 8, 16, 32, 40, 64, 100])
+def test_dimensions(dimension):
+    rng = np.random.default_rng(dimension)
+    ids = [rng.integers(-1, 30, [64, 5]) for _ in range(2)]
+    batches = [({"x": one}, {"x": gradients(rng, 64, dimension)}) for one in ids]
+    same(one_table(ee.AdagradParameters(0.1), 30, dimension, "mean"), batches)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 300, 5000, 3_000_000])
+@pytest.mark.parametrize("count", [1, 600, 40_000])
+def test_sizes(rows, count):
+    """Sorts of every number of passes, and tables that several threads share."""
+    rng = np.random.default_rng(rows)
+    ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
+    same(
+        one_table(ee.AdagradParameters(0.1), rows, 1),
+        [({"x": ids}, {"x": np.round(gradients(rng, count, 1) * 8) / 8})],
+    )
+
+
+@st.composite
+def batches_of_lists(draw):
+    rows = draw(st.integers(1, 12))
+    ids = st.lists(st.lists(st.integers(0, rows - 1), max_size=6), min_size=1, max_size=9)
+    return rows, draw(ids)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    of_lists=batches_of_lists(),
+    form=st.sampled_from(["sparse", "unsorted", "dense", "weighted", "sequence", "padded sequence"]),
+    combiner=st.sampled_from(["mean", "sum", "sqrtn"]),
+    dimension=st.sampled_from([2, 8]),
+    wide=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_batch(of_lists, form, combiner, dimension, wide, seed):
+    rows, lists = of_lists
+    rng = np.random.default_rng(seed)
+    dtype = np.int64 if wide else np.int32
+    value = harness.sparse(lists, dtype)
+    features = {"x": value}
+    feature = ee.FeatureConfig("t")
+    shape = [len(lists), dimension]
+    if form == "unsorted":
+        order = rng.permutation(len(value.values))
+        features["x"] = value._replace(
+            indices=value.indices[order], values=value.values[order]
+        )
+    elif form == "weighted":
+        feature = ee.FeatureConfig("t", weight_key="w")
+        # Zeros, and weights that add up to zero.
+        weights = rng.integers(-2, 3, len(value.values)).astype(np.float32)
+        features["w"] = value._replace(values=weights)
+    elif form in ("dense", "padded sequence"):
+        width = value.dense_shape[1]
+        features["x"] = np.array(
+            [one + [-1] * (width - len(one)) for one in lists], dtype
+        )
+    if "sequence" in form:
+        feature = ee.FeatureConfig("t", max_sequence_length=3)
+        shape = [len(lists), 3, dimension]
+    if form == "dense" and features["x"].shape[1] == 1 and -1 in features["x"]:
+        features["x"] = np.maximum(features["x"], 0)  # One id a sample leaves no room for none.
+    spec = one_table(ee.AdagradParameters(0.1), rows, dimension, combiner, feature)
+    same(spec, [(features, {"x": gradients(rng, *shape)})] * 2)
+
+
+def test_tables_that_features_share():
+    rng = np.random.default_rng(0)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "a": ee.FeatureConfig("t"),
+            "b": ee.FeatureConfig("t", weight_key="w"),
+            "c": ee.FeatureConfig("t", max_sequence_length=2),
+            "d": ee.FeatureConfig("u"),
+        },
+        table_to_config_dict={
+            name: ee.TableConfig(
+                6,
+                dimension,
+                harness.initializer(rng.normal(size=[6, dimension])),
+                "mean",
+                optimization_parameters=optimizer,
+            )
+            for name, dimension, optimizer in (
+                ("t", 4, ee.AdamParameters(0.1)),
+                ("u", 3, ee.FtrlParameters(0.1)),
+            )
+        },
+    )
+    b = harness.sparse([[1, 2, 2], [], [5]])
+    batch = {
+        "a": np.array([5, 5, 0]),
+        "b": b,
+        "w": b._replace(values=np.array([0.5, 2, -1, 3], np.float32)),
+        "c": harness.sparse([[0], [1, 2, 3], []]),
+        "d": np.array([2, 2, 2]),
+    }
+    shapes = {"a": [3, 4], "b": [3, 4], "c": [3, 2, 4], "d": [3, 3]}
+    of_batch = {key: gradients(rng, *shape) for key, shape in shapes.items()}
+    same(spec, [(batch, of_batch)] * 3)
+
+
+def test_strings_and_ragged_ids(tmp_path):
+    """Forms that reach the kernels through TensorFlow's ops, in a whole training."""
+    import feature_columns as fc
+
+    columns = [
+        fc.embedding_column(
+            fc.categorical_column_with_vocabulary_list("s", ["a", "b", "c"]), 2, combiner="mean"
+        ),
+        fc.embedding_column(fc.categorical_column_with_identity("r", 4), 2, combiner="sqrtn"),
+    ]
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=columns, optimization_parameters=ee.AdagradParameters(0.5)
+    )
+
+    def input_fn(params):
+        features = {
+            "s": tf.constant([["a", "zzz", ""], ["c", "a", "a"]]),
+            "r": tf.ragged.constant([[1, 1, 3], []], dtype=tf.int64),
+        }
+        return tf.data.Dataset.from_tensors((features, {k: tf.ones([2, 2]) for k in "sr"}))
+
+    found = []
+    for native in (False, True):
+        with running.native_is(native):
+            directory = tmp_path / str(native)
+            estimator = harness.estimator(
+                harness.gradient_model_fn(["s", "r"]), spec, directory, batch_size=2
+            )
+            estimator.train(input_fn, steps=1)
+            found.append(harness.saved(directory, 1))
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-6, err_msg=name)
+
+
+def test_a_checkpoint_continues_with_and_without(tmp_path):
+    rng = np.random.default_rng(1)
+    spec = one_table(ee.AdamParameters(0.1), 5, 3)
+    batches = [
+        ({"x": rng.integers(0, 5, 4)}, {"x": gradients(rng, 4, 3)}) for _ in range(4)
+    ]
+    ends = []
+    for order in ([False] * 4, [True, False, True, False], [False, True, False, True]):
+        directory = tmp_path / "".join(str(int(native)) for native in order)
+        for step, native in enumerate(order):
+            with running.native_is(native):
+                harness.estimator(harness.gradient_model_fn(["x"]), spec, directory).train(
+                    harness.input_fn_of([batches[step]]), steps=1
+                )
+        ends.append(harness.saved(directory, 4))
+    for end in ends[1:]:
+        assert end.keys() == ends[0].keys()
+        for name, value in ends[0].items():
+            np.testing.assert_allclose(end[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_results_do_not_depend_on_threads():
+    rng = np.random.default_rng(2)
+    ids = rng.integers(0, 50, 20_000)
+    spec = one_table(ee.AdagradParameters(0.1), 50, 8)
+    batches = [({"x": ids}, {"x": gradients(rng, 20_000, 8)})]
+    first = running.train(spec, batches, native=True)
+    for _ in range(3):
+        again = running.train(spec, batches, native=True)
+        np.testing.assert_array_equal(first[1]["t"], again[1]["t"])
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ({"x": np.array([1, 5])}, "Feature x of table t: id 5 is outside [0, 5)."),
+        ({"x": np.array([-1, 2])}, "Feature x of table t: id -1 is outside [0, 5)."),
+        ({"x": np.array([[1, -1], [7, 2]])}, "Feature x of table t: id 7 is outside [0, 5)."),
+        ({"x": harness.sparse([[1, -1], [3]])}, "Feature x of table t: id -1 is outside [0, 5)."),
+    ],
+)
+def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
+    spec = one_table(ee.AdagradParameters(0.1), 5, 2)
+    for native in (False, True):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            running.train(spec, [(value, {"x": np.ones([2, 2])})], native=native)
+        assert message in str(error.value)
+
+
+def test_bad_weights_stop_the_step():
+    x = harness.sparse([[1], [2]])
+    spec = one_table(
+        ee.AdagradParameters(0.1), 5, 2, "mean", ee.FeatureConfig("t", weight_key="w")
+    )
+    for weights, message in (
+        (np.array([1, np.inf], np.float32), "Feature x of table t: weight inf is not finite."),
+        (np.array([1, np.nan], np.float32), "Feature x of table t: weight nan is not finite."),
+    ):
+        batch = {"x": x, "w": x._replace(values=weights)}
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not finite") as error:
+            running.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
+        assert message in str(error.value)
+    batch = {"x": x, "w": harness.sparse([[], [1, 2]], np.float32)}
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        running.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
+    assert "its weights stand at other indices than its ids." in str(error.value)
+
+
+def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
+    """A read of the whole table shares its memory until something writes sparsely."""
+    with tf.Graph().as_default():
+        variable = tf.compat.v1.get_variable(
+            "t", initializer=tf.ones([4, 8]), use_resource=True
+        )
+        rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
+        before = variable.read_value()
+        ids = tf.constant([1, 1], tf.int64)
+        with tf.control_dependencies([before]):
+            update = native.ops.host_tables_update(
+                variables=[variable.handle],
+                rates=[1.0],
+                ids=[ids],
+                places=[],
+                shapes=[],
+                weights=[],
+                gradients=[tf.ones([2, 8])],
+                forms=[0],
+                combiners=[0],
+                limits=[0],
+                weighted=[False],
+                table_of=[0],
+                rules=[rule.name],
+                slots=[0],
+                constants=[],
+                constants_of=[0],
+            )
+        with tf.control_dependencies([update]):
+            kept, after = tf.identity(before), variable.read_value()
+        with tf.compat.v1.Session() as session:
+            session.run(variable.initializer)
+            kept, after = session.run([kept, after])
+    np.testing.assert_array_equal(kept, np.ones([4, 8]))
+    np.testing.assert_array_equal(after[:, 0], [1, -1, 1, 1])
