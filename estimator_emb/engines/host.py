@@ -353,9 +353,7 @@ class HostEngine:
                     table.name,
                     HELPER_VARIABLE,
                 )
-        # A gradient need not depend on the activations; the update waits for the lookup all the
-        # same.
-        with tf.name_scope("embedding_update"), tf.control_dependencies(self._looked_up):
+        with tf.name_scope("embedding_update"):
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
@@ -363,24 +361,25 @@ class HostEngine:
             for operation in self._before_increment.values():
                 operation._add_control_inputs([rate.op for rate in rates])
             if self._kernels:
-                return self._kernels.update(
-                    [
-                        self._gradient(feature.key, multiplier)
-                        for table in self._tables
-                        for feature in table.features
-                    ],
-                    rates,
-                )
+                gradients_in_order = [
+                    self._gradient(feature.key, multiplier)
+                    for table in self._tables
+                    for feature in table.features
+                ]
+                with tf.control_dependencies(self._looked_up):
+                    return self._kernels.update(gradients_in_order, rates)
             updates = [self._updates(table, multiplier) for table in self._tables]
             if self._spec.pipeline_execution_with_tensor_core:
                 waiting = pipeline.WaitingUpdates(self._apply)
                 return waiting.exchange(updates, rates, after=self._looked_up)
-            return tf.group(
-                *(
-                    self._apply(index, rate, of_table)
-                    for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+            # A gradient need not depend on the activations; the update waits for them all the same.
+            with tf.control_dependencies(self._looked_up):
+                return tf.group(
+                    *(
+                        self._apply(index, rate, of_table)
+                        for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+                    )
                 )
-            )
 
     def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
         rows, occurrences = self._occurrences[table.name]
