@@ -131,9 +131,9 @@ def _misplaced(one: Ids) -> _Problem | None:
     places = one.places
     text = f"{one.owner}: sparse index {{}} is outside the dense shape {{}}."
     return (
-        tf.reduce_all(places.inside),
+        places.all_inside(),
         lambda: tf.strings.format(
-            text, (_first(places.indices, tf.logical_not(places.inside)), places.shape)
+            text, (_first(places.indices, tf.logical_not(places.inside())), places.shape)
         ),
     )
 

@@ -84,13 +84,21 @@ class Places:
 
     Attributes:
       indices: int64 [n, 2].
-      inside: bool [n]: within the dense shape.
       shape: int64 [2], the dense shape.
     """
 
     indices: tf.Tensor
-    inside: tf.Tensor
     shape: tf.Tensor
+
+    def inside(self) -> tf.Tensor:
+        """bool [n]: which are within the dense shape."""
+        return tf.reduce_all((self.indices >= 0) & (self.indices < self.shape), axis=1)
+
+    def all_inside(self) -> tf.Tensor:
+        """bool scalar, in a third of the time."""
+        return (tf.reduce_min(self.indices) >= 0) & tf.reduce_all(
+            tf.reduce_max(self.indices, axis=0) < self.shape
+        )
 
 
 def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
@@ -180,15 +188,13 @@ def _read_sparse(
     flat_weights, fit = None, None
     if weights is not None:
         flat_weights, fit = _fitted(ids, indices, weights.values, weights.indices)
-    places = None
-    if not from_ragged:
-        inside = tf.reduce_all((indices >= 0) & (indices < shape), axis=1)
-        places = Places(indices, inside, shape)
+    places = None if from_ragged else Places(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and feature.max_sequence_length:
         # `check` says what is wrong; until then nothing may count it in another sample.
-        rows = tf.where(places.inside, rows, -1)
-        columns = tf.where(places.inside, columns, feature.max_sequence_length)
+        inside = places.inside()
+        rows = tf.where(inside, rows, -1)
+        columns = tf.where(inside, columns, feature.max_sequence_length)
     read = _occurrences(
         table, feature, ids, rows, columns, flat_weights, shape[0], _static_batch(value)
     )

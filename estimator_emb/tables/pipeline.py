@@ -3,6 +3,8 @@
 
 The lookup of step N does not wait for the update of step N-1; that update runs right after it,
 beside the model's own computation. So the lookup of step N sees the updates up to step N-2.
+The lookup itself does not run ahead: that would take a batch read one step early, with all its
+features and labels kept from one session call to the next.
 Saving a checkpoint first runs the update that waits, so that every checkpoint holds all updates.
 
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
