@@ -173,6 +173,12 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             input_fn = self._for_hardware(input_fn)
         return super()._call_input_fn(input_fn, mode, input_context)
 
+    def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
+        spec = super()._call_model_fn(*args, **kwargs)
+        if self._tables_on_tpu:
+            tpu_system.hide_helpers()
+        return spec
+
     def _for_hardware(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
         def for_hardware(**kwargs: Any) -> Any:
             return tpu_system.as_hardware_reads(input_fn(**kwargs), self._tables_on_tpu)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trains the embedding tables: the host engine, on CPU, GPU and parameter servers."""
+"""What trains the embedding tables: the host, or the embedding hardware of a TPU."""

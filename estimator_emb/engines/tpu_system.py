@@ -16,6 +16,7 @@ from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, Table
 from estimator_emb.engines import tpu_generations
+from estimator_emb.engines.host import HELPER_VARIABLE
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.tables import names
 from estimator_emb.tables.description import describe
@@ -38,6 +39,20 @@ def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> N
         context._lazy_embedding_config_dict[master] = embedding_config
     # Our engine finds the names of the variables itself, for every optimizer.
     estimator._embedding_from_feature_columns = False
+
+
+def hide_helpers() -> None:
+    """Keeps what the program's optimizer made for the helper variables out of checkpoints.
+
+    tensorflow-estimator makes a helper variable for each table, for the sake of gradients, and
+    keeps it out itself. Without its slots, checkpoints of a TPU and of the host hold the same.
+    """
+    keys = tf.compat.v1.GraphKeys
+    graph = tf.compat.v1.get_default_graph()
+    everything = graph.get_collection_ref(keys.GLOBAL_VARIABLES)
+    for variable in [one for one in everything if HELPER_VARIABLE in one.name]:
+        graph.add_to_collection(keys.LOCAL_VARIABLES, variable)
+    everything[:] = [one for one in everything if HELPER_VARIABLE not in one.name]
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:

@@ -334,20 +334,36 @@ def test_training(spec_of, hosts, strategy, tmp_path):
             if spec_of is column_spec
             else {"large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"}
         ),
-        *helper_slots(reached.graph),
     }  # fmt: skip
+    local = [one.op.name for one in reached.graph.get_collection("local_variables")]
+    assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2
     for one in variables:
         host = int(one.op.name[-1])
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
-def helper_slots(graph):
-    """Of the helper variables through which gradients are found; legacy checkpoints have them."""
-    return {
-        one.op.name
-        for one in graph.get_collection("variables")
-        if one.op.name.startswith("tpu_embedding_dummy_table_variable_")
-    }
+@pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
+def test_a_checkpoint_of_the_host_has_what_a_tpu_restores(spec_of, tmp_path):
+    spec, model_fn, its_input_fn = spec_of()
+    on_host = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, device="host")
+        ),
+        use_tpu=True,
+        train_batch_size=4,
+        embedding_config_spec=spec,
+    )
+    on_host.train(its_input_fn, max_steps=1)
+    saved = {name: list(value.shape) for name, value in harness.saved(tmp_path, 1).items()}
+    reached = train(spec_of(), tmp_path, 2)
+    restored = {}
+    for one in reached.graph.get_collection("variables"):
+        part = one._save_slice_info
+        restored[part.full_name if part else one.op.name] = (
+            part.full_shape if part else one.shape.as_list()
+        )
+    assert restored == saved
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
