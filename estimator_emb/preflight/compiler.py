@@ -119,13 +119,8 @@ def compile_step(
         work = pathlib.Path(folder)
         loops, outcome, words = _lower(step, work, timeout)
         if outcome != "accepted":
-            return (
-                tuple(
-                    Compilation(name, "none", step.replicas, outcome, words) for name in generations
-                ),
-                (tf.__version__, "none"),
-                [],
-            )
+            failed = Compilation(", ".join(generations), "", step.replicas, outcome, words)
+            return (failed,), None, []
         notes = []
         if loops:
             notes.append(

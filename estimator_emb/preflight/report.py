@@ -53,8 +53,8 @@ class Compilation:
     """What the compiler said of the step for one generation.
 
     Attributes:
-      generation: 'v4', say.
-      topology: libtpu's name of what it compiled for, 'v4:2x2x1', say.
+      generation: 'v4', say; 'v4, v6e' where the step did not get as far as the compiler.
+      topology: libtpu's name of what it compiled for, 'v4:2x2x1', say; '' where there is none.
       replicas: number of cores that train together, each with its own part of the batch.
       outcome: 'accepted', 'refused', or 'not compiled' if the compiler could not be asked.
       words: the compiler's own, for what was not accepted.
@@ -78,7 +78,8 @@ class Compilation:
 
     def __str__(self) -> str:
         count = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
-        text = f"{self.generation}, {count} (topology {self.topology}): {self.outcome}"
+        topology = f" (topology {self.topology})" if self.topology else ""
+        text = f"{self.generation}, {count}{topology}: {self.outcome}"
         if self.outcome != "accepted":
             words = "\n".join("      " + line for line in self.words.strip().splitlines())
             return f"{text}\n{words}"
@@ -107,7 +108,7 @@ class Report:
       findings: of the static part.
       compilations: of the compiler part.
       skipped: why the compiler part was left out; '' if it was not.
-      versions: (TensorFlow, libtpu) that lowered and compiled; None without the compiler part.
+      versions: (TensorFlow, libtpu) that lowered and compiled; None where nothing was compiled.
       notes: what was set aside, and what the reader should know.
     """
 
@@ -152,7 +153,9 @@ class Report:
                 f"Compiler: the dense step, lowered by TensorFlow {tensorflow} (CPU kernels, "
                 f"copies rewritten, all-reduce substituted), given to libtpu {libtpu}:"
             )
-            lines += [f"  {one}" for one in self.compilations]
+        elif self.compilations:
+            lines.append("Compiler: the step did not get that far.")
+        lines += [f"  {one}" for one in self.compilations]
         lines.append(_NOT_SHOWN)
         return "\n".join(lines)
 

@@ -35,6 +35,7 @@ class _Left(BaseException):
 
 
 def main(args: list[str]) -> int:
+    """Checks the program that `args` name; the exit status."""
     parser = _parser()
     options = parser.parse_args(args)
     if not os.path.exists(options.script):

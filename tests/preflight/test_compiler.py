@@ -130,6 +130,21 @@ def test_a_timeout_is_no_finding(tmp_path):
     )
 
 
+def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
+    def change(logits, features):
+        return tf.reduce_sum(tf.zeros([tf.cast(tf.reduce_sum(logits), tf.int32)]))
+
+    lowered(change)  # From here on in this process.
+    monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
+    report = compiled(programs.model_fn_with(change), "v4", "v6e")
+    assert report.status == 1 and report.versions is None
+    assert (
+        "\nCompiler: the step did not get that far.\n  v4, v6e, 8 replicas: refused\n      "
+        f"TensorFlow {tf.__version__} could not lower it: "
+    ) in str(report)
+    assert f"\n      {line(change)}: op 'zeros'\nNothing ran" in str(report)
+
+
 def test_without_the_extra(monkeypatch):
     monkeypatch.delenv(compiler.PYTHON_VARIABLE, raising=False)
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
@@ -213,7 +228,7 @@ def test_a_dlrm_is_accepted_for_v4_and_v6e():
     part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
     assert str(first) == (
         "v4, 1 replica (topology v4:2x2x1): accepted; per core: floating-point operations "
-        f"{first.flops / 1e6:,.3g} M, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
+        f"{first.flops:,.0f}, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
         f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
     )
     libtpu = report.versions[1]
