@@ -219,11 +219,10 @@ class HostEngine:
         self._kernels = self._native_kernels([table for table, _ in looked_up])
         read = list(self._inputs.values())
         if self._kernels:
-            used = [one for _, of_table in looked_up for one in of_table]
+            ids = [one for _, of_table in looked_up for one in of_table]
             with tf.name_scope("embedding_lookup"):
-                found = self._kernels.lookup(read, used, self._features, inputs.check)
-            self._looked_up += found
-            for one, activation in zip(used, found, strict=True):
+                self._looked_up = self._kernels.lookup(read, ids, self._features, inputs.check)
+            for one, activation in zip(ids, self._looked_up, strict=True):
                 self._stand_ins[one.feature.key].op._update_input(0, activation)
             return
         checked = {one.feature.key: one for one in inputs.check(read)}
@@ -235,9 +234,9 @@ class HostEngine:
                 self._occurrences[table.name] = rows, occurrences
                 values = self._variables[table.name].weights.sparse_read(rows)
                 self._looked_up.append(values)
-                for one in occurrences:
-                    activation = lookup.combine(values, one)
-                    self._stand_ins[one.ids.feature.key].op._update_input(0, activation)
+                for occurrence in occurrences:
+                    activation = lookup.combine(values, occurrence)
+                    self._stand_ins[occurrence.ids.feature.key].op._update_input(0, activation)
 
     def _native_kernels(self, tables: list[Table]) -> native_engine.Kernels | None:
         """The kernels, where they can do what this engine must."""
@@ -310,8 +309,7 @@ class HostEngine:
                     table.name,
                     HELPER_VARIABLE,
                 )
-        # A gradient need not depend on the activations; the update waits for the lookup all the same.
-        with tf.name_scope("embedding_update"), tf.control_dependencies(self._looked_up):
+        with tf.name_scope("embedding_update"):
             multiplier = self._multiplier()
             of_step = _LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
@@ -319,24 +317,25 @@ class HostEngine:
             for operation in self._before_increment.values():
                 operation._add_control_inputs([rate.op for rate in rates])
             if self._kernels:
-                return self._kernels.update(
-                    [
-                        self._gradient(feature.key, multiplier)
-                        for table in self._tables
-                        for feature in table.features
-                    ],
-                    rates,
-                )
+                gradients = [
+                    self._gradient(feature.key, multiplier)
+                    for table in self._tables
+                    for feature in table.features
+                ]
+                # A gradient need not depend on the activations; the update waits all the same.
+                with tf.control_dependencies(self._looked_up):
+                    return self._kernels.update(gradients, rates)
             updates = [self._updates(table, multiplier) for table in self._tables]
             if self._spec.pipeline_execution_with_tensor_core:
                 waiting = pipeline.WaitingUpdates(self._apply)
                 return waiting.exchange(updates, rates, after=self._looked_up)
-            return tf.group(
-                *(
-                    self._apply(index, rate, of_table)
-                    for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+            with tf.control_dependencies(self._looked_up):
+                return tf.group(
+                    *(
+                        self._apply(index, rate, of_table)
+                        for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+                    )
                 )
-            )
 
     def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
         rows, occurrences = self._occurrences[table.name]

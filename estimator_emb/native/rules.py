@@ -178,7 +178,8 @@ _SOURCE = inspect.cleandoc(
 
     }}  // namespace
 
-    extern "C" __attribute__((visibility("default"))) void {name}(const estimator_emb::Rows* rows) {{
+    extern "C" __attribute__((visibility("default")))
+    void {name}(const estimator_emb::Rows* rows) {{
       estimator_emb::update_rows<Step>(rows, {slots});
     }}
     """

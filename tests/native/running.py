@@ -4,7 +4,6 @@
 import contextlib
 import os
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb import config
@@ -23,18 +22,19 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, shapes=None, num_cores=1):
+def train(spec, batches, native, num_cores=1, asked=None):
     """Trains a table for each batch of (features, gradients by key).
+
+    Args:
+      native: whether the engine must use native kernels.
+      asked: whether to ask for them; None: as `native`.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
     """
-    with tf.Graph().as_default(), native_is(native):
+    with tf.Graph().as_default(), native_is(native if asked is None else asked):
         tf.compat.v1.train.get_or_create_global_step()
-        features = {
-            key: _placeholder(value, (shapes or {}).get(key))
-            for key, value in batches[0][0].items()
-        }
+        features = {key: _placeholder(value) for key, value in batches[0][0].items()}
         keys = list(batches[0][1])
         engine = host.HostEngine(config.validated(spec), training=True, num_cores=num_cores)
         seen = engine.enqueue(features)
@@ -63,8 +63,7 @@ def train(spec, batches, native, shapes=None, num_cores=1):
             return found, session.run(variables)
 
 
-def _placeholder(value, shape):
+def _placeholder(value):
     if isinstance(value, tf.compat.v1.SparseTensorValue):
-        return tf.compat.v1.sparse_placeholder(value.values.dtype, shape or [None, None])
-    value = np.asarray(value)
-    return tf.compat.v1.placeholder(value.dtype, value.shape if shape is None else shape)
+        return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
+    return tf.compat.v1.placeholder(value.dtype, value.shape)
