@@ -191,7 +191,8 @@ Result lookup_as(const Feature& f, const float* table, int64_t vocabulary, int64
                        dimension, out};
   if (norms != nullptr) return lookup.unsorted(norms);
   if (f.form == kOne) return lookup.one(begin, end);
-  if (f.form == kDense) return lookup.dense(begin / f.width, end / f.width);
+  const int64_t per_sample = f.limit ? f.limit : 1;
+  if (f.form == kDense) return lookup.dense(first / per_sample, last / per_sample);
   return lookup.places(begin, end, first, last);
 }
 

@@ -375,7 +375,7 @@ class Lookup : public FeaturesKernel {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &out));
       outputs.push_back(out->flat<float>().data());
       const int64_t fair = total / threads_of(ctx) + 1;
-      divide(f, i, (f.count + fair - 1) / fair, &chunks);
+      divide(f, i, std::max<int64_t>(1, (f.count + fair - 1) / fair), &chunks);
     }
     std::vector<std::atomic<int>> results(features.size());
     run_all(ctx, chunks.size(), [&](int c) {
@@ -412,22 +412,25 @@ class Lookup : public FeaturesKernel {
     const int64_t per_place = f.stride == 2 ? per_sample : 1;
     int64_t begin = 0, first = 0;
     for (int64_t part = 1; part <= parts; ++part) {
-      int64_t end = f.count * part / parts;
-      if (f.form == kDense) end = f.batch * part / parts * f.width;
-      int64_t last = f.segments();
-      if (part < parts && f.form == kPlaces) {
-        end = std::max(end, begin);
-        while (end < f.count && (end == 0 || f.places[end * f.stride] <=
-                                                 f.places[(end - 1) * f.stride])) {
+      int64_t end = f.count, last = f.segments();
+      if (part < parts && f.form != kPlaces) {
+        const int64_t samples = f.batch * part / parts;
+        end = samples * f.width;
+        last = samples * per_sample;
+      } else if (part < parts) {
+        end = std::max(f.count * part / parts, begin);
+        while (end < f.count &&
+               (end == 0 || f.places[end * f.stride] <= f.places[(end - 1) * f.stride])) {
           ++end;
         }
-        if (end < f.count) last = (f.places[(end - 1) * f.stride] + 1) * per_place;
         // A place out of bounds is found by the chunk that holds it.
-        last = std::min(std::max(last, first), f.segments());
+        const int64_t place = end > 0 ? f.places[(end - 1) * f.stride] : -1;
+        if (end < f.count && place >= 0 && place < last / per_place) {
+          last = std::max((place + 1) * per_place, first);
+        }
       }
-      if (part == parts) end = f.count;
       chunks->push_back({index, begin, end, first, last});
-      if (end == f.count && f.form == kPlaces) break;
+      if (end == f.count) break;
       begin = end;
       first = last;
     }

@@ -4,11 +4,11 @@
 import contextlib
 import os
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb import config
 from estimator_emb.engines import host
+from estimator_emb.engines.cores import Cores
 
 
 @contextlib.contextmanager
@@ -23,20 +23,22 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, shapes=None):
+def train(spec, batches, native, num_cores=1, asked=None):
     """Trains a table for each batch of (features, gradients by key).
+
+    Args:
+      native: whether the engine must use native kernels.
+      asked: whether to ask for them; None: as `native`.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
     """
-    with tf.Graph().as_default(), native_is(native):
+    with tf.Graph().as_default(), native_is(native if asked is None else asked):
         tf.compat.v1.train.get_or_create_global_step()
-        features = {
-            key: _placeholder(value, (shapes or {}).get(key))
-            for key, value in batches[0][0].items()
-        }
+        features = {key: _placeholder(value) for key, value in batches[0][0].items()}
         keys = list(batches[0][1])
-        engine = host.HostEngine(config.validated(spec), training=True)
+        cores = Cores(num_cores)
+        engine = host.HostEngine(config.validated(spec), training=True, cores=cores)
         seen = engine.enqueue(features)
         activations = {key: tf.identity(seen[key]) for key in keys}
         gradients = {
@@ -50,9 +52,9 @@ def train(spec, batches, native, shapes=None):
         )
         engine.connect()
         assert (engine._kernels is not None) == native
-        update = engine.apply_gradients(
-            {key: [gradient] for key, gradient in engine.gradients().items()}
-        )
+        reached = engine.gradients()
+        of_cores = cores.replicate(list(reached.values()))
+        update = engine.apply_gradients(dict(zip(reached, of_cores, strict=True)))
         variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
         found = []
         with tf.compat.v1.Session() as session:
@@ -60,13 +62,15 @@ def train(spec, batches, native, shapes=None):
             session.run(tf.compat.v1.local_variables_initializer())
             for of_batch, of_gradients in batches:
                 feed = {features[key]: value for key, value in of_batch.items()}
-                feed.update({gradients[key]: value for key, value in of_gradients.items()})
+                # All cores are given the gradients of the first one.
+                feed.update(
+                    {gradients[k]: v[: len(v) // num_cores] for k, v in of_gradients.items()}
+                )
                 found.append(session.run([activations, update], feed)[0])
             return found, session.run(variables)
 
 
-def _placeholder(value, shape):
+def _placeholder(value):
     if isinstance(value, tf.compat.v1.SparseTensorValue):
-        return tf.compat.v1.sparse_placeholder(value.values.dtype, shape or [None, None])
-    value = np.asarray(value)
-    return tf.compat.v1.placeholder(value.dtype, value.shape if shape is None else shape)
+        return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
+    return tf.compat.v1.placeholder(value.dtype, value.shape)
