@@ -34,7 +34,7 @@ import tempfile
 import numpy as np
 import peers
 import plot
-from workload import Workload
+from workload import IDS_VARIABLE, Workload
 
 HERE = pathlib.Path(__file__).parent
 WORKLOADS = {
@@ -64,9 +64,12 @@ class Peer:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
             "CUDA_VISIBLE_DEVICES": "",
+            IDS_VARIABLE: os.path.join(folder, "ids.npy"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "ESTIMATOR_EMB_NATIVE": "1" if name == "ours (native)" else "0",
         }
+        if name in peers.TORCH_PEERS:
+            environment["OMP_WAIT_POLICY"] = "PASSIVE"  # Waiting in a loop would count as CPU time.
         if name == "tf-keras":
             environment["TF_USE_LEGACY_KERAS"] = "1"
         with open(self._log, "w") as log:
@@ -119,6 +122,10 @@ def measure(work: Workload, names: list[str], options: argparse.Namespace) -> di
     for group in groups(names, work, options.memory_gb * 1e9):
         with tempfile.TemporaryDirectory() as folder:
             running = []
+            np.save(
+                os.path.join(folder, "ids.npy"),
+                np.stack([work.ids_of(table) for table in range(work.tables)]),
+            )
             try:
                 for name in group:
                     torch = name in peers.TORCH_PEERS

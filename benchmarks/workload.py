@@ -6,6 +6,7 @@ updates the tables. Everything is a function of the workload and so the same in 
 """
 
 import dataclasses
+import os
 
 import numpy as np
 
@@ -15,6 +16,8 @@ LEARNING_RATE = 0.05
 INITIAL_ACCUMULATOR = 0.1
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 CHECK_STEPS = 2
+IDS_VARIABLE = "EMBEDDING_STEP_IDS"
+"""The environment variable that names the file of ids, int64 [tables, BATCHES, batch, ids]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,12 @@ class Workload:
     optimizer: str = "adagrad"
 
     def ids_of(self, table: int) -> np.ndarray:
-        """int64 [BATCHES, batch, ids], by Zipf's law with exponent 1.05."""
+        """int64 [BATCHES, batch, ids], by Zipf's law with exponent 1.05.
+
+        NumPy's versions draw differently, so that other processes read what the first has drawn.
+        """
+        if IDS_VARIABLE in os.environ:
+            return np.array(np.load(os.environ[IDS_VARIABLE], mmap_mode="r")[table])
         rng = np.random.default_rng(table)
         drawn = rng.zipf(1.05, [BATCHES, self.batch, self.ids])
         return np.minimum(drawn, 2**62).astype(np.int64) % self.vocabulary
