@@ -79,7 +79,7 @@ def kernels_for(
         _check_tables(tables)
         return Kernels(ops.load(), tables, clipping_limit)
     except (CannotUse, build.BuildError) as reason:
-        logger.info("Tables train with TensorFlow's ops, without native kernels: %s.", reason)
+        logger.info("Tables use TensorFlow's ops, without native kernels: %s.", reason)
         return None
 
 

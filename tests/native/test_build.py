@@ -29,7 +29,7 @@ def reasons(caplog, parameters=None, num_cores=1, asked=True, **kwargs):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
     running.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked)
-    before = "Tables train with TensorFlow's ops, without native kernels: "
+    before = "Tables use TensorFlow's ops, without native kernels: "
     lines = [record.getMessage() for record in caplog.records if "native" in record.getMessage()]
     assert [line[: len(before)] for line in lines] == [before]
     return lines[0][len(before) :]
