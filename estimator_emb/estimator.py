@@ -265,10 +265,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._warm_start_settings = engine.warm_start(self._asked_warm_start)
         if training and getattr(spec, "train_op", None) is not None:
             engine.check_saver(getattr(spec, "scaffold", None))
-            gradients = {key: [gradient] for key, gradient in engine.gradients().items()}
-            spec = spec._replace(
-                train_op=tf.group(spec.train_op, engine.apply_gradients(gradients))
-            )
+            spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
             engine.hide_helper()
         if dropped:
             spec = dropped.added_to(spec)

@@ -333,13 +333,18 @@ class HostEngine:
             )
         return parameters
 
-    def apply_gradients(self, gradients: Mapping[str, list[tf.Tensor]]) -> tf.Operation:
+    def apply_gradients(
+        self, gradients: Mapping[str, list[tf.Tensor]] | None = None
+    ) -> tf.Operation:
         """Updates every table.
 
         Args:
-          gradients: by feature, the gradient that reached each core's activation; see `gradients`.
-            A feature that no gradient reached counts as one of gradient zero: its rows are updated.
+          gradients: by feature, the gradient that reached each core's activation; None for those of
+            `gradients`, where there is one core. A feature that no gradient reached counts as one
+            of gradient zero: its rows are updated.
         """
+        if gradients is None:
+            gradients = {key: [gradient] for key, gradient in self.gradients().items()}
         self._gradients = dict(gradients)
         if not self._tables:
             return tf.no_op()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.engines import core
+from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
 
 settings = hypothesis.settings(
@@ -104,7 +104,7 @@ class Model:
             for i, kind in enumerate(kinds)
         ]
         spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(1.0))
-        with tf.Graph().as_default(), core.one_core(shard_context=True):
+        with tf.Graph().as_default(), Cores().running():
             self.fed = {
                 kind: tf.compat.v1.sparse_placeholder(
                     tf.int64 if kind in NUMBERS else tf.string, [None, None]
@@ -261,7 +261,7 @@ def test_a_dense_column_without_combiner():
     start = np.arange(10, dtype=np.float32).reshape(5, 2)
     gradient = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     for layer in ("DenseFeatures", "input_layer", "features"):
-        with tf.Graph().as_default(), core.one_core(shard_context=True):
+        with tf.Graph().as_default(), Cores().running():
             engine = HostEngine(spec, training=True)
             output = through(layer, [column], engine.enqueue({"x": tf.constant([0, 4, 0])}))
             loss = tf.reduce_sum(output * gradient)
