@@ -26,8 +26,8 @@ from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
 from estimator_emb.engines.host import HostEngine, tables_of
+from estimator_emb.tables import pipeline
 from estimator_emb.tables.dropped import DroppedIds
-from estimator_emb.tables.pipeline import DrainBeforeSaving
 
 logger = logging.getLogger("estimator_emb")
 
@@ -129,19 +129,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
 
-    def train(
-        self,
-        input_fn: Any,
-        hooks: Any = None,
-        steps: int | None = None,
-        max_steps: int | None = None,
-        saving_listeners: Any = None,
-    ) -> Any:
-        if self._on_host and self._spec and self._spec.pipeline_execution_with_tensor_core:
-            if self.config.save_checkpoints_steps or self.config.save_checkpoints_secs:
-                saving_listeners = [*(saving_listeners or ()), DrainBeforeSaving()]
+    def train(self, *args: Any, **kwargs: Any) -> Any:
         with device.explained():
-            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+            return super().train(*args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with device.explained():
@@ -171,6 +161,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             input_fn = _with_context(input_fn)
         if self._tables_on_tpu:
             input_fn = self._for_hardware(input_fn)
+        ahead = self._spec is not None and self._spec.pipeline_execution_with_tensor_core
+        if ahead and self._on_host and mode == model_fn_lib.ModeKeys.TRAIN:
+            input_fn = _with_one_more(input_fn, self.config.tpu_config.num_shards or 1)
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
@@ -258,6 +251,10 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             logger.info(engine.describe())
         looked_up = engine.enqueue(features)
         kept = {key: value for key, value in features.items() if key not in engine.consumed}
+        if kwargs.get("labels") is not None:
+            kept, kwargs["labels"] = engine.late((kept, kwargs["labels"]))
+        else:
+            kept = engine.late(kept)
         with cores.running():
             spec = model_fn(features={**kept, **looked_up}, **kwargs)
         engine.connect()
@@ -267,6 +264,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             engine.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
             engine.hide_helper()
+        if engine.next_step:
+            spec = spec._replace(training_hooks=(*spec.training_hooks, engine.next_step))
         if dropped:
             spec = dropped.added_to(spec)
         return spec
@@ -300,6 +299,13 @@ def _with_context(input_fn: Callable[..., Any]) -> Callable[..., Any]:
         return input_fn(**kwargs)
 
     return _takes(with_context, function_utils.fn_args(input_fn))
+
+
+def _with_one_more(input_fn: Callable[..., Any], batches: int) -> Callable[..., Any]:
+    def with_one_more(**kwargs: Any) -> Any:
+        return pipeline.with_one_more(input_fn(**kwargs), batches)
+
+    return _takes(with_one_more, function_utils.fn_args(input_fn))
 
 
 def _takes(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:

@@ -55,6 +55,7 @@ def read(
     batch_axis: Sequence[int] | None,
     cores: Cores,
     consumed: set[str],
+    late: Callable[[Any], Any],
 ) -> CoreInput:
     """Calls input_fn as often as its deployment says.
 
@@ -64,6 +65,7 @@ def read(
       batch_axis: of each tensor of features and labels, the axis that PER_HOST_V1 splits.
       cores: the cores.
       consumed: keys of the features that tables look up; see `HostEngine.consumed`.
+      late: what the model sees of a batch; see `HostEngine.late`.
 
     Raises:
       TypeError: input_fn returns a dataset where it must not, or the reverse.
@@ -76,7 +78,8 @@ def read(
     ]
     if len(of_cores) == 1 and cores.count > 1 and not _same_for_all(ctx):
         of_cores = _split(of_cores[0], batch_axis, cores.count)
-    structure, flat = _structure(of_cores[0]), [nest.flatten(_structure(b)) for b in of_cores]
+    structure = _structure(of_cores[0])
+    flat = late([nest.flatten(_structure(batch)) for batch in of_cores])
     if len(of_cores) > 1:
         mine = [cores.differing(values) for values in zip(*flat, strict=True)]
     else:

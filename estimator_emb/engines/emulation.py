@@ -135,6 +135,7 @@ class EmulatedStep:
             batch_axis,
             self._cores,
             self.engine.consumed if self.engine else set(),
+            self.engine.late if self.engine else lambda tensors: tensors,
         )
         features = self._input.features
         if self.engine:
@@ -205,6 +206,7 @@ class EmulatedStep:
             training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
             training_hooks=[
                 *self._input_hooks(),
+                *([self.engine.next_step] if self.engine and self.engine.next_step else []),
                 tpu_estimator.InstallSignalHandlerHook(),
                 *self._logging_hooks(spec.loss, global_step, reporting),
                 *spec.training_hooks,

@@ -22,8 +22,9 @@ from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import checks, inputs, lookup, names, pipeline, storage, update
+from estimator_emb.tables import checks, inputs, lookup, names, storage, update
 from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.tables.pipeline import NextStep
 from estimator_emb.tables.warm_start import with_slots
 from feature_columns.tables import tables_of_columns
 
@@ -54,6 +55,10 @@ class HostEngine:
       as_parts, shards: see `tables.storage.create`.
       dropped: leaves bad ids out; None makes them errors.
       native: False leaves the native kernels out, for a graph that others will run.
+
+    Attributes:
+      next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
+        step leaves; a hook of the session. Else None.
     """
 
     def __init__(
@@ -87,6 +92,9 @@ class HostEngine:
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
         self._variables: dict[str, storage.Shards] = {}
         self._looked_up: list[tf.Tensor] = []
+        self.next_step: NextStep | None = None
+        if training and spec.pipeline_execution_with_tensor_core and self._tables:
+            self.next_step = NextStep()
         self._step: tf.Tensor | None = None
 
     @property
@@ -144,8 +152,12 @@ class HostEngine:
                 seen[name] = self._slice(one.lengths)
         return seen
 
+    def late(self, structure: Any) -> Any:
+        """What the model sees of the batch of the next step, where the lookup is a step ahead."""
+        return structure if self.next_step is None else self.next_step.late(structure)
+
     def _slice(self, of_batch: tf.Tensor) -> tf.Tensor:
-        return self._cores.differing(self._slices(of_batch))
+        return self._cores.differing(self._slices(self.late(of_batch)))
 
     def _slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         count = self._cores.count
@@ -281,11 +293,14 @@ class HostEngine:
             rows, occurrences = lookup.distinct(
                 [checked[ids.feature.key] for ids in of_table], table.config.combiner
             )
-            self._occurrences[table.name] = rows, occurrences
             values = storage.read(self._variables[table.name], rows)
             self._looked_up.append(values)
             for one in occurrences:
-                self._found(one.ids.feature.key, lookup.combine(values, one))
+                self._found(one.ids.feature.key, self.late(lookup.combine(values, one)))
+            if self.next_step:
+                rows = self.next_step.late(rows)
+                occurrences = [self.next_step.late_occurrences(one) for one in occurrences]
+            self._occurrences[table.name] = rows, occurrences
 
     def _found(self, key: str, activation: tf.Tensor) -> None:
         """Gives each core its slice of the activation of a feature."""
@@ -301,7 +316,7 @@ class HostEngine:
             table.name: self._parameters(table) if self._training else None for table in tables
         }
         obstacle = None
-        if self._training and self._spec.pipeline_execution_with_tensor_core:
+        if self.next_step:
             obstacle = "pipeline_execution_with_tensor_core is on"
         elif self._dropped:
             obstacle = "bad ids are left out"
@@ -374,17 +389,13 @@ class HostEngine:
                 with tf.control_dependencies(self._looked_up):
                     return self._kernels.update(gradients_in_order, rates)
             updates = [self._updates(table, multiplier) for table in self._tables]
-            if self._spec.pipeline_execution_with_tensor_core:
-                waiting = pipeline.WaitingUpdates(self._apply)
-                return waiting.exchange(updates, rates, after=self._looked_up)
             # A gradient need not depend on the activations; the update waits for them all the same.
             with tf.control_dependencies(self._looked_up):
-                return tf.group(
-                    *(
-                        self._apply(index, rate, of_table)
-                        for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
-                    )
-                )
+                done = [
+                    self._apply(index, rate, of_table)
+                    for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+                ]
+            return tf.group(*done, *([self.next_step.kept] if self.next_step else []))
 
     def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
         rows, occurrences = self._occurrences[table.name]

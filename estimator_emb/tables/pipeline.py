@@ -1,99 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates that wait for one lookup: `pipeline_execution_with_tensor_core=True`.
+"""The lookup of the next step beside this step: `pipeline_execution_with_tensor_core=True`.
 
-The lookup of step N does not wait for the update of step N-1; that update runs right after it,
-beside the model's own computation. So the lookup of step N sees the updates up to step N-2.
-The lookup itself does not run ahead: that would take a batch read one step early, with all its
-features and labels kept from one session call to the next.
-Saving a checkpoint first runs the update that waits, so that every checkpoint holds all updates.
+A session call of step N reads the batch of step N+1 and looks it up, while the model computes with
+the batch of step N, which the call before has left. The tables are updated by step N after that
+lookup. So the lookup of step N+1 sees the updates up to step N-1, each update is delayed by one
+lookup, and what a call leaves in the tables, a checkpoint for one, is all updates so far.
 
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
 """
 
-from collections.abc import Callable
+import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.tables.storage import local_variable
-from estimator_emb.tables.update import RowUpdate
-
-_COLLECTION = "estimator_emb_waiting_updates"
+from estimator_emb.tables.lookup import Occurrences
 
 
-class WaitingUpdates:
-    """The updates of one step, kept until the next.
+class NextStep(tf.compat.v1.train.SessionRunHook):
+    """Keeps what a session call computes for the next one.
 
-    Args:
-      apply: runs updates on a table, given its index, its learning rate and the updates.
+    Tensors are kept where the process that runs the step is, in no variable and no checkpoint. As a
+    hook, it computes the first step's when a session begins.
     """
 
-    def __init__(self, apply: Callable[[int, tf.Tensor, list[RowUpdate]], tf.Operation]):
-        self._apply = apply
-        self._any = _local("any", tf.constant(False))
+    def __init__(self) -> None:
+        self._kept: list[tf.Operation] = []
+        self._forget: list[tf.Operation] = []
 
-    def exchange(
-        self, updates: list[list[RowUpdate]], rates: list[tf.Tensor], after: list[tf.Tensor]
-    ) -> tf.Operation:
-        """Runs the updates of the step before, then keeps those of this one.
+    @property
+    def kept(self) -> tf.Operation:
+        """To be run in every step: keeps its tensors for the next."""
+        return tf.group(*self._kept)
 
-        Args:
-          updates: of this step, by table.
-          rates: the tables' learning rates in this step.
-          after: what must have happened before any table changes: the lookups of this step.
-        """
-        kept = [
-            (
-                _local(f"{table}/rate", tf.constant(0.0)),
-                [
-                    RowUpdate(
-                        _local(f"{table}/{turn}/rows", tf.zeros([0], one.rows.dtype)),
-                        _local(
-                            f"{table}/{turn}/gradients", tf.zeros([0, one.gradients.shape[1]])
-                        ),
-                    )
-                    for turn, one in enumerate(of_table)
-                ],
-            )
-            for table, of_table in enumerate(updates)
-        ]
+    def late(self, structure: Any) -> Any:
+        """`structure` of tensors and None, as the session call before computed it."""
+        leaves = tf.nest.flatten(structure, expand_composites=True)
+        tensors = [leaf for leaf in leaves if leaf is not None]
+        if not tensors:
+            return structure
+        name = f"estimator_emb_next_step_{len(self._kept)}"
+        dtypes = [tensor.dtype for tensor in tensors]
+        self._kept.append(tf.raw_ops.Stage(values=tensors, shared_name=name))
+        self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
+        before = iter(tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name))
+        late = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
+        return tf.nest.pack_sequence_as(structure, late, expand_composites=True)
 
-        def run() -> tf.Tensor:
-            ran = [
-                self._apply(
-                    table,
-                    rate.read_value(),
-                    [RowUpdate(one.rows.read_value(), one.gradients.read_value()) for one in turns],
-                )
-                for table, (rate, turns) in enumerate(kept)
-            ]
-            with tf.control_dependencies(ran):
-                return tf.constant(True)
+    def late_occurrences(self, one: Occurrences) -> Occurrences:
+        """`late` of what an update needs to know of the ids of a feature."""
+        kept = {"positions": one.positions, "gains": one.gains}
+        of_ids = {name: getattr(one.ids, name) for name in ("ids", "segments", "batch")}
+        kept, of_ids = self.late([kept, of_ids])
+        return dataclasses.replace(one, ids=dataclasses.replace(one.ids, **of_ids), **kept)
 
-        def run_if_any() -> tf.Tensor:
-            return tf.cond(self._any.read_value(), run, lambda: tf.constant(False))
-
-        with tf.control_dependencies([run_if_any()]):
-            drain = self._any.assign(False, read_value=False)
-        tf.compat.v1.add_to_collection(_COLLECTION, drain)
-
-        with tf.control_dependencies(after):
-            ran = run_if_any()
-        with tf.control_dependencies([ran]):
-            assigned = [self._any.assign(True, read_value=False)]
-            for (rate, turns), new_rate, of_table in zip(kept, rates, updates, strict=True):
-                assigned.append(rate.assign(new_rate, read_value=False))
-                for place, one in zip(turns, of_table, strict=True):
-                    assigned.append(place.rows.assign(one.rows, read_value=False))
-                    assigned.append(place.gradients.assign(one.gradients, read_value=False))
-        return tf.group(*assigned)
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        session.run(self._forget)
+        session.run(self._kept)
 
 
-class DrainBeforeSaving(tf.compat.v1.train.CheckpointSaverListener):
-    """Runs the update that waits before a checkpoint is written."""
+def with_one_more(input_fn_result: Any, batches: int) -> Any:
+    """A dataset that ends some batches later, for the last step reads one that it does not use."""
+    if not isinstance(input_fn_result, tf.data.Dataset):
+        return input_fn_result
+    return input_fn_result.concatenate(input_fn_result.take(batches))
 
-    def before_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
-        session.run(session.graph.get_collection(_COLLECTION))
 
-
-def _local(name: str, initial: tf.Tensor) -> tf.Variable:
-    return local_variable(f"{_COLLECTION}/{name}", initial)
+def _as(present: tf.Tensor, late: tf.Tensor) -> tf.Tensor:
+    late.set_shape(present.shape)
+    return late

@@ -572,7 +572,7 @@ def test_a_model_over_several_cores(tmp_path):
     assert w_after(estimator) == 1 - (3 + 70)
 
 
-def test_pipelining_on_two_cores_drains_before_the_checkpoint(tmp_path):
+def test_pipelining_on_two_cores(tmp_path):
     spec = SPEC._replace(pipeline_execution_with_tensor_core=True)
     for cores in (1, 2):
         estimator = make(model_fn, tmp_path / str(cores), cores, spec=spec)
