@@ -83,7 +83,7 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
       name: begins the file's name.
       units: what is compiled, in parallel.
       link: flags of the linker.
-      about: what is built and how long it takes, for the log; nothing is logged without.
+      about: what is built, for the log; nothing is logged without.
 
     Raises:
       BuildError: there is no compiler, the cache cannot be written, or the compiler failed.
@@ -103,13 +103,15 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
             if path.exists():  # Another process was faster.
                 return str(path)
             if about:
-                logger.info("Building %s with %s, into %s.", about, compiler, directory)
+                logger.info(
+                    "Building %s with %s, once, into %s: some 15 s.", about, compiler, directory
+                )
             started = time.monotonic()
             with tempfile.TemporaryDirectory(dir=directory) as scratch:
                 built = _build(compiler, units, (*_FLAGS, *sanitize), link, pathlib.Path(scratch))
                 os.replace(built, path)
             if about:
-                logger.info("Built in %.1f s.", time.monotonic() - started)
+                logger.info("Built %s in %.1f s.", about, time.monotonic() - started)
     except OSError as error:
         raise BuildError(f"the cache {directory} cannot be written ({error.strerror})") from error
     return str(path)

@@ -64,7 +64,7 @@ def load() -> Library:
     if build.x86():
         units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
     path = build.library(
-        "ops", units, tf.sysconfig.get_link_flags(), "native kernels (once, about 15 s)"
+        "ops", units, tf.sysconfig.get_link_flags(), "native kernels"
     )
     return _load(path)
 

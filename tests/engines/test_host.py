@@ -409,8 +409,8 @@ def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
 def test_one_line_says_what_runs_where(tmp_path, caplog):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
-    lines = [r.message for r in caplog.records if r.name == "estimator_emb"]
-    assert [line for line in lines if "native" not in line] == [
+    messages = [r.message for r in caplog.records if r.name == "estimator_emb"]
+    assert [one for one in messages if "ative kernels" not in one] == [
         "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "
         "(Adam x 1)."
     ]
