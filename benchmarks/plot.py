@@ -19,12 +19,15 @@ def draw(file: str, measured: list[dict], workloads: tuple[str, ...] = ("standar
     matplotlib.rcParams["svg.hashsalt"] = "estimator_emb"
     from matplotlib import pyplot
 
-    shown = [name for name in workloads if all(name in one["workloads"] for one in measured)]
+    shown = [name for name in workloads if any(name in one["workloads"] for one in measured)]
     figure, panels = pyplot.subplots(
         len(measured), len(shown), figsize=(5 * len(shown), 3 * len(measured)), squeeze=False
     )
     for row, one in zip(panels, measured, strict=True):
         for panel, name in zip(row, shown, strict=True):
+            if name not in one["workloads"]:
+                panel.axis("off")
+                continue
             work = one["workloads"][name]
             found = {peer: at["cpu"] for peer, at in work["peers"].items() if "cpu" in at}
             colors = ["tab:orange" if peer.startswith("ours") else "tab:gray" for peer in found]

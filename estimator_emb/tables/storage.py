@@ -272,13 +272,16 @@ def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
 def constant(value: float) -> Callable[..., tf.Tensor]:
     """An initializer that fills with `value`.
 
-    A constant of the shape of a table would be computed once, when the graph is optimized, and stay
-    in memory beside the variable. A placeholder, even one with a default, is never folded.
+    A constant of the shape of a table would be computed once, when the graph is optimized or its
+    executor made, and stay in memory beside the variable. What follows from a random number is
+    never computed then; this one is always 0.
     """
 
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
-        scalar = tf.compat.v1.placeholder_with_default(tf.constant(value, dtype), [])
-        return tf.fill(shape, scalar)
+        zero = tf.raw_ops.RandomUniformInt(
+            shape=tf.constant([], tf.int32), minval=0, maxval=1, seed=1, seed2=1
+        )
+        return tf.fill(shape, tf.constant(value, dtype) + tf.cast(zero, dtype))
 
     return initializer
 

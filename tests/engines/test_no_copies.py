@@ -5,12 +5,16 @@ Grappler makes such reads: unique, ResourceGather and a segment sum become ReadV
 SparseSegmentSum. So the graph that counts is the one TensorFlow runs.
 """
 
+import resource
+
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.config import Table, TableConfig
+from estimator_emb.tables import storage
 
 BATCH = 4
 ROWS = [[1, 2], [3], [], [1, 0, 0]]
@@ -89,3 +93,20 @@ def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
     read = read_whole(hook.graphs)
     assert "global_step" in read
     assert not {name for name in read if name.split("/")[0] in FORMS}
+
+
+def test_tables_filled_with_a_number_take_memory_once():
+    """A constant that TensorFlow has computed beforehand would stay beside each variable."""
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+
+    config = TableConfig(200_000, 64, tf.compat.v1.zeros_initializer())  # 51.2 MB
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name in ("a", "b", "c"):
+            storage.create(Table(name, config, ()), name, ee.AdagradParameters(0.1), False)
+        before = resident()
+        session.run(tf.compat.v1.global_variables_initializer())
+        # 3 tables and 3 slots; 614 MB when each is there twice.
+        assert 300 < resident() - before < 460
