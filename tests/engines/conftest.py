@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test of the engine runs on TensorFlow's own ops and on the native kernels."""
+"""Tests of what tables compute run on TensorFlow's own ops and on the native kernels."""
 
 import pytest
 
+ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_golden", "test_host")
 
-@pytest.fixture(autouse=True, params=["tensorflow", "native"])
+
+def pytest_generate_tests(metafunc):
+    if metafunc.module.__name__ in ON_BOTH:
+        metafunc.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
-    if request.param == "native":
+    if getattr(request, "param", "tensorflow") == "native":
         request.getfixturevalue("native")
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
