@@ -9,9 +9,8 @@ One `HostEngine` serves one graph. Around the program's model_fn it
 3. in training, takes the gradient that reached each stand-in and updates the tables with it.
 """
 
-import collections
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +22,9 @@ from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import checks, inputs, lookup, names, storage, update
+from estimator_emb.tables.description import describe
 from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.tables.learning_rates import LearningRates
 from estimator_emb.tables.pipeline import NextStep
 from estimator_emb.tables.warm_start import with_slots
 from feature_columns.tables import tables_of_columns
@@ -375,7 +376,7 @@ class HostEngine:
                 )
         with tf.name_scope("embedding_update"):
             multiplier = self._multiplier()
-            of_step = _LearningRates(self._step)
+            of_step = LearningRates(self._step)
             rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
             # Rates may read the global step themselves: they do so before it is incremented.
             for operation in self._before_increment.values():
@@ -494,48 +495,8 @@ class HostEngine:
 
     def describe(self) -> str:
         """One line: what runs where, and how large it is."""
-        by_optimizer = collections.Counter(
-            type(self._parameters(table)).__name__.removesuffix("Parameters")
-            for table in self._tables
-        )
-        rows = sum(table.config.vocabulary_size for table in self._tables)
-        sizes = [t.config.vocabulary_size * t.config.dimension for t in self._tables]
-        floats = sum(
-            size * (1 + len(self._parameters(table).slots))
-            for size, table in zip(sizes, self._tables, strict=True)
-        )
-        optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
-        over = f", over {self._shards} parameter servers" if self._shards > 1 else ""
-        return (
-            f"Embedding tables train on the host: {len(self._tables)} tables, {rows:,} rows, "
-            f"{sum(sizes):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})"
-            f"{over}."
-        )
-
-
-class _LearningRates:
-    """The rate of each table in this step; tables that share a function share its value.
-
-    A table's own rate or function of the step comes before the rate of its optimizer, which is a
-    number or, in the TF2 vocabulary, a function without arguments.
-    """
-
-    def __init__(self, step: tf.Tensor):
-        self._step = step
-        self._of_function: dict[Any, tf.Tensor] = {}
-
-    def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
-        config = table.config
-        if config.learning_rate_fn is not None:
-            return self._value(config.learning_rate_fn, self._step)
-        if config.learning_rate is not None:
-            return tf.constant(config.learning_rate, tf.float32)
-        if callable(parameters.learning_rate):
-            return self._value(parameters.learning_rate)
-        return tf.constant(parameters.learning_rate, tf.float32)
-
-    def _value(self, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
-        key = function, len(step)
-        if key not in self._of_function:
-            self._of_function[key] = tf.cast(function(*step), tf.float32)
-        return self._of_function[key]
+        where = "on the host"
+        if self._shards > 1:
+            where += f", over {self._shards} parameter servers"
+        of_tables = {table.name: self._parameters(table) for table in self._tables}
+        return describe(self._tables, of_tables, where)

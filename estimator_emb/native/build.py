@@ -52,10 +52,12 @@ class Unit:
 
 
 def x86() -> bool:
+    """Whether this machine may have AVX2."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
 def avx2(unit: str, *flags: str) -> Unit:
+    """A unit of arithmetic for processors with AVX2."""
     return Unit(unit, ("-mavx2", *_NUMERIC, *flags))
 
 
@@ -65,10 +67,12 @@ def numeric(unit: str, *flags: str) -> Unit:
 
 
 def read(name: str) -> str:
+    """A source file of this folder."""
     return (HERE / name).read_text()
 
 
 def cache_directory() -> pathlib.Path:
+    """Where built kernels are kept."""
     own = os.environ.get("ESTIMATOR_EMB_CACHE")
     if own:
         return pathlib.Path(own)

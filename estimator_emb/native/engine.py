@@ -64,7 +64,7 @@ class _Occurrences:
 def kernels_for(
     tables: Sequence[TableOp], clipping_limit: float | None, obstacle: str | None = None
 ) -> "Kernels | None":
-    """The kernels for these tables; None, and a line in the log, where they cannot be used.
+    """The kernels for these tables; None where they cannot be used, which training says in the log.
 
     Args:
       tables: all tables of the engine.
@@ -79,7 +79,12 @@ def kernels_for(
         _check_tables(tables)
         return Kernels(ops.load(), tables, clipping_limit)
     except (CannotUse, build.BuildError) as reason:
-        logger.info("Tables use TensorFlow's ops, without native kernels: %s.", reason)
+        training = any(table.parameters is not None for table in tables)
+        logger.log(
+            logging.INFO if training else logging.DEBUG,
+            "Tables use TensorFlow's ops, without native kernels: %s.",
+            reason,
+        )
         return None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `import running` work in the tests of this directory."""
+"""Makes `import host_engine` work in the tests of this directory."""
 
 import os
 import sys

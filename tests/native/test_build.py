@@ -9,9 +9,9 @@ import stat
 import subprocess
 import sys
 
+import host_engine
 import numpy as np
 import pytest
-import running
 from test_engine import one_table
 
 import estimator_emb as ee
@@ -28,7 +28,7 @@ def reasons(caplog, parameters=None, num_cores=1, asked=True, **kwargs):
     """Trains with native kernels asked for; returns why they were not used."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
-    running.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked)
+    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked)
     before = "Tables use TensorFlow's ops, without native kernels: "
     lines = [record.getMessage() for record in caplog.records if "native" in record.getMessage()]
     assert [line[: len(before)] for line in lines] == [before]

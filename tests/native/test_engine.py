@@ -2,9 +2,9 @@
 """The native kernels against TensorFlow's own ops, through the same engine."""
 
 import harness
+import host_engine
 import numpy as np
 import pytest
-import running
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -66,8 +66,8 @@ def one_table(parameters, rows, dimension, combiner="sum", feature=None, **kwarg
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
     """Trains both ways, compares all there is, and returns it."""
-    want = running.train(spec, batches, native=False, **kwargs)
-    got = running.train(spec, batches, native=True, **kwargs)
+    want = host_engine.train(spec, batches, native=False, **kwargs)
+    got = host_engine.train(spec, batches, native=True, **kwargs)
     for of_got, of_want in zip(got[0], want[0], strict=True):
         for key, value in of_want.items():
             np.testing.assert_allclose(of_got[key], value, rtol=rtol, atol=atol)
@@ -240,7 +240,7 @@ def test_strings_and_ragged_ids(tmp_path):
 
     found = []
     for native in (False, True):
-        with running.native_is(native):
+        with host_engine.native_is(native):
             directory = tmp_path / str(native)
             estimator = harness.estimator(
                 harness.gradient_model_fn(["s", "r"]), spec, directory, batch_size=2
@@ -262,7 +262,7 @@ def test_a_checkpoint_continues_with_and_without(tmp_path):
     for order in ([False] * 4, [True, False, True, False], [False, True, False, True]):
         directory = tmp_path / "".join(str(int(native)) for native in order)
         for step, native in enumerate(order):
-            with running.native_is(native):
+            with host_engine.native_is(native):
                 harness.estimator(harness.gradient_model_fn(["x"]), spec, directory).train(
                     harness.input_fn_of([batches[step]]), steps=1
                 )
@@ -278,9 +278,9 @@ def test_results_do_not_depend_on_threads():
     ids = rng.integers(0, 50, 20_000)
     spec = one_table(ee.AdagradParameters(0.1), 50, 8)
     batches = [({"x": ids}, {"x": gradients(rng, 20_000, 8)})]
-    first = running.train(spec, batches, native=True)
+    first = host_engine.train(spec, batches, native=True)
     for _ in range(3):
-        again = running.train(spec, batches, native=True)
+        again = host_engine.train(spec, batches, native=True)
         np.testing.assert_array_equal(first[1]["t"], again[1]["t"])
 
 
@@ -297,7 +297,7 @@ def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
     spec = one_table(ee.AdagradParameters(0.1), 5, 2)
     for native in (False, True):
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            running.train(spec, [(value, {"x": np.ones([2, 2])})], native=native)
+            host_engine.train(spec, [(value, {"x": np.ones([2, 2])})], native=native)
         assert message in str(error.value)
 
 
@@ -312,11 +312,11 @@ def test_bad_weights_stop_the_step():
     ):
         batch = {"x": x, "w": x._replace(values=weights)}
         with pytest.raises(tf.errors.InvalidArgumentError, match="not finite") as error:
-            running.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
+            host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
         assert message in str(error.value)
     batch = {"x": x, "w": harness.sparse([[], [1, 2]], np.float32)}
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        running.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
+        host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
     assert "its weights stand at other indices than its ids." in str(error.value)
 
 
