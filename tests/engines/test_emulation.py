@@ -140,7 +140,7 @@ def test_evaluated_loss_is_that_of_core_0(on_one_core, tmp_path):
     predictions = estimator.predict(
         lambda params: examples().map(lambda features, _: features).batch(params["batch_size"])
     )
-    error = [float(one["output"]) for one in predictions] - LABELS[:, 0]
+    error = [float(one["output"][0]) for one in predictions] - LABELS[:, 0]
     halves = np.square(error).reshape([4, 2, 6])
     np.testing.assert_allclose(loss, halves[:, 0].mean(), rtol=1e-4)
     assert abs(loss - halves.mean()) > 1e-4
