@@ -20,12 +20,14 @@ DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
 SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
 DEVICES = ("host", "tpu")
 _WITHOUT_MEANING = (
+    "experimental_allow_per_host_v2_parallel_get_next",
     "initial_infeed_sleep_secs",
     "tpu_job_name",
     "experimental_feed_hook",
     "input_partition_dims",
     "num_cores_per_replica",
 )
+_said: set[str] = set()
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
 _HOW_TO_EMULATE = (
@@ -103,7 +105,8 @@ def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
             f"{deployment}."
         )
     for option in _WITHOUT_MEANING:
-        if getattr(config.tpu_config, option):
+        if getattr(config.tpu_config, option) and option not in _said:
+            _said.add(option)
             logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
     # The session is this process's, wherever the program's TPU would have been.
     config._master = config._evaluation_master = ""

@@ -198,6 +198,19 @@ def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
     assert seen == [(12, (0, 1, 4)), ([3, 3], 3, True), (4, 1, 4)]
 
 
+def test_evaluation_in_slices_of_one_batch(tmp_path):
+    """SLICED: input_fn is called once, and its batch is split between the cores."""
+    config = {"eval_training_input_configuration": PIPELINES.SLICED}
+
+    def head(features, loss):
+        return {"eval_metrics": (lambda x: {"mean": v1.metrics.mean(x)}, [features])}
+
+    estimator = make(one_weight(head), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
+    estimator.train(numbers(0), steps=1)
+    metrics = estimator.evaluate(numbers(1, 2, 30, 40), steps=1)
+    assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 1}
+
+
 def test_cores_come_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("ESTIMATOR_EMB_SHARDS", "6")
     seen = observed(2, PIPELINES.PER_HOST_V1, tmp_path)
@@ -536,8 +549,10 @@ def test_evaluation_on_cpu(tmp_path):
     assert seen == [(6, True), (12, False)]
 
 
-def test_options_without_meaning_are_said(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger="estimator_emb"):
+def test_options_without_meaning_are_said_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("estimator_emb.device._said", set())
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    for _ in range(2):
         make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})
     ours = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
     assert ours == [
