@@ -116,6 +116,7 @@ def predictions(data_dir, model_dir, tmp_path):
         return out["probability"]
 
 
+@pytest.mark.slow
 def test_resumes_and_repeats(trained, tmp_path):
     _, flags, output = trained
     again = running.example("census", model_dir=tmp_path, **flags)

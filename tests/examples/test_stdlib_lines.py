@@ -69,6 +69,7 @@ def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_pa
         assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
 
 
+@pytest.mark.slow
 def test_resumes(trained, tmp_path):
     _, flags, _ = trained
     first = running.example("stdlib_lines", model_dir=tmp_path, **flags)
