@@ -83,10 +83,10 @@ class Peer:
         if self.unsupported is None:
             found = np.load(file)
             for key, table in (("first", 0), ("last", work.tables - 1)):
-                np.testing.assert_allclose(
-                    found[key], work.expected(table), atol=1e-5, rtol=0,
-                    err_msg=f"{name} computes another table {table} than NumPy",
-                )
+                if not np.allclose(found[key], work.expected(table), atol=1e-5, rtol=0):
+                    self.unsupported = f"computes another table {table} than NumPy"
+                    if name.startswith("ours"):
+                        raise AssertionError(f"{name} {self.unsupported}")
             os.remove(file)
 
     def run(self, steps: int) -> dict[str, float]:
