@@ -33,7 +33,6 @@ _PER_LOOP = ("StackV2", "TensorArrayV3")
 class _Collective:
     """An op between cores: its value on core 0, and how outputs follow from all cores' values."""
 
-    kind: str
     value: tf.Tensor
     output: tf.Tensor
     combine: Callable[[list[tf.Tensor]], list[tf.Tensor]]
@@ -131,7 +130,7 @@ class Cores:
                 f"{self.count} cores; call it in the body of model_fn, or emulate one core."
             )
         output = self.stand_ins(value.dtype, shape)[0]
-        self._collectives.append(_Collective(kind, value, output, combine))
+        self._collectives.append(_Collective(value, output, combine))
         return output
 
     def _cross_replica_sum(
