@@ -94,7 +94,7 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
     """
     compiler = _compiler()
     sanitize = _SANITIZE if os.environ.get("ESTIMATOR_EMB_NATIVE_SANITIZE") == "1" else ()
-    headers = "".join(read(header) for header in ("kernels.h", "rows.h"))
+    headers = "".join(header.read_text() for header in sorted(HERE.glob("*.h")))
     made_from = (units, link, sanitize, headers, _FLAGS, tf.version.VERSION, _identity(compiler))
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
     directory = cache_directory()

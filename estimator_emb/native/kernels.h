@@ -33,6 +33,7 @@ struct Feature {
   const int64_t* places;  // kPlaces: [count, stride].
   int64_t stride;
   const float* weights;  // [count]; null: all 1.
+  bool past_cache;       // The activations of all features are more than a cache holds.
 
   int64_t segments() const { return limit ? batch * limit : batch; }
 };
@@ -45,15 +46,14 @@ struct Source {
   const uint32_t* segments;
 };
 
-// Rows of one table, and the gradients that each must sum: those of keys [offsets[r],
-// offsets[r + 1]). The low 32 bits of a key are (feature << payload_bits) | payload.
+// The occurrences of one table, sorted by row, and what its rule works on. A key is the row in the
+// high 32 bits, and (feature << payload_bits) | payload in the low ones.
 struct Rows {
-  int64_t count;
-  const uint32_t* rows;
-  const uint32_t* offsets;
+  int64_t count;  // Occurrences.
   const uint64_t* keys;
   int payload_bits;
   const Source* sources;
+  bool single;  // There is one source, without `segments`.
   int64_t dimension;
   float* const* variables;  // Weights, then slots; [vocabulary, dimension] each.
   const float* constants;

@@ -2,25 +2,16 @@
 // The TensorFlow ops over lists of tables. A thread takes a table, or a part of one, at a time; the
 // order of every sum is that of the occurrences, whatever the number of threads.
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "kernels.h"
+#include "runtime.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/lib/core/threadpool.h"
 
 namespace estimator_emb {
 
@@ -31,15 +22,9 @@ extern const Kernels kernels_avx2;
 
 namespace {
 
-using tensorflow::OpInputList;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
-using tensorflow::Tensor;
 using tensorflow::TensorShape;
-using tensorflow::Var;
-namespace errors = tensorflow::errors;
 
 bool has_avx2() {
 #ifdef ESTIMATOR_EMB_X86
@@ -68,140 +53,6 @@ Rules& rules() {
   static Rules* const all = new Rules;
   return *all;
 }
-
-// Runs `task` for 0 to count - 1, on the caller's thread and on those of the pool that are free.
-void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
-  struct Shared {
-    std::function<void(int)> task;
-    int count;
-    std::atomic<int> next{0}, done{0};
-    tensorflow::mutex mu;
-    tensorflow::condition_variable all_done;
-
-    void work() {
-      for (int i; (i = next.fetch_add(1)) < count;) {
-        task(i);
-        if (done.fetch_add(1) + 1 == count) {
-          tensorflow::mutex_lock lock(mu);
-          all_done.notify_all();
-        }
-      }
-    }
-  };
-  auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
-  const int helpers = std::min(workers->num_threads, count) - 1;
-  if (helpers <= 0) {
-    for (int i = 0; i < count; ++i) task(i);
-    return;
-  }
-  // A helper may start only after all is done: it keeps `shared` alive, and finds nothing to do.
-  auto shared = std::make_shared<Shared>();
-  shared->task = task;
-  shared->count = count;
-  for (int i = 0; i < helpers; ++i) workers->workers->Schedule([shared] { shared->work(); });
-  shared->work();
-  tensorflow::mutex_lock lock(shared->mu);
-  while (shared->done.load() < count) shared->all_done.wait(lock);
-}
-
-int threads_of(OpKernelContext* ctx) {
-  return ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
-}
-
-// Memory that a thread keeps from one task to the next.
-void* scratch_of_thread(int64_t bytes) {
-  static thread_local std::vector<uint64_t> scratch;
-  const size_t words = static_cast<size_t>(bytes + 7) / 8;
-  if (scratch.size() < words) {
-    scratch.clear();
-    scratch.resize(words);
-  }
-  return scratch.data();
-}
-
-// Asks for large pages under a table, where the system grants them on demand (Linux,
-// transparent_hugepage=madvise): rows in no order then miss the address cache half as often.
-void use_large_pages(const Tensor& tensor) {
-#ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kPage = 2 << 20;
-#ifndef MADV_COLLAPSE
-  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1: now, and not some time later.
-#endif
-  const auto data = tensor.tensor_data();
-  const uintptr_t address = reinterpret_cast<uintptr_t>(data.data());
-  const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (address + data.size()) / kPage * kPage;
-  if (begin >= end) return;
-  // Where this fails, the pages stay as they are.
-  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0) {
-    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_COLLAPSE);
-  }
-#endif
-}
-
-// Variables, locked against writes (shared) or against everything, in the order of their addresses.
-class Variables {
- public:
-  explicit Variables(bool write) : write_(write) {}
-  Variables(const Variables&) = delete;
-  ~Variables() {
-    for (auto* mu : locked_) write_ ? mu->unlock() : mu->unlock_shared();
-  }
-
-  tensorflow::Status lock(OpKernelContext* ctx, const OpInputList& handles) {
-    for (int i = 0; i < handles.size(); ++i) {
-      tensorflow::core::RefCountPtr<Var> variable;
-      const auto& handle = handles[i].flat<tensorflow::ResourceHandle>()(0);
-      TF_RETURN_IF_ERROR(tensorflow::LookupResource(ctx, handle, &variable));
-      TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
-      variables_.push_back(std::move(variable));
-    }
-    for (const auto& variable : variables_) locked_.push_back(variable->mu());
-    std::sort(locked_.begin(), locked_.end());
-    locked_.erase(std::unique(locked_.begin(), locked_.end()), locked_.end());
-    for (auto* mu : locked_) write_ ? mu->lock() : mu->lock_shared();
-    for (int i = 0; i < handles.size(); ++i) {
-      const Tensor& tensor = *variables_[i]->tensor();
-      if (!variables_[i]->is_initialized || !tensor.IsInitialized()) {
-        return errors::FailedPrecondition(
-            "Embedding variable ", handles[i].flat<tensorflow::ResourceHandle>()(0).name(),
-            " is not initialized.");
-      }
-      if (tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() != 2) {
-        return errors::InvalidArgument("An embedding variable must be a float32 matrix; got ",
-                                       tensor.DebugString());
-      }
-    }
-    return tensorflow::Status();
-  }
-
-  int64_t rows(int i) const { return variables_[i]->tensor()->dim_size(0); }
-  int64_t columns(int i) const { return variables_[i]->tensor()->dim_size(1); }
-  float* data(int i) const { return variables_[i]->tensor()->flat<float>().data(); }
-
- private:
-  // Sparse access needs a buffer that no tensor shares, now and later: copies are made on reads.
-  static tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) {
-    if (variable->copy_on_read_mode.load()) return tensorflow::Status();
-    tensorflow::mutex_lock lock(*variable->mu());
-    Tensor* const tensor = variable->tensor();
-    if (!variable->copy_on_read_mode.load() && tensor->IsInitialized() &&
-        !tensor->RefCountIsOne()) {
-      Tensor copy;
-      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
-      const auto from = tensor->tensor_data();
-      memcpy(const_cast<char*>(copy.tensor_data().data()), from.data(), from.size());
-      *tensor = copy;
-    }
-    use_large_pages(*tensor);
-    variable->copy_on_read_mode.store(true);
-    return tensorflow::Status();
-  }
-
-  const bool write_;
-  std::vector<tensorflow::core::RefCountPtr<Var>> variables_;
-  std::vector<tensorflow::mutex*> locked_;
-};
 
 // The attributes and inputs that describe the occurrences of all features, alike in every op.
 #define ESTIMATOR_EMB_FEATURES                                                                  \
@@ -362,11 +213,16 @@ class Lookup : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, tables.lock(ctx, handles));
 
     int64_t total = 0;
-    for (const Feature& f : features) total += f.count;
+    int64_t activations = 0;
+    for (size_t i = 0; i < features.size(); ++i) {
+      total += features[i].count;
+      activations += features[i].segments() * tables.columns(table_of_[i]);
+    }
     std::vector<Chunk> chunks;
     std::vector<float*> outputs;
     for (size_t i = 0; i < features.size(); ++i) {
-      const Feature& f = features[i];
+      Feature& f = features[i];
+      f.past_cache = activations > kCached;
       const int64_t columns = tables.columns(table_of_[i]);
       TensorShape shape({f.batch});
       if (f.limit) shape.AddDim(f.limit);
@@ -399,6 +255,8 @@ class Lookup : public FeaturesKernel {
   }
 
  private:
+  static constexpr int64_t kCached = 1 << 18;  // Floats that stay in a near cache, about.
+
   struct Chunk {
     int feature;
     int64_t begin, end;   // Occurrences.

@@ -55,43 +55,58 @@ inline void prefetch(const float* row, int64_t dimension) {
   for (int64_t i = 0; i < dimension; i += 16) __builtin_prefetch(row + i);
 }
 
-// What a key stands for.
-struct Occurrence {
-  const Source& source;
-  uint64_t payload;
-  Occurrence(const Rows& r, uint32_t key)
-      : source(r.sources[static_cast<uint32_t>(r.keys[key]) >> r.payload_bits]),
-        payload(r.keys[key] & ((uint64_t{1} << r.payload_bits) - 1)) {}
-  const float* gradient(int64_t dimension) const {
-    const uint64_t segment = source.segments ? source.segments[payload] : payload;
-    return source.gradients + segment * dimension;
+// The gradients that keys stand for. `kSingle`: as Rows::single says.
+template <bool kSingle>
+struct Gradients {
+  const Source* const sources;
+  const Source first;
+  const int payload_bits;
+  const int64_t dimension;
+
+  const Source& source(uint32_t key) const {
+    return kSingle ? first : sources[key >> payload_bits];
+  }
+  uint32_t payload(uint32_t key) const {
+    return kSingle ? key : key & ((1u << payload_bits) - 1);
+  }
+  const float* of(uint32_t key) const {
+    const Source& from = source(key);
+    const uint64_t u = payload(key), segment = !kSingle && from.segments ? from.segments[u] : u;
+    return from.gradients + segment * dimension;
   }
 };
 
 // Sums the gradients of each row and runs `Step` on it. D as in Sum.
+template <int64_t D, bool kSingle, typename Step>
+void update_rows(const Rows& r, int slots) {
+  const int64_t dimension = D ? D : r.dimension, count = r.count;
+  const uint64_t* const keys = r.keys;
+  const Gradients<kSingle> gradients{r.sources, r.sources[0], r.payload_bits, dimension};
+  for (int64_t k = 0; k < count;) {
+    const uint64_t row = keys[k] >> 32;
+    Sum<D> sum(r.scratch, dimension);
+    do {
+      if (k + kAhead < count) {
+        const int64_t ahead = static_cast<int64_t>(keys[k + kAhead] >> 32) * dimension;
+        for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + ahead, dimension);
+        prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
+      }
+      const uint32_t key = keys[k];
+      const Source& from = gradients.source(key);
+      if (from.gains) {
+        sum.add(gradients.of(key), from.gains[gradients.payload(key)]);
+      } else {
+        sum.add(gradients.of(key));
+      }
+    } while (++k < count && keys[k] >> 32 == row);
+    sum.write(r.scratch, 1.0f);
+    Step::run(dimension, r.learning_rate, r.constants, r.scratch, r.variables, row * dimension);
+  }
+}
+
 template <int64_t D, typename Step>
 void update_rows(const Rows& r, int slots) {
-  const int64_t dimension = D ? D : r.dimension;
-  float* const sum_of_row = r.scratch;
-  for (int64_t i = 0; i < r.count; ++i) {
-    if (i + kAhead < r.count) {
-      const int64_t ahead = static_cast<int64_t>(r.rows[i + kAhead]) * dimension;
-      for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + ahead, dimension);
-      prefetch(Occurrence(r, r.offsets[i + kAhead]).gradient(dimension), dimension);
-    }
-    Sum<D> sum(sum_of_row, dimension);
-    for (uint32_t k = r.offsets[i]; k < r.offsets[i + 1]; ++k) {
-      const Occurrence one(r, k);
-      if (one.source.gains) {
-        sum.add(one.gradient(dimension), one.source.gains[one.payload]);
-      } else {
-        sum.add(one.gradient(dimension));
-      }
-    }
-    sum.write(sum_of_row, 1.0f);
-    Step::run(dimension, r.learning_rate, r.constants, sum_of_row, r.variables,
-              static_cast<int64_t>(r.rows[i]) * dimension);
-  }
+  return r.single ? update_rows<D, true, Step>(r, slots) : update_rows<D, false, Step>(r, slots);
 }
 
 // The common dimensions have loops of their own.

@@ -131,6 +131,18 @@ def test_sizes(rows, count):
     )
 
 
+@pytest.mark.parametrize("dimension", [8, 16, 20])
+@pytest.mark.parametrize("positions", [None, 7])
+def test_more_activations_than_a_cache_holds(dimension, positions):
+    rng = np.random.default_rng(dimension)
+    shape = [40_000] if positions is None else [6_000, positions]
+    ids = rng.integers(0, 5000, shape)
+    feature = ee.FeatureConfig("t", max_sequence_length=positions or 0)
+    spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
+    slopes = np.round(gradients(rng, *shape, dimension) * 8) / 8
+    same(spec, [({"x": ids}, {"x": slopes})])
+
+
 @st.composite
 def batches_of_lists(draw):
     rows = draw(st.integers(1, 12))

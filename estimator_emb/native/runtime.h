@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops need of TensorFlow's runtime: its threads, and variables locked for their use.
+
+#ifndef ESTIMATOR_EMB_NATIVE_RUNTIME_H_
+#define ESTIMATOR_EMB_NATIVE_RUNTIME_H_
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+
+namespace estimator_emb {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::Var;
+namespace errors = tensorflow::errors;
+
+// Runs `task` for 0 to count - 1, on the caller's thread and on those of the pool that are free.
+void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
+  struct Shared {
+    std::function<void(int)> task;
+    int count;
+    std::atomic<int> next{0}, done{0};
+    tensorflow::mutex mu;
+    tensorflow::condition_variable all_done;
+
+    void work() {
+      for (int i; (i = next.fetch_add(1)) < count;) {
+        task(i);
+        if (done.fetch_add(1) + 1 == count) {
+          tensorflow::mutex_lock lock(mu);
+          all_done.notify_all();
+        }
+      }
+    }
+  };
+  auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
+  const int helpers = std::min(workers->num_threads, count) - 1;
+  if (helpers <= 0) {
+    for (int i = 0; i < count; ++i) task(i);
+    return;
+  }
+  // A helper may start only after all is done: it keeps `shared` alive, and finds nothing to do.
+  auto shared = std::make_shared<Shared>();
+  shared->task = task;
+  shared->count = count;
+  for (int i = 0; i < helpers; ++i) workers->workers->Schedule([shared] { shared->work(); });
+  shared->work();
+  tensorflow::mutex_lock lock(shared->mu);
+  while (shared->done.load() < count) shared->all_done.wait(lock);
+}
+
+int threads_of(OpKernelContext* ctx) {
+  return ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
+}
+
+// Memory that a thread keeps from one task to the next.
+void* scratch_of_thread(int64_t bytes) {
+  static thread_local std::vector<uint64_t> scratch;
+  const size_t words = static_cast<size_t>(bytes + 7) / 8;
+  if (scratch.size() < words) {
+    scratch.clear();
+    scratch.resize(words);
+  }
+  return scratch.data();
+}
+
+// Asks for large pages under a table, where the system grants them on demand (Linux,
+// transparent_hugepage=madvise): rows in no order then miss the address cache half as often.
+void use_large_pages(const Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kPage = 2 << 20;
+#ifndef MADV_COLLAPSE
+  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1: now, and not some time later.
+#endif
+  const auto data = tensor.tensor_data();
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data.data());
+  const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (address + data.size()) / kPage * kPage;
+  if (begin >= end) return;
+  // Where this fails, the pages stay as they are.
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0) {
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_COLLAPSE);
+  }
+#endif
+}
+
+// Variables, locked against writes (shared) or against everything, in the order of their addresses.
+class Variables {
+ public:
+  explicit Variables(bool write) : write_(write) {}
+  Variables(const Variables&) = delete;
+  ~Variables() {
+    for (auto* mu : locked_) write_ ? mu->unlock() : mu->unlock_shared();
+  }
+
+  tensorflow::Status lock(OpKernelContext* ctx, const OpInputList& handles) {
+    for (int i = 0; i < handles.size(); ++i) {
+      tensorflow::core::RefCountPtr<Var> variable;
+      const auto& handle = handles[i].flat<tensorflow::ResourceHandle>()(0);
+      TF_RETURN_IF_ERROR(tensorflow::LookupResource(ctx, handle, &variable));
+      TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
+      variables_.push_back(std::move(variable));
+    }
+    for (const auto& variable : variables_) locked_.push_back(variable->mu());
+    std::sort(locked_.begin(), locked_.end());
+    locked_.erase(std::unique(locked_.begin(), locked_.end()), locked_.end());
+    for (auto* mu : locked_) write_ ? mu->lock() : mu->lock_shared();
+    for (int i = 0; i < handles.size(); ++i) {
+      const Tensor& tensor = *variables_[i]->tensor();
+      if (!variables_[i]->is_initialized || !tensor.IsInitialized()) {
+        return errors::FailedPrecondition(
+            "Embedding variable ", handles[i].flat<tensorflow::ResourceHandle>()(0).name(),
+            " is not initialized.");
+      }
+      if (tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() != 2) {
+        return errors::InvalidArgument("An embedding variable must be a float32 matrix; got ",
+                                       tensor.DebugString());
+      }
+    }
+    return tensorflow::Status();
+  }
+
+  int64_t rows(int i) const { return variables_[i]->tensor()->dim_size(0); }
+  int64_t columns(int i) const { return variables_[i]->tensor()->dim_size(1); }
+  float* data(int i) const { return variables_[i]->tensor()->flat<float>().data(); }
+
+ private:
+  // Sparse access needs a buffer that no tensor shares, now and later: copies are made on reads.
+  static tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) {
+    if (variable->copy_on_read_mode.load()) return tensorflow::Status();
+    tensorflow::mutex_lock lock(*variable->mu());
+    Tensor* const tensor = variable->tensor();
+    if (!variable->copy_on_read_mode.load() && tensor->IsInitialized() &&
+        !tensor->RefCountIsOne()) {
+      Tensor copy;
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+      const auto from = tensor->tensor_data();
+      memcpy(const_cast<char*>(copy.tensor_data().data()), from.data(), from.size());
+      *tensor = copy;
+    }
+    use_large_pages(*tensor);
+    variable->copy_on_read_mode.store(true);
+    return tensorflow::Status();
+  }
+
+  const bool write_;
+  std::vector<tensorflow::core::RefCountPtr<Var>> variables_;
+  std::vector<tensorflow::mutex*> locked_;
+};
+
+}  // namespace
+}  // namespace estimator_emb
+
+#endif  // ESTIMATOR_EMB_NATIVE_RUNTIME_H_
