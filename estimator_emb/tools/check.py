@@ -2,6 +2,7 @@
 """Checks whether a TPU will accept the step of a program, without a TPU.
 
     estimator-emb check [options] SCRIPT.py [flags of the script]
+    estimator-emb check [options] -m MODULE [its flags]
 
 Runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
 first time; then builds that step as a TPU core would see it, checks it, prints what it found, and
@@ -13,7 +14,6 @@ Exit status: 0 the step is accepted, 1 there are findings, 2 it could not be che
 
 import argparse
 import os
-import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,8 +26,10 @@ from tensorflow_estimator.python.estimator import training
 
 import estimator_emb
 from estimator_emb import preflight
+from estimator_emb.compat import install
 from estimator_emb.device import DEVICE_VARIABLE
 from estimator_emb.preflight import report
+from estimator_emb.tools import program
 
 
 class _Left(BaseException):
@@ -37,9 +39,8 @@ class _Left(BaseException):
 def main(args: list[str]) -> int:
     """Checks the program that `args` name; the exit status."""
     parser = _parser()
-    options = parser.parse_args(args)
-    if not os.path.exists(options.script):
-        parser.error(f"there is no file {options.script!r}")
+    options = program.parse(parser, args)
+    name = program.name_of(options)
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str) -> None:
@@ -59,19 +60,19 @@ def main(args: list[str]) -> int:
     try:
         # A program that looks for a TPU finds an emulated one.
         with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}), _legacy_names():
-            with _intercepted(check):
-                _run(options.script, options.flags)
+            with _intercepted(check), program.restored():
+                program.run(options)
     except _Left as left:
         if left.__cause__ is not None:
             return _unchecked(str(left.__cause__))
     except SystemExit as ended:
-        return _unchecked(f"{options.script} ended (status {ended.code}) before it trained.")
+        return _unchecked(f"{name} ended (status {ended.code}) before it trained.")
     except Exception:
         traceback.print_exc()
-        return _unchecked(f"{options.script} failed before it trained.")
+        return _unchecked(f"{name} failed before it trained.")
     if not reports:
         return _unchecked(
-            f"{options.script} ended without a call of train, evaluate or predict of an Estimator."
+            f"{name} ended without a call of train, evaluate or predict of an Estimator."
         )
     statuses = {one.status for one in reports}
     for status in (report.FINDINGS, report.UNCHECKED):
@@ -83,6 +84,8 @@ def main(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="estimator-emb check",
+        usage="estimator-emb check [options] SCRIPT.py [its flags]\n"
+        "       estimator-emb check [options] -m MODULE [its flags]",
         description=(__doc__ or "").partition("\n\n    ")[0],
         allow_abbrev=False,
     )
@@ -114,8 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
     )
-    parser.add_argument("script", help="the program")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="its own flags")
+    program.add_arguments(parser)
     return parser
 
 
@@ -179,23 +181,11 @@ def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
 @contextmanager
 def _legacy_names() -> Iterator[None]:
     """Within it, unchanged programs find `tf.estimator` with the classes of this package in it."""
-    install = getattr(estimator_emb, "install", None)
-    if install is None:
-        yield
-        return
-    install()
+    install.install()
     try:
         yield
     finally:
-        getattr(estimator_emb, "uninstall")()  # noqa: B009
-
-
-def _run(script: str, flags: list[str]) -> None:
-    folder = os.path.dirname(os.path.abspath(script))
-    with mock.patch.object(sys, "argv", [script, *flags]), mock.patch.object(
-        sys, "path", [folder, *sys.path]
-    ):
-        runpy.run_path(script, run_name="__main__")
+        install.uninstall()
 
 
 def _unchecked(why: str) -> int:

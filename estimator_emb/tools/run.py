@@ -14,14 +14,15 @@ import logging
 import os
 import runpy
 import sys
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
-from estimator_emb.compat import install, legacy_names, tf_v1
+from estimator_emb.compat import install, legacy_names
 from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
+from estimator_emb.tools import program
 
 logger = logging.getLogger("estimator_emb")
 
@@ -34,11 +35,7 @@ def main(args: list[str]) -> int:
       (`SystemExit`) passes through.
     """
     parser = _parser()
-    options = parser.parse_args(args)
-    if (options.script is None) == (options.module is None):
-        parser.error("name one program: SCRIPT.py or -m MODULE")
-    if options.script is not None and not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script!r}")
+    options = program.parse(parser, args)
     device = options.device or os.environ.get(DEVICE_VARIABLE) or "host"
     if device not in DEVICES:
         parser.error(
@@ -55,10 +52,8 @@ def main(args: list[str]) -> int:
     install.install()
     if options.steps_limit is not None:
         _limit_steps(options.steps_limit)
-    if options.tf_v1:
-        tf_v1.bind()
     try:
-        _run(options.script, options.module, options.arguments)
+        program.run(options)
     except Exception as error:
         error = error.with_traceback(_without_our_frames(error.__traceback__))
         sys.excepthook(type(error), error, error.__traceback__)
@@ -91,22 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
     )
     parser.add_argument(
-        "--tf-v1",
-        action="store_true",
-        help="for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
-        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
-    )
-    parser.add_argument(
         "--steps-limit",
         type=_positive,
         metavar="N",
         help="ends every train() after N steps more, and every evaluate() after N steps",
     )
-    parser.add_argument(
-        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
-    )
-    parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    program.add_arguments(parser)
     return parser
 
 
@@ -180,30 +165,8 @@ def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
     return steps
 
 
-def _run(script: str | None, module: list[str] | None, arguments: list[str]) -> None:
-    if module:
-        sys.argv[:] = module
-        _set_first_path(os.getcwd())
-        runpy.run_module(module[0], run_name="__main__", alter_sys=True)
-    else:
-        assert script is not None
-        sys.argv[:] = [script, *arguments]
-        _set_first_path(os.path.dirname(os.path.realpath(script)))
-        program = ModuleType("__main__")
-        program.__file__ = os.path.abspath(script)
-        sys.modules["__main__"] = program
-        with open(script, "rb") as file:
-            code = compile(file.read(), program.__file__, "exec", dont_inherit=True)
-        exec(code, vars(program))
-
-
-def _set_first_path(directory: str) -> None:
-    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
-        sys.path[0] = directory
-
-
 def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    ours = (__file__, program.__file__, runpy.__file__, "<frozen runpy>")
     while frames is not None and frames.tb_frame.f_code.co_filename in ours:
         frames = frames.tb_next
     return frames

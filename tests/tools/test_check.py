@@ -195,7 +195,7 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
         (["--replicas=0", "x.py"], "0 is not positive"),
         (["--timeout=-1", "x.py"], "-1 is not positive"),
         (["/no/script.py"], "there is no file '/no/script.py'"),
-        ([], "the following arguments are required: script, flags"),
+        ([], "name one program: SCRIPT.py or -m MODULE"),
     ],
 )
 def test_bad_options(options, message, capsys):
@@ -229,3 +229,21 @@ def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The train step of one core, one of 8: ")
+
+
+def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
+    program = PROGRAM.replace("tf.compat.v1.", "tf.").replace("= tf.tpu.", "= tpu.")
+    program = "from tensorflow.contrib import tpu\n" + program
+    (tmp_path / "legacy.py").write_text(program)
+    options = ["--tf-v1", "--compile=no", "-m", "legacy", "--text"]
+    done = subprocess.run(
+        [sys.executable, "-m", "estimator_emb", "check", *options, f"--model_dir={tmp_path}/model"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    line = program.split("  # text")[0].count("\n") + 1
+    assert f"legacy.py:{line}: AsString (op " in done.stdout
+    assert "goes on" not in done.stdout

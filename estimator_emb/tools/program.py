@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that a subcommand is given: how it is named, and how it is started."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+from estimator_emb.compat import tf_v1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what names a program, after all other arguments."""
+    parser.add_argument(
+        "--tf-v1",
+        action="store_true",
+        help="for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
+    )
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+    )
+    parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+
+def parse(parser: argparse.ArgumentParser, args: list[str]) -> argparse.Namespace:
+    """The options; an error of the parser unless they name one program that exists."""
+    options = parser.parse_args(args)
+    if (options.script is None) == (not options.module):
+        parser.error("name one program: SCRIPT.py or -m MODULE")
+    if options.script is not None and not os.path.isfile(options.script):
+        parser.error(f"there is no file {options.script!r}")
+    return options
+
+
+def name_of(options: argparse.Namespace) -> str:
+    """What the program is called in messages."""
+    return options.script or options.module[0]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs the program with the arguments, `__main__` and sys.path[0] that Python would give it.
+
+    Of these, it leaves everything as the program left it: see `restored`.
+    """
+    if options.tf_v1:
+        tf_v1.bind()
+    if options.module:
+        sys.argv[:] = options.module
+        _set_first_path(os.getcwd())
+        runpy.run_module(options.module[0], run_name="__main__", alter_sys=True)
+        return
+    sys.argv[:] = [options.script, *options.arguments]
+    _set_first_path(os.path.dirname(os.path.realpath(options.script)))
+    program = ModuleType("__main__")
+    program.__file__ = os.path.abspath(options.script)
+    sys.modules["__main__"] = program
+    with open(options.script, "rb") as file:
+        code = compile(file.read(), program.__file__, "exec", dont_inherit=True)
+    exec(code, vars(program))
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Puts `__main__`, sys.argv and sys.path back afterwards."""
+    before = sys.modules["__main__"], list(sys.argv), list(sys.path)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"], sys.argv[:], sys.path[:] = before
+
+
+def _set_first_path(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
+        sys.path[0] = directory
