@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
-from tensorflow.python.tpu import topology, tpu_strategy_util, tpu_system_metadata
+from tensorflow.python.tpu import tpu_strategy_util, tpu_system_metadata
 from tensorflow_estimator.python.estimator.tpu import tpu_config as tpu_config_lib
 
 from estimator_emb import device
+from estimator_emb.engines import topology
 
 logger = logging.getLogger("estimator_emb")
 
@@ -104,13 +105,9 @@ def _make_run_config(
     original(self, tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
-def _initialize(original: Any, *args: Any, **kwargs: Any) -> topology.Topology:
+def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
     _notice("An emulated TPU needs no initialisation.")
-    cores = num_cores()
-    return topology.Topology(
-        mesh_shape=[1, 1, 1, cores],
-        device_coordinates=[[[0, 0, 0, core] for core in range(cores)]],
-    )
+    return topology.emulated(num_cores())
 
 
 def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:

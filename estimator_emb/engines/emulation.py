@@ -21,7 +21,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, t
 from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import emulated_input
+from estimator_emb.engines import emulated_input, topology
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.engines.loop import LoopHook
@@ -40,24 +40,11 @@ class EmulatedTPU(tpu_context._InternalTPUContext):
 
     def __init__(self, cores: int, **kwargs: Any):
         super().__init__(use_tpu=True, embedding_config_spec=None, **kwargs)
-        shape = tpu_context._NUM_CORES_TO_COMPUTATION_SHAPE.get(cores, [cores, 1, 1, 1])
-        x, y, z, on_chip = shape
         self._metadata = tf.tpu.experimental.TPUSystemMetadata(
             num_cores=cores,
             num_hosts=1,
             num_of_cores_per_host=cores,
-            topology=tf.tpu.experimental.Topology(
-                mesh_shape=shape,
-                device_coordinates=[
-                    [
-                        [i, j, k, core]
-                        for k in range(z)
-                        for j in range(y)
-                        for i in range(x)
-                        for core in range(on_chip)
-                    ]
-                ],
-            ),
+            topology=topology.emulated(cores),
             devices=[],
         )
 
