@@ -110,3 +110,27 @@ def test_tables_filled_with_a_number_take_memory_once():
         session.run(tf.compat.v1.global_variables_initializer())
         # 3 tables and 3 slots; 614 MB when each is there twice.
         assert 300 < resident() - before < 460
+
+
+def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
+    def peak():
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))
+
+    config = TableConfig(200_000, 64, tf.compat.v1.ones_initializer())  # 51.2 MB
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        (shard,) = storage.create(Table("t", config, ()), "t", ee.AdagradParameters(2.0), False)
+        variables = (shard.weights, *shard.slots)
+        update = [one.scatter_sub(tf.IndexedSlices([[1.0] * 64], [7])) for one in variables]
+        saver = tf.compat.v1.train.Saver(sharded=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(update)  # From now on every plain read is a copy.
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # The peak begins anew.
+        before = peak()
+        path = saver.save(session, str(tmp_path / "model"))
+        assert peak() - before < 40
+        session.run(update)
+        saved = tf.train.load_checkpoint(path).get_tensor("t")
+        np.testing.assert_array_equal(saved[6:9, 0], [1, 0, 1])
+        np.testing.assert_array_equal(session.run(shard.weights)[6:9, 0], [1, -1, 1])
