@@ -19,11 +19,10 @@ times N. Each line is a process of its own.
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import time
+
+from workload import apart
 
 DIMENSION = 16
 STEPS_PER_ROUND, ROUNDS = 20, 7
@@ -109,18 +108,6 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
     return {"ms": float(wall), "cpu ms": float(cpu), "peak": peak, "distinct": float(distinct)}
 
 
-def measure_apart(**point: int) -> dict[str, float]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--point", json.dumps(point)]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    return json.loads(done.stdout)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -132,6 +119,10 @@ def main() -> None:
     if options.point:
         print(json.dumps(measure(**json.loads(options.point))))
         return
+
+    def measured(point: dict[str, int]) -> dict[str, float]:
+        return apart(__file__, "--point", json.dumps(point))
+
     for sweep in options.sweeps:
         print(f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
               " x first       MB  peak MB", flush=True)
@@ -140,8 +131,8 @@ def main() -> None:
             point = {**FIRST, **change}
             if options.vocabulary and point["vocabulary"] > options.vocabulary:
                 continue
-            empty = measure_apart(**{**point, "vocabulary": 1000})["peak"]
-            found = measure_apart(**point)
+            empty = measured({**point, "vocabulary": 1000})["peak"]
+            found = measured(point)
             first = first or found["cpu ms"]
             size = point["tables"] * point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
             print(

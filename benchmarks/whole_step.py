@@ -15,11 +15,12 @@ so are the ratios to legacy, of figures of the same start or round.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
+
+from workload import environment
 
 HERE = pathlib.Path(__file__).parent
 PEERS = ("ours", "legacy", "no tables")
@@ -30,10 +31,9 @@ class Program:
     """A running `dlrm.py`."""
 
     def __init__(self, peer: str):
-        path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "dlrm.py"), peer],
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            env=environment(),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
         self.started = self._answer()
