@@ -115,7 +115,8 @@ def test_tables_filled_with_a_number_take_memory_once():
 def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
     config = TableConfig(1000, 64, tf.compat.v1.ones_initializer())
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        (shard,) = storage.create(Table("t", config, ()), "t", ee.AdagradParameters(1.0, 2.0), False)
+        parameters = ee.AdagradParameters(1.0, initial_accumulator=2.0)
+        (shard,) = storage.create(Table("t", config, ()), "t", parameters, False)
         variables = (shard.weights, *shard.slots)
         update = [one.scatter_sub(tf.IndexedSlices([[1.0] * 64], [7])).op for one in variables]
         saver = tf.compat.v1.train.Saver(sharded=True)
