@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DLRM training program, for `whole_step.py` and `profile_step.py`.
 
-    python benchmarks/dlrm.py PEER STEPS
+    python benchmarks/dlrm.py PEER
 
-PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec, or 'legacy', tensorflow-estimator's
-Estimator with feature_column.embedding_column and v1 Adagrad. Both train 26 tables of 100,000 x 16
-and the dense layers of the reference DLRM for the Criteo data, on batches of 4096 from tf.data.
-Prints as JSON seconds from the start of the process to the end of the first step, and examples and
-CPU milliseconds of the later steps.
+PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'legacy', tensorflow-estimator's
+Estimator with feature_column.embedding_column and v1 Adagrad; or 'no tables', that Estimator with
+given activations, which only adds a trained vector to each. All train the dense layers of the
+reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of 4096 from tf.data.
+
+After the warm-up prints as JSON the seconds from the start of the process to the end of the first
+step. Then, for each line on stdin, a number of steps, trains these and prints the examples per
+second and the CPU milliseconds of a step.
 """
 
 import json
@@ -96,15 +99,25 @@ def ours(folder, session_config=None):
     )
 
 
+def on_estimator(folder, activations_of):
+    if not hasattr(tf, "estimator"):
+        import estimator_emb as ee
+
+        ee.install()
+    lib = tf.estimator
+
+    def model_fn(features, labels, mode):
+        loss = loss_of(activations_of(features), features["numbers"], labels)
+        return lib.EstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+
+    return lib.Estimator(
+        model_fn,
+        config=lib.RunConfig(model_dir=folder, save_summary_steps=None, log_step_count_steps=None),
+    )
+
+
 def legacy(folder):
-    if tf.__version__.startswith("2.15."):
-        from tensorflow_estimator.python.estimator import estimator, model_fn, run_config
-    else:
-        from tensorflow_estimator.python.estimator import estimator, model_fn, run_config
-
-        import estimator_emb  # noqa: F401  tensorflow-estimator does not import without it.
-
-    def model(features, labels, mode):
+    def activations_of(features):
         activations = []
         for key in KEYS:
             column = tf.feature_column.embedding_column(
@@ -112,28 +125,50 @@ def legacy(folder):
             )
             one = {key: tf.expand_dims(features[key], 1)}
             activations.append(tf.compat.v1.feature_column.input_layer(one, column))
-        loss = loss_of(activations, features["numbers"], labels)
-        return model_fn.EstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+        return activations
 
-    return estimator.Estimator(
-        model,
-        config=run_config.RunConfig(
-            model_dir=folder, save_summary_steps=None, log_step_count_steps=None
-        ),
-    )
+    return on_estimator(folder, activations_of)
+
+
+def no_tables(folder):
+    def activations_of(features):
+        given = features["numbers"][:, :1]
+        return [given + tf.compat.v1.get_variable(key, [DIMENSION]) for key in KEYS]
+
+    return on_estimator(folder, activations_of)
 
 
 class Clock(tf.compat.v1.train.SessionRunHook):
+    """Times the steps that it is asked for; training ends with the last line of stdin."""
+
     def begin(self):
-        self.steps, self.first, self.warm = 0, None, None
+        self.left = WARM_UP + 1
+        self.start = None
 
     def after_run(self, run_context, run_values):
-        self.steps += 1
-        if self.first is None:
-            self.first = time.time() - STARTED
-        if self.steps == WARM_UP:
-            self.warm = time.perf_counter(), cpu_seconds()
-        self.last = time.perf_counter(), cpu_seconds()
+        if self.start is None:
+            self.start = time.time() - STARTED
+        self.left -= 1
+        if self.left:
+            return
+        if self.start:
+            answer = {"start": self.start, "tensorflow": tf.__version__}
+            self.start = 0
+        else:
+            wall, cpu = np.subtract(now(), self.since) / self.steps
+            answer = {"examples": BATCH / wall, "cpu": cpu * 1e3}
+        print(json.dumps(answer), flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            run_context.request_stop()
+            return
+        self.steps = self.left = int(line)
+        self.since = now()
+
+
+def now():
+    """Seconds by the clock, and of CPU time of this process."""
+    return time.perf_counter(), cpu_seconds()
 
 
 def cpu_seconds():
@@ -141,17 +176,13 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
+PEERS = {"ours": ours, "legacy": legacy, "no tables": no_tables}
+
+
 def main() -> None:
-    peer, steps = sys.argv[1], int(sys.argv[2])
     tf.compat.v1.logging.set_verbosity("ERROR")
-    clock = Clock()
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        {"ours": ours, "legacy": legacy}[peer](folder).train(
-            input_fn, hooks=[clock], steps=steps + WARM_UP
-        )
-    wall, cpu = np.subtract(clock.last, clock.warm) / steps
-    figures = {"start": clock.first, "examples": BATCH / wall, "cpu": cpu * 1e3}
-    print(json.dumps({**figures, "tensorflow": tf.__version__}))
+        PEERS[sys.argv[1]](folder).train(input_fn, hooks=[Clock()])
 
 
 if __name__ == "__main__":

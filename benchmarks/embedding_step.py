@@ -34,7 +34,7 @@ import tempfile
 import numpy as np
 import peers
 import plot
-from workload import IDS_VARIABLE, Workload
+from workload import IDS_VARIABLE, Workload, environment
 
 HERE = pathlib.Path(__file__).parent
 WORKLOADS = {
@@ -60,23 +60,20 @@ class Peer:
         self.name, self.rounds = name, []
         file = os.path.join(folder, f"{name}.npz")
         self._log = os.path.join(folder, f"{name}.log")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
-            "CUDA_VISIBLE_DEVICES": "",
+        changes = {
             IDS_VARIABLE: os.path.join(folder, "ids.npy"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "ESTIMATOR_EMB_NATIVE": "1" if name == "ours (native)" else "0",
         }
         if name in peers.TORCH_PEERS:
-            environment["OMP_WAIT_POLICY"] = "PASSIVE"  # Waiting in a loop would count as CPU time.
+            changes["OMP_WAIT_POLICY"] = "PASSIVE"  # Waiting in a loop would count as CPU time.
         if name == "tf-keras":
-            environment["TF_USE_LEGACY_KERAS"] = "1"
+            changes["TF_USE_LEGACY_KERAS"] = "1"
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
                 [python, str(HERE / "peers.py"), name, json.dumps(vars(work)), file],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                env=environment,
+                env=environment(**changes),
             )
         answer = self._answer()
         self.unsupported = answer.get("unsupported")

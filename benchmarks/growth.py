@@ -13,20 +13,23 @@ times N. Each line is a process of its own.
   ms           median wall time of a step, in rounds of 20 steps
   cpu ms       user and system time of the process in the same steps, per step
   x first      cpu ms against the first line of the sweep
+  x work       ids of a batch, or distinct rows if they grow more, against the first line
   MB           the tables and their slots
   peak MB      peak resident memory, less that of a run with tables of 1000 rows
+
+A line that costs more than its work says so; a vocabulary that outgrows the caches may.
 """
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import time
+
+from workload import apart
 
 DIMENSION = 16
 STEPS_PER_ROUND, ROUNDS = 20, 7
+TOLERANCE = 1.1
 FIRST = {"vocabulary": 100_000, "tables": 1, "batch": 4096, "ids": 1, "cores": 1}
 SWEEPS = {
     "vocabulary": [{"vocabulary": v} for v in (10_000, 100_000, 1_000_000, 10_000_000)],
@@ -109,18 +112,6 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
     return {"ms": float(wall), "cpu ms": float(cpu), "peak": peak, "distinct": float(distinct)}
 
 
-def measure_apart(**point: int) -> dict[str, float]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--point", json.dumps(point)]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    return json.loads(done.stdout)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -132,25 +123,34 @@ def main() -> None:
     if options.point:
         print(json.dumps(measure(**json.loads(options.point))))
         return
+
+    def measured(point: dict[str, int]) -> dict[str, float]:
+        return apart(__file__, "--point", json.dumps(point))
+
     for sweep in options.sweeps:
         print(f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
-              " x first       MB  peak MB", flush=True)
+              " x first   x work       MB  peak MB", flush=True)
         first = None
         for change in SWEEPS[sweep]:
             point = {**FIRST, **change}
             if options.vocabulary and point["vocabulary"] > options.vocabulary:
                 continue
-            empty = measure_apart(**{**point, "vocabulary": 1000})["peak"]
-            found = measure_apart(**point)
-            first = first or found["cpu ms"]
-            size = point["tables"] * point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
+            found = measured(point)
+            found["ids"] = point["tables"] * point["batch"] * point["ids"]
+            first = first or found
+            slower = found["cpu ms"] / first["cpu ms"]
+            work = max(found[key] / first[key] for key in ("ids", "distinct"))
             print(
                 f"{point['vocabulary']:13d} {point['tables']:6d} {point['batch']:6d} "
                 f"{point['ids']:3d} {point['cores']:5d} {found['distinct']:8.0f} "
-                f"{found['ms']:8.2f} {found['cpu ms']:7.2f} {found['cpu ms'] / first:8.2f} "
-                f"{size:8.1f} {found['peak'] - empty:8.1f}",
-                flush=True,
+                f"{found['ms']:8.2f} {found['cpu ms']:7.2f} {slower:8.2f} {work:8.2f}",
+                end="",
             )
+            if "vocabulary" in change:
+                size = point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
+                empty = measured({**point, "vocabulary": 1000})["peak"]
+                print(f" {size:8.1f} {found['peak'] - empty:8.1f}", end="")
+            print("" if slower <= work * TOLERANCE else " more than the work", flush=True)
 
 
 if __name__ == "__main__":

@@ -278,6 +278,8 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
         trained = [getattr(one, "value", one) if keras.__name__ == "keras" else one
                    for one in tables]
         slopes = tape.gradient(activations, trained, output_gradients=gradients)
+        if keras.__name__ == "keras":
+            slopes = [_summed(slope) for slope in slopes]
         optimizer.apply_gradients(zip(slopes, tables, strict=True))
         return tf.add_n([one[0, 0] for one in activations])
 
@@ -285,6 +287,19 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
         run(tf.constant(index)).numpy()
 
     return step, lambda table: np.array(tables[table])
+
+
+def _summed(slope):
+    """A sparse gradient with one term per row.
+
+    Keras 3 (3.15.1) squares each occurrence of a row by itself where its optimizers square the
+    gradient, so that a row that occurs twice gets another accumulator than from the gradient's sum.
+    """
+    import tensorflow as tf
+
+    rows, places = tf.unique(slope.indices)
+    values = tf.math.unsorted_segment_sum(slope.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, slope.dense_shape)
 
 
 def tf_keras(work: Workload) -> tuple[Step, Table]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole training programs: DLRM through TPUEstimator, and as it was written without it.
 
-    python benchmarks/whole_step.py [--steps=40] [--rounds=3]
+    python benchmarks/whole_step.py [--starts=3] [--rounds=5] [--steps=10]
 
-`dlrm.py` describes both. Each line is a process of its own; they run in turns, and the last line is
-the median of the ratios of neighbours.
+`dlrm.py` describes them. 'no tables' has no embedding work at all: what legacy gains over it is
+what tables that cost nothing would gain. Each program starts `starts` times, alone; then all train
+in turns, `steps` steps in each of `rounds` rounds. Figures are medians over starts and rounds, and
+so are the ratios to legacy, of figures of the same start or round.
 
   start s       from the start of the process to the end of the first step: imports, graph, tables
   examples/s    in the steps after the tenth
@@ -13,46 +15,81 @@ the median of the ratios of neighbours.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 
+from workload import environment
+
 HERE = pathlib.Path(__file__).parent
+PEERS = ("ours", "legacy", "no tables")
+FIGURES = ("start", "examples", "cpu")
 
 
-def run(peer: str, steps: int) -> dict[str, float]:
-    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, str(HERE / "dlrm.py"), peer, str(steps)],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-    )
-    return json.loads(done.stdout)
+class Program:
+    """A running `dlrm.py`."""
+
+    def __init__(self, peer: str):
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "dlrm.py"), peer],
+            env=environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        self.started = self._answer()
+
+    def run(self, steps: int) -> dict[str, float]:
+        assert self._process.stdin
+        print(steps, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+    def _answer(self) -> dict:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(self._process.args)} failed.")
+        return json.loads(line)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5, help="of each start")
+    parser.add_argument("--steps", type=int, default=10, help="of each round")
     options = parser.parse_args()
-    ratios = []
-    for turn in range(options.rounds):
-        found = {}
-        for peer in ("ours", "legacy"):
-            found[peer] = one = run(peer, options.steps)
-            if not turn and peer == "ours":
-                print(f"TensorFlow {one['tensorflow']}\n        start s examples/s   cpu ms")
-            print(
-                f"{peer:8s}{one['start']:7.1f} {one['examples']:10,.0f} {one['cpu']:8.1f}",
-                flush=True,
+    found = {peer: {figure: [] for figure in FIGURES} for peer in PEERS}
+    for start in range(options.starts):
+        programs = {peer: Program(peer) for peer in PEERS}
+        for peer, program in programs.items():
+            found[peer]["start"].append(program.started["start"])
+        if not start:
+            print(f"TensorFlow {programs['ours'].started['tensorflow']}", flush=True)
+        for _ in range(options.rounds):
+            for peer, program in programs.items():
+                one = program.run(options.steps)
+                for figure in ("examples", "cpu"):
+                    found[peer][figure].append(one[figure])
+        for program in programs.values():
+            program.stop()
+    print(f"{'':10s}start s examples/s   cpu ms    ratios to legacy")
+    for peer in PEERS:
+        values = [statistics.median(found[peer][figure]) for figure in FIGURES]
+        ratios = [
+            statistics.median(
+                one / other
+                for one, other in zip(found[peer][key], found["legacy"][key], strict=True)
             )
-        ratios.append([found["ours"][k] / found["legacy"][k] for k in ("start", "examples", "cpu")])
-    start, examples, cpu = (statistics.median(column) for column in zip(*ratios, strict=True))
-    print(f"ratio   {start:7.2f} {examples:10.2f} {cpu:8.2f}")
+            for key in FIGURES
+        ]
+        print(
+            "{:10s}{:7.1f} {:10,.0f} {:8.1f}".format(peer, *values),
+            "  {:6.2f} {:6.2f} {:6.2f}".format(*ratios),
+        )
 
 
 if __name__ == "__main__":

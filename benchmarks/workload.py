@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every peer of `embedding_step.py` computes, in NumPy alone.
+"""What every peer of `embedding_step.py` computes, in NumPy alone; and processes for benchmarks.
 
 A step looks up the ids of one batch, combines them, takes a given gradient for each activation, and
 updates the tables. Everything is a function of the workload and so the same in every process.
 """
 
 import dataclasses
+import json
 import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 
@@ -18,6 +22,22 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 CHECK_STEPS = 2
 IDS_VARIABLE = "EMBEDDING_STEP_IDS"
 """The environment variable that names the file of ids, int64 [tables, BATCHES, batch, ids]."""
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """That of a process which imports this checkout and sees no GPU, with `changes`."""
+    root = str(pathlib.Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **changes}
+
+
+def apart(program: str, *arguments: str) -> dict[str, float]:
+    """What the Python file `program` prints as JSON, run as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, program, *arguments],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+    )
+    return json.loads(done.stdout)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 from estimator_emb import config as config_lib
-from estimator_emb import device
+from estimator_emb import device, saver
 from estimator_emb.engines import tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
@@ -269,6 +269,13 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         if dropped:
             spec = dropped.added_to(spec)
         return spec
+
+    def _train_with_estimator_spec(self, estimator_spec: Any, *args: Any, **kwargs: Any) -> Any:
+        savers = tf.compat.v1.GraphKeys.SAVERS
+        if self._on_host and self._spec is not None:
+            if not (estimator_spec.scaffold.saver or tf.compat.v1.get_collection(savers)):
+                tf.compat.v1.add_to_collection(savers, saver.saver(self.config))
+        return super()._train_with_estimator_spec(estimator_spec, *args, **kwargs)
 
     def _dropped(self) -> DroppedIds | None:
         return DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None

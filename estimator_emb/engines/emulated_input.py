@@ -252,7 +252,11 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int) -> list[
                 f"embedding table looks it up; got {value!r}."
             )
     pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
-    of_cores = [nest.pack_sequence_as(structure, list(p)) for p in zip(*pieces, strict=True)]
+    # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
+    of_cores = [
+        nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
+        for core in range(count)
+    ]
     return [_Batch(one["features"], one.get("labels")) for one in of_cores]
 
 

@@ -77,9 +77,14 @@ def create(
     partition = Partition(table.config.vocabulary_size, shards)
     # A scope of our own: what the program has set on its scopes, say a partitioner, stays there.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
-        return tuple(
+        created = tuple(
             _shard(table, name, parameters, _Place(partition, i, as_part)) for i in range(shards)
         )
+    if parameters is not None:
+        for shard in created:
+            for variable in (shard.weights, *shard.slots):
+                _save_in_place(variable)
+    return created
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,6 +250,20 @@ def _of_shard(
         return value
 
     return of_shard
+
+
+def _save_in_place(variable: tf.Variable) -> None:
+    """Lets savers, and fetches of the variable itself, read its buffer in place of a copy.
+
+    The first sparse update puts a variable into a mode in which every read copies it. This read
+    ends that mode; the next update begins it again, and copies only if someone still reads.
+    """
+    with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
+        shared = tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
+        with tf.control_dependencies([shared]):
+            variable._graph_element = tf.raw_ops.ReadVariableOp(
+                resource=variable.handle, dtype=variable.dtype
+            )
 
 
 def saved_name(variable: tf.Variable) -> str:

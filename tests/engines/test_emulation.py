@@ -300,6 +300,40 @@ class Steps(v1.train.SessionRunHook):
         self.seen.append(int(run_context.session.run(v1.train.get_global_step())))
 
 
+@pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
+def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
+    """Two cores of two samples each; the gradient of a sample is that of its core's mean."""
+
+    def input_fn(params):
+        ids = tf.data.Dataset.from_tensor_slices({"f": np.array([0, 1, 1, 2])})
+        return ids.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def model_fn(features, labels, mode, params):
+        assert labels is None and features["f"].shape == [2, 2]
+        loss = tf.reduce_mean(features["f"])
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    tpu_config = ee.TPUConfig(
+        1, num_shards=2, device="host", per_host_input_for_training=pipeline
+    )
+    estimator = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config),
+        train_batch_size=4,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"f": ee.FeatureConfig("t")},
+            table_to_config_dict={"t": ee.TableConfig(4, 2, v1.zeros_initializer())},
+            optimization_parameters=ee.StochasticGradientDescentParameters(8.0),
+        ),
+    )
+    estimator.train(input_fn, steps=1)
+    got = harness.saved(tmp_path, 1)["t"]
+    # The mean is over 4 numbers of a core, and CrossShardOptimizer halves it.
+    np.testing.assert_allclose(got[:, 0], [-1, -2, -1, 0])
+
+
 def test_hooks_fire_once_a_loop(tmp_path):
     hook = Steps()
     estimator = make(one_weight(), tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})

@@ -110,3 +110,39 @@ def test_tables_filled_with_a_number_take_memory_once():
         session.run(tf.compat.v1.global_variables_initializer())
         # 3 tables and 3 slots; 614 MB when each is there twice.
         assert 300 < resident() - before < 460
+
+
+def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
+    config = TableConfig(1000, 64, tf.compat.v1.ones_initializer())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        parameters = ee.AdagradParameters(1.0, initial_accumulator=2.0)
+        (shard,) = storage.create(Table("t", config, ()), "t", parameters, False)
+        variables = (shard.weights, *shard.slots)
+        update = [one.scatter_sub(tf.IndexedSlices([[1.0] * 64], [7])).op for one in variables]
+        saver = tf.compat.v1.train.Saver(sharded=True)
+        copy = shard.weights.read_value()
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(update)  # From now on a plain read is a copy.
+
+        def allocated(fetched, feeds=None):
+            """Bytes that reads of variables took."""
+            options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+            metadata = tf.compat.v1.RunMetadata()
+            session.run(fetched, feeds, options, metadata)
+            return sum(
+                memory.total_bytes
+                for device in metadata.step_stats.dev_stats
+                for node in device.node_stats
+                if "ReadVariableOp" in node.timeline_label
+                for memory in node.memory
+            )
+
+        assert allocated(copy) == 256_000
+        path = str(tmp_path / "model")
+        saved = saver.saver_def.save_tensor_name
+        assert allocated(saved, {saver.saver_def.filename_tensor_name: path}) == 0
+        session.run(update)
+        reader = tf.train.load_checkpoint(path)
+        np.testing.assert_array_equal(reader.get_tensor("t")[6:9, 0], [1, 0, 1])
+        np.testing.assert_array_equal(reader.get_tensor("t/Adagrad")[6:9, 0], [2, 1, 2])
+        np.testing.assert_array_equal(session.run(shard.weights)[6:9, 0], [1, -1, 1])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large checkpoints in several files."""
+
+import pathlib
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import saver
+
+ROWS = {"a": 400, "b": 100, "c": 100}
+BATCH = (
+    {key: np.array([3, 3, 99, 0]) for key in ROWS},
+    {key: np.ones([4, 8], np.float32) for key in ROWS},
+)
+
+
+def estimator(folder, model_fn=None, **config):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={key: ee.FeatureConfig(key) for key in ROWS},
+        table_to_config_dict={
+            key: ee.TableConfig(rows, 8, tf.compat.v1.random_uniform_initializer(seed=1))
+            for key, rows in ROWS.items()
+        },
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    made = harness.estimator(model_fn or harness.gradient_model_fn(list(ROWS)), spec, folder)
+    made._config = made.config.replace(**config)
+    return made
+
+
+def train(of, steps):
+    of.train(harness.input_fn_of([BATCH] * steps), steps=steps)
+
+
+def files(folder, step="*"):
+    """Names of the data files, in order, and their sizes."""
+    paths = sorted(pathlib.Path(folder).glob(f"model.ckpt-{step}.data-*"))
+    return {path.name: path.stat().st_size for path in paths}
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(saver, "FILE_BYTES", 1000)
+    monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)
+
+
+def test_small_checkpoints_are_one_file(tmp_path):
+    train(estimator(tmp_path), 1)
+    assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]
+
+
+def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monkeypatch):
+    train(estimator(tmp_path / "two"), 1)
+    train(estimator(tmp_path / "two"), 1)  # Goes on from the two files.
+    sizes = files(tmp_path / "two", 2)
+    assert list(sizes) == [f"model.ckpt-2.data-0000{i}-of-00002" for i in range(2)]
+    # A row is 32 bytes; there are tables and slots.
+    assert all(abs(size - sum(ROWS.values()) * 32) < 100 for size in sizes.values())
+    monkeypatch.setattr(saver, "FILE_BYTES", 1 << 20)
+    train(estimator(tmp_path / "one"), 2)
+    two, one = (harness.saved(tmp_path / name, 2) for name in ("two", "one"))
+    assert sorted(two) == sorted(one) == sorted(
+        ["global_step", *ROWS, *(f"{key}/Adagrad" for key in ROWS)]
+    )
+    for name, value in one.items():
+        np.testing.assert_array_equal(two[name], value, err_msg=name)
+
+
+def test_old_checkpoints_go_with_all_their_files(two_cores, tmp_path):
+    train(estimator(tmp_path, keep_checkpoint_max=2), 4)
+    assert list(files(tmp_path)) == [
+        f"model.ckpt-{step}.data-0000{i}-of-00002" for step in (3, 4) for i in range(2)
+    ]
+
+
+def test_the_saver_of_the_program_stays(two_cores, tmp_path):
+    gradient = harness.gradient_model_fn(list(ROWS))
+
+    def model_fn(features, labels, mode, params):
+        def scaffold_fn():
+            return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver())
+
+        return gradient(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
+
+    train(estimator(tmp_path, model_fn), 1)
+    assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]
+
+
+def test_fewer_variables_than_cores(monkeypatch, tmp_path):
+    monkeypatch.setattr(saver, "FILE_BYTES", 1)
+    monkeypatch.setattr(saver.os, "cpu_count", lambda: 8)
+    train(estimator(tmp_path), 1)
+    assert len(files(tmp_path, 1)) == 7  # Tables, slots and the global step.
