@@ -103,22 +103,26 @@ class Variables {
  public:
   explicit Variables(bool write) : write_(write) {}
   Variables(const Variables&) = delete;
-  ~Variables() {
-    for (auto* mu : locked_) write_ ? mu->unlock() : mu->unlock_shared();
-  }
+  ~Variables() { unlock(); }
 
   tensorflow::Status lock(OpKernelContext* ctx, const OpInputList& handles) {
     for (int i = 0; i < handles.size(); ++i) {
       tensorflow::core::RefCountPtr<Var> variable;
       const auto& handle = handles[i].flat<tensorflow::ResourceHandle>()(0);
       TF_RETURN_IF_ERROR(tensorflow::LookupResource(ctx, handle, &variable));
-      TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
       variables_.push_back(std::move(variable));
     }
-    for (const auto& variable : variables_) locked_.push_back(variable->mu());
-    std::sort(locked_.begin(), locked_.end());
-    locked_.erase(std::unique(locked_.begin(), locked_.end()), locked_.end());
-    for (auto* mu : locked_) write_ ? mu->lock() : mu->lock_shared();
+    std::vector<tensorflow::mutex*> all;
+    for (const auto& variable : variables_) all.push_back(variable->mu());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    do {
+      unlock();
+      for (const auto& variable : variables_) TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
+      for (auto* mu : all) write_ ? mu->lock() : mu->lock_shared();
+      locked_ = all;
+      // A saver in another thread may have begun to share a buffer in between.
+    } while (write_ && !owned());
     for (int i = 0; i < handles.size(); ++i) {
       const Tensor& tensor = *variables_[i]->tensor();
       if (!variables_[i]->is_initialized || !tensor.IsInitialized()) {
@@ -139,13 +143,24 @@ class Variables {
   float* data(int i) const { return variables_[i]->tensor()->flat<float>().data(); }
 
  private:
-  // Sparse access needs a buffer that no tensor shares, now and later: copies are made on reads.
-  static tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) {
+  void unlock() {
+    for (auto* mu : locked_) write_ ? mu->unlock() : mu->unlock_shared();
+    locked_.clear();
+  }
+
+  bool owned() const {
+    return std::all_of(variables_.begin(), variables_.end(),
+                       [](const auto& one) { return one->copy_on_read_mode.load(); });
+  }
+
+  // An update needs a buffer that no tensor shares, now and later: copies are made on reads.
+  tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) const {
     if (variable->copy_on_read_mode.load()) return tensorflow::Status();
     tensorflow::mutex_lock lock(*variable->mu());
     Tensor* const tensor = variable->tensor();
     if (!variable->copy_on_read_mode.load() && tensor->IsInitialized() &&
         !tensor->RefCountIsOne()) {
+      if (!write_) return tensorflow::Status();
       Tensor copy;
       TF_RETURN_IF_ERROR(ctx->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
       const auto from = tensor->tensor_data();
