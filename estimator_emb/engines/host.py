@@ -91,6 +91,7 @@ class HostEngine:
         self._gradients: dict[str, list[tf.Tensor]] = {}
         self._before_increment: dict[str, tf.Operation] = {}
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
+        self._weights: dict[str, tf.Tensor] = {}
         self._variables: dict[str, storage.Shards] = {}
         self._looked_up: list[tf.Tensor] = []
         self.next_step: NextStep | None = None
@@ -301,6 +302,8 @@ class HostEngine:
             if self.next_step:
                 rows = self.next_step.late(rows)
                 occurrences = [self.next_step.late_occurrences(one) for one in occurrences]
+            elif not any(shard.shared for shard in self._variables[table.name]):
+                self._weights[table.name] = values
             self._occurrences[table.name] = rows, occurrences
 
     def _found(self, key: str, activation: tf.Tensor) -> None:
@@ -407,6 +410,7 @@ class HostEngine:
             self._parameters(table),
             table.config.dimension,
             self._cores.count,
+            self._weights.get(table.name),
         )
 
     def _apply(

@@ -28,6 +28,11 @@ class TableVariables:
     weights: tf.Variable
     slots: tuple[tf.Variable, ...]
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write the rows during a step: on a parameter server."""
+        return tf.DeviceSpec.from_string(self.weights.device).job is not None
+
     @contextlib.contextmanager
     def device(self) -> Iterator[None]:
         """Where the shard's rows are worked on: beside them, if the graph places them anywhere."""

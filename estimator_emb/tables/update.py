@@ -17,10 +17,13 @@ class RowUpdate:
     Attributes:
       rows: distinct ids. Each of these rows is updated, also where its gradient is zero.
       gradients: float32 [rows, dimension], summed.
+      weights: float32 [rows, dimension], the weights of the rows as they are until this update
+        writes them; None reads them.
     """
 
     rows: tf.Tensor
     gradients: tf.Tensor
+    weights: tf.Tensor | None = None
 
 
 def of_batch(
@@ -30,6 +33,7 @@ def of_batch(
     parameters: OptimizationParameters,
     dimension: int,
     num_cores: int,
+    weights: tf.Tensor | None = None,
 ) -> list[RowUpdate]:
     """The updates that a batch makes to a table, in order: one, if gradients accumulate.
 
@@ -40,9 +44,11 @@ def of_batch(
       parameters: the table's optimizer.
       dimension: columns of the table.
       num_cores: how many cores share the batch; matters only without accumulation.
+      weights: of the rows, as the lookup read them, where nothing writes them in between.
     """
     if parameters.use_gradient_accumulation or num_cores == 1:
-        return [RowUpdate(rows, row_gradients(gradients, features, tf.size(rows), dimension))]
+        summed = row_gradients(gradients, features, tf.size(rows), dimension)
+        return [RowUpdate(rows, summed, weights)]
     return _core_by_core(rows, features, gradients, dimension, num_cores)
 
 
@@ -125,7 +131,10 @@ def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
 
 def _update_rows(variables, parameters, learning_rate, update, clipping_limit):
     everything = (variables.weights, *variables.slots)
-    w, *slots = (read_rows(variable, update.rows) for variable in everything)
+    slots = [read_rows(slot, update.rows) for slot in variables.slots]
+    w = update.weights
+    if w is None:
+        w = read_rows(variables.weights, update.rows)
     after = step(
         parameters, TENSORFLOW, learning_rate, update.gradients, w, tuple(slots), clipping_limit
     )

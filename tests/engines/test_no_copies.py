@@ -95,6 +95,37 @@ def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
     assert not {name for name in read if name.split("/")[0] in FORMS}
 
 
+@pytest.mark.parametrize(
+    "pipelining, device, reads_of_weights",
+    [
+        (False, "", 1),
+        (False, "/cpu:0", 1),
+        (False, "/job:ps/task:0", 2),  # Other workers may have written since.
+        (True, "", 2),  # The step before has.
+    ],
+)
+def test_the_update_reads_weights_again_only_where_they_may_have_changed(
+    tmp_path, pipelining, device, reads_of_weights
+):
+    def placed(op):
+        return device if op.type == "VarHandleOp" else ""
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"t": ee.FeatureConfig("t")},
+        table_to_config_dict={"t": ee.TableConfig(50, 2)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+        pipeline_execution_with_tensor_core=pipelining,
+    )
+    estimator = harness.estimator(harness.gradient_model_fn(["t"]), spec, tmp_path, BATCH)
+    with tf.Graph().as_default() as graph, tf.compat.v1.device(placed):
+        tf.compat.v1.train.create_global_step()
+        features, labels = {"t": tf.constant(FORMS["dense"])}, {"t": tf.ones([BATCH, 2])}
+        estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
+        gathers = [one for one in graph.get_operations() if one.type == "ResourceGatherNd"]
+    read = [one.inputs[0].op.name for one in gathers]
+    assert {name: read.count(name) for name in read} == {"t": reads_of_weights, "t/Adagrad": 1}
+
+
 def test_tables_filled_with_a_number_take_memory_once():
     """A constant that TensorFlow has computed beforehand would stay beside each variable."""
 

@@ -145,6 +145,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
+    assert all(one.shared for one in made)
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
     assert read.device == "/job:worker/task:1"
