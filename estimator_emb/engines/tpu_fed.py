@@ -5,8 +5,8 @@ For TPUs without embedding hardware that TPUEstimator can drive. The host engine
 hardware would; activations and gradients travel with the other inputs and outputs of the model.
 A training step runs in three session calls, in threads of tensorflow-estimator's own:
 
-1. Infeed: reads the batch of all cores, takes the token, looks the ids up, hands over to 3. what the
-   update must know of them, and gives each core its part of the batch, activations in place of ids.
+1. Infeed: reads the batch of all cores, takes the token, looks the ids up, hands over to 3. what
+   the update must know of them, and gives each core its part, activations in place of ids.
 2. The cores: run model_fn, and send out the gradients of the activations and the learning rates
    of the step beside what the program's own host_call wants.
 3. Outfeed: updates the tables, and puts the token back.
@@ -258,15 +258,15 @@ class FedEngine(HostEngine):
         with tf.device(self._host):
             super().connect()
             self._shown, trainable[count:] = trainable[count:], []
+            if self._kernels and self._handover:
+                self._kernels.hand_over(self._handover.late)
+            before = [self._handover.kept] if self._handover else []
             for key, stand_ins in self._stand_ins.items():
                 for stand_in in stand_ins:
+                    stand_in.op._add_control_inputs(before)
                     if key not in self._activations:
                         # Evaluation does not use the feature, and its table need not exist.
                         wire(stand_in, tf.zeros(stand_in.shape))
-                    if self._handover:
-                        stand_in.op._add_control_input(self._handover.kept)
-            if self._kernels and self._handover:
-                self._kernels.hand_over(self._handover.late)
         # Of another session call than the update.
         self._looked_up = []
 
