@@ -208,8 +208,10 @@ class FedStep:
         if not self._training:
             return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
         self.engine.check_saver(spec.scaffold)
+        train_op = tf.group(spec.train_op, self.engine.last_update(spec.loss))
+        tf.compat.v1.get_collection_ref(tpu_estimator._TPU_TRAIN_OP)[:] = [train_op]
         return spec._replace(
-            train_op=tf.group(spec.train_op, self.engine.last_update(spec.loss)),
+            train_op=train_op,
             training_hooks=[*spec.training_hooks, *self._hooks, self.engine.first_turn],
         )
 

@@ -7,6 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+import tpu_described
 import tpu_simulated
 from tensorflow.python.ops import control_flow_util
 from tensorflow_estimator.python.estimator.tpu import error_handling
@@ -182,7 +183,7 @@ def estimator(model_dir, cores=1, loop=1, deployment=V2, where=None, spec=None, 
             keep_checkpoint_max=None,
             tpu_config=ee.TPUConfig(
                 loop,
-                num_shards=cores,
+                num_shards=cores if cores > 1 else None,
                 per_host_input_for_training=deployment,
                 **where,
             ),
@@ -207,30 +208,25 @@ def check_same(got_dir, expected_dir, steps):
             np.testing.assert_allclose(got[name], value, 1e-6, 1e-6, err_msg=f"{name} {step}")
 
 
-@pytest.mark.parametrize(
-    "cores, loop, deployment", [(1, 3, V1), (1, 1, V2), (2, 1, V2), (2, 1, V1)]
-)
+@pytest.mark.parametrize("cores, loop, deployment", [(1, 3, V1), (2, 1, V2)])
 def test_trains_and_evaluates_as_emulated(cores, loop, deployment, tmp_path, monkeypatch):
     results, written = {}, {}
     for name, where in (("tpu", None), ("emulated", EMULATED)):
         seen = written[name] = []
         made = estimator(tmp_path / name, cores, loop, deployment, where, seen=seen)
-        results[name] = []
+        # The simulation of several cores has no loop of steps.
+        steps = STEPS if cores == 1 else 1
         with tpu_simulated.running(cores, monkeypatch):
             for first in (0, 3):
                 made.train(input_fn_of(DATA[first : first + 3]), max_steps=first + 3)
-                # The simulation of several cores has no loop of steps.
-                steps = STEPS if cores == 1 else 1
-                results[name].append(made.evaluate(input_fn_of(DATA), steps=steps))
+            results[name] = made.evaluate(input_fn_of(DATA), steps=steps)
     check_same(tmp_path / "tpu", tmp_path / "emulated", range(loop, STEPS + 1, loop))
     names = harness.saved(tmp_path / "tpu", STEPS)
     assert len(names) == 3 + 2 * 3  # step, kernel and its slot; two tables with two slots
     assert f"{WORDS}/Adam/v" in names
-    for got, expected in zip(results["tpu"], results["emulated"], strict=True):
-        assert set(got) == {"loss", "mean", "global_step"} == set(expected)
-        for key, value in expected.items():
-            np.testing.assert_allclose(got[key], value, rtol=1e-5)
-    assert results["tpu"][0] != results["tpu"][1]
+    assert set(results["tpu"]) == {"loss", "mean", "global_step"}
+    for key, value in results["emulated"].items():
+        np.testing.assert_allclose(results["tpu"][key], value, rtol=1e-5)
     # The program's own host_call, in each step.
     assert [step for step, _ in written["tpu"]] == list(range(STEPS))
     if loop == 1:
@@ -245,38 +241,40 @@ def train_on_simulated(monkeypatch, model_dir, data=DATA, cores=1, max_steps=Non
     return made
 
 
-@pytest.mark.parametrize("parameters", [
-    ee.AdagradParameters(0.3, use_gradient_accumulation=False),
-    ee.FtrlParameters(0.3, beta=0.5),
-])  # fmt: skip
-def test_of_two_cores(parameters, tmp_path, monkeypatch):
-    kwargs = {"spec": None, "cores": 2}
+def test_updates_core_by_core(tmp_path, monkeypatch):
+    parameters = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
     made = columns()
-    spec = ee.EmbeddingConfigSpec(feature_columns=made, optimization_parameters=parameters)
-    kwargs.update(spec=spec, model_fn=model_fn_of(made))
-    train_on_simulated(monkeypatch, tmp_path / "tpu", **kwargs)
+    kwargs = {
+        "cores": 2,
+        "deployment": V1,
+        "spec": ee.EmbeddingConfigSpec(
+            feature_columns=made, optimization_parameters=parameters
+        ),
+        "model_fn": model_fn_of(made),
+    }
+    train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], **kwargs)
     emulated = estimator(tmp_path / "emulated", where=EMULATED, **kwargs)
-    emulated.train(input_fn_of(DATA), max_steps=STEPS)
-    check_same(tmp_path / "tpu", tmp_path / "emulated", [STEPS])
+    emulated.train(input_fn_of(DATA[:3]), max_steps=3)
+    check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
 
 
 def test_loops_of_the_first_kind(tmp_path, monkeypatch):
     """What programs get that switch TensorFlow 2's control flow off."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
-    train_on_simulated(monkeypatch, tmp_path / "tpu", loop=3)
+    train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], loop=3)
     emulated = estimator(tmp_path / "emulated", loop=3, where=EMULATED)
-    emulated.train(input_fn_of(DATA), max_steps=STEPS)
-    check_same(tmp_path / "tpu", tmp_path / "emulated", [3, 6])
+    emulated.train(input_fn_of(DATA[:3]), max_steps=3)
+    check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
 
 
 def test_native_kernels(native, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", "estimator_emb")
-    train_on_simulated(monkeypatch, tmp_path / "tpu", loop=3)
+    train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], loop=3)
     assert "without native kernels" not in caplog.text
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     emulated = estimator(tmp_path / "emulated", loop=3, where=EMULATED)
-    emulated.train(input_fn_of(DATA), max_steps=STEPS)
-    check_same(tmp_path / "tpu", tmp_path / "emulated", [3, 6])
+    emulated.train(input_fn_of(DATA[:3]), max_steps=3)
+    check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
 
 
 # The order of lookups and updates.
@@ -389,3 +387,168 @@ def test_warm_start(tmp_path, monkeypatch):
     check_same(tmp_path / "tpu", tmp_path / "emulated", [0, 1])
     before, after = harness.saved(tmp_path / "from", STEPS), harness.saved(tmp_path / "tpu", 0)
     np.testing.assert_array_equal(before[WORDS], after[WORDS])
+
+
+# The whole graph on a described TPU, which has two cores.
+
+
+def reached(how, tmp_path, **kwargs):
+    made = columns()
+    tpu_config = ee.TPUConfig(5, tables="host", tpu_generation="v5e")
+    spec = spec_of(made=made)
+    on_tpu = tpu_described.estimator(
+        model_fn_of(made), spec, tmp_path, tpu_config=tpu_config, batch=BATCH, **kwargs
+    )
+    return how(on_tpu, input_fn_of(DATA))
+
+
+def in_functions(graph, part):
+    """The nodes of functions whose type contains `part`."""
+    functions = graph.as_graph_def().library.function
+    return [node for one in functions for node in one.node_def if part in node.op]
+
+
+def before(op):
+    """Every op that `op` waits for."""
+    found, waiting = set(), [op]
+    while waiting:
+        for one in (*(tensor.op for tensor in waiting[-1].inputs), *waiting.pop().control_inputs):
+            if one not in found:
+                found.add(one)
+                waiting.append(one)
+    return found
+
+
+def _root(op):
+    """The name of the variable that `op` reads, through others."""
+    while op.inputs:
+        op = op.inputs[0].op
+    return op.name
+
+
+HOST = "/job:tpu_worker/task:0/device:CPU:0"
+DENSE = {"kernel"}
+
+
+@pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
+def test_the_graph(how, tmp_path):
+    training = how is tpu_described.train
+    got = reached(how, tmp_path)
+    assert not got.ops("TPUEmbedding") and not in_functions(got.graph, "TPUEmbedding")
+
+    # Each core gets its half of the batch: age, activations, lengths, labels.
+    enqueues = got.ops("InfeedEnqueueTuple")
+    assert [op.get_attr("device_ordinal") for op in enqueues] == [0, 1]
+    for op in enqueues:
+        assert op.device == HOST
+        assert sorted(one.shape.as_list() for one in op.inputs) == [
+            [2], [2], [2, 1], [2, 2], [2, 2, 2], [2, 3],
+        ]  # fmt: skip
+    tables = [one for one in got.graph.get_collection("variables") if "/part_" in one.name]
+    assert len(tables) == (2 * 3 if training else 2)
+    reads = [op for table in tables for op in table.handle.consumers()]
+    on_core = "TPUReplicate"
+    for table in tables:
+        assert table.handle.op.device == HOST
+    for op in reads:
+        if op.type.startswith(("ResourceGather", "ResourceScatter")):
+            assert op.device == HOST and on_core not in {one.type for one in before(op)}
+        assert "_tpu_replicate" not in op.node_def.attr
+    (loop,) = [op for op in got.ops("While") if "_tpu_replicate" in op.node_def.attr]
+    assert not {table.handle.ref() for table in tables} & {one.ref() for one in loop.inputs}
+
+    # What is checked for NaN after each loop: nothing that would be copied for it.
+    checked = {_root(op) for op in got.ops("CheckNumerics")}
+    assert checked == DENSE
+    trainable = {one.op.name for one in got.graph.get_collection("trainable_variables")}
+    assert trainable == DENSE | {one.op.name for one in tables[:: 3 if training else 1]}
+    assert not [
+        one.name for one in got.graph.get_collection("variables") if "dummy" in one.name
+    ]
+
+    tokens = [op for op in got.ops("FIFOQueueV2") if op.name.endswith("embedding_token")]
+    assert len(tokens) == training
+    if not training:
+        return
+    (token,) = tokens
+    takes = [op for op in token.outputs[0].consumers() if op.type == "QueueDequeueV2"]
+    puts = [op for op in token.outputs[0].consumers() if op.type == "QueueEnqueueV2"]
+    (for_lookup,) = [op for op in takes if op in before(enqueues[0])]
+    (for_end,) = [op for op in takes if op is not for_lookup]
+    lookups = [op for op in before(enqueues[0]) if op.type.startswith("ResourceGather")]
+    assert len(lookups) == 2
+    for op in lookups:
+        assert for_lookup in before(op)
+    # The first token comes from a hook, one goes back after every update, and one after the wait.
+    updates = {op for op in reads if op.type.startswith("ResourceScatter")}
+    assert len(updates) == 2 * 3
+    (after_update,) = [op for op in puts if updates <= before(op)]
+    assert not before(after_update) & {for_lookup, for_end, *enqueues}
+    assert loop in before(for_end)
+    assert for_end in before(got.fetches)
+
+
+# What it refuses.
+
+
+def refused(tmp_path, pipelined=False, **of_tpu_config):
+    spec = spec_of()._replace(pipeline_execution_with_tensor_core=pipelined)
+    with pytest.raises(ValueError) as caught:
+        ee.TPUEstimator(
+            model_fn_of(columns()),
+            config=ee.RunConfig(
+                model_dir=str(tmp_path), tpu_config=ee.TPUConfig(tables="host", **of_tpu_config)
+            ),
+            use_tpu=True,
+            train_batch_size=BATCH,
+            embedding_config_spec=spec,
+        )
+    return str(caught.value)
+
+
+def test_what_does_not_go_with_it(tmp_path):
+    shared = ee.InputPipelineConfig.BROADCAST
+    assert refused(tmp_path, per_host_input_for_training=shared) == (
+        "TPUConfig: with tables='host', per_host_input_for_training must be PER_HOST_V1 or "
+        f"PER_HOST_V2; got {shared}."
+    )
+    assert refused(tmp_path, num_cores_per_replica=2) == (
+        "TPUConfig: with tables='host', each core runs the whole model, and num_cores_per_replica "
+        "must be None; got 2."
+    )
+    assert refused(tmp_path, experimental_host_call_every_n_steps=3) == (
+        "TPUConfig: with tables='host', gradients come out of the TPU in every step, and "
+        "experimental_host_call_every_n_steps must be 1; got 3."
+    )
+    assert refused(tmp_path, pipelined=True) == (
+        "EmbeddingConfigSpec: with TPUConfig(tables='host'), the lookup of a step waits for the "
+        "update of the step before, and pipeline_execution_with_tensor_core must be False."
+    )
+    assert refused(tmp_path, bad_ids="drop") == (
+        "bad_ids='drop' works on the host only: a TPU does not check ids."
+    )
+
+
+def test_several_hosts(tmp_path):
+    with pytest.raises(ValueError) as caught:
+        reached(tpu_described.train, tmp_path, hosts=2)
+    assert str(caught.value) == (
+        "TPUConfig: tables='host' feeds a TPU of one host; this one has 2."
+    )
+
+
+def test_how_it_is_asked_for(tmp_path, monkeypatch):
+    with pytest.raises(ValueError) as caught:
+        ee.TPUConfig(tables="core")
+    assert str(caught.value) == "TPUConfig: tables must be 'tpu' or 'host'; got 'core'."
+    assert ee.TPUConfig(tables="host")._replace(num_shards=2).tables == "host"
+    assert ee.TPUConfig().tables is None
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "host")
+    for asked, fed in ((None, True), ("host", True), ("tpu", False)):
+        config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(tables=asked))
+        kwargs = {"config": config, "use_tpu": True, "train_batch_size": BATCH}
+        made = ee.TPUEstimator(model_fn_of(columns()), embedding_config_spec=spec_of(), **kwargs)
+        assert isinstance(made._ctx, tpu_fed.FedTPU) == fed
+        # Without tables there is nothing to keep anywhere.
+        plain = ee.TPUEstimator(model_fn_of(columns()), **kwargs)
+        assert not isinstance(plain._ctx, tpu_fed.FedTPU)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TPU of one host, simulated in this process, for TPUEstimators that are not told of it.
 
-Everything of tensorflow-estimator runs as on a TPU, in an ordinary session: its threads, its infeed
-and outfeed, its loop of steps. What a TPU has and this process lacks is replaced: infeed and outfeed
-are queues, one for each core, and the cores compute on the CPU.
+Everything of tensorflow-estimator runs as on a TPU, in an ordinary session: its threads, its
+infeed and outfeed, its loop of steps. What a TPU has and this process lacks is replaced: infeed and
+outfeed are queues, one for each core, and the cores compute on the CPU.
 
 One core runs the program's own loop. Of several, each session call runs one step: model_fn is built
 once, as on a TPU, and `engines.cores` copies the step, which it cannot do of a loop.
