@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on a TPU v2 to v4, beside the golden vectors and the host engine, and on any TPU fed from
-tables on its host.
+"""Training on a TPU v2 to v4, beside the golden vectors and the host engine; with tables on its
+host, on any TPU.
 
 Left out unless asked for; see docs/tpu.md:
 
