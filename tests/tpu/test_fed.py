@@ -552,3 +552,41 @@ def test_how_it_is_asked_for(tmp_path, monkeypatch):
         # Without tables there is nothing to keep anywhere.
         plain = ee.TPUEstimator(model_fn_of(columns()), **kwargs)
         assert not isinstance(plain._ctx, tpu_fed.FedTPU)
+
+
+def test_features_without_gradient_or_use(tmp_path, monkeypatch):
+    """A plain EstimatorSpec; no gradient reaches y; evaluation does not use y, nor need its table."""
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["x"] * labels)
+        if mode == ee.ModeKeys.EVAL:
+            return ee.TPUEstimatorSpec(mode, loss=loss)
+        loss += tf.reduce_sum(tf.stop_gradient(features["y"]))
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        )
+        step = tf.compat.v1.train.get_global_step()
+        return tf.estimator.EstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, step)
+        )
+
+    def its_input_fn(params):
+        ids = tf.constant([0, 3, 3, 1])
+        element = {"x": ids, "y": ids + 1}, tf.fill([BATCH, 2], 0.5)
+        return tf.data.Dataset.from_tensors(element).repeat(2)
+
+    table = ee.TableConfig(ROWS, 2, initializer=harness.initializer(LARGE))
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={key: ee.FeatureConfig(key) for key in "xy"},
+        table_to_config_dict={"x": table, "y": table},
+        optimization_parameters=ee.AdamParameters(0.1, epsilon=1e-3),
+    )
+    losses = {}
+    for name, where in (("tpu", None), ("emulated", EMULATED)):
+        kwargs = {"where": where, "deployment": V1, "spec": spec, "model_fn": model_fn}
+        with tpu_simulated.running(1, monkeypatch):
+            made = estimator(tmp_path / name, **kwargs)
+            made.train(its_input_fn, max_steps=2)
+            losses[name] = made.evaluate(its_input_fn, steps=1)["loss"]
+    check_same(tmp_path / "tpu", tmp_path / "emulated", [1, 2])
+    np.testing.assert_allclose(losses["tpu"], losses["emulated"], rtol=1e-5)
