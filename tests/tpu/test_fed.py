@@ -286,7 +286,7 @@ def slow_updates(monkeypatch):
 
     def slow(self, received):
         def wait(gradient):
-            time.sleep(0.3)
+            time.sleep(0.6)
             return gradient
 
         first = tf.compat.v1.py_func(wait, [received[0]], tf.float32)
@@ -297,14 +297,15 @@ def slow_updates(monkeypatch):
 
 
 def lookup_waits_for_nothing(monkeypatch):
-    take, put_back = tpu_fed.FedEngine._turn, tpu_fed.FedEngine._put_back
+    update = tpu_fed.FedEngine.update
+
+    def without_token(self, received):
+        with monkeypatch.context() as patch:
+            patch.setattr(tpu_fed.FedEngine, "_put_back", lambda self: tf.no_op())
+            return update(self, received)
+
+    monkeypatch.setattr(tpu_fed.FedEngine, "update", without_token)
     monkeypatch.setattr(tpu_fed.FedEngine, "_turn", lambda self: [])
-
-    def put_back_once_taken(self):
-        with tf.control_dependencies(take(self) if self.first_turn else []):
-            return put_back(self)
-
-    monkeypatch.setattr(tpu_fed.FedEngine, "_put_back", put_back_once_taken)
 
 
 def step_waits_for_no_update(monkeypatch):
@@ -314,12 +315,18 @@ def step_waits_for_no_update(monkeypatch):
 @pytest.mark.parametrize("broken", [None, lookup_waits_for_nothing, step_waits_for_no_update])
 def test_each_lookup_sees_the_update_before(broken, tmp_path, monkeypatch):
     """Updates are slow; what holds the order is left out in turn, and then it does not hold."""
-    emulated = estimator(tmp_path / "emulated", loop=3, where=EMULATED)
+    got, expected = [], []
+    emulated = estimator(tmp_path / "emulated", where=EMULATED, seen=expected)
     emulated.train(input_fn_of(DATA[:3]), max_steps=3)
     slow_updates(monkeypatch)
     if broken:
         broken(monkeypatch)
-    train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], loop=3)
+    train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], loop=3, seen=got)
+    right = [
+        np.allclose(one, other, 1e-5, 1e-6)
+        for (_, one), (_, other) in zip(got, expected, strict=True)
+    ]
+    assert right[0] and all(right) == (broken != lookup_waits_for_nothing)
     if broken:
         with pytest.raises(AssertionError):
             check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
@@ -555,7 +562,7 @@ def test_how_it_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_features_without_gradient_or_use(tmp_path, monkeypatch):
-    """A plain EstimatorSpec; no gradient reaches y; evaluation does not use y, nor need its table."""
+    """A plain EstimatorSpec; no gradient reaches y, and evaluation does not use it."""
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"] * labels)
