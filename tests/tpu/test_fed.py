@@ -10,6 +10,7 @@ import tensorflow as tf
 import tpu_described
 import tpu_simulated
 from tensorflow.python.ops import control_flow_util
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import error_handling
 
 import estimator_emb as ee
@@ -349,6 +350,7 @@ def test_a_bad_id_stops_training_before_its_update(tmp_path, monkeypatch):
 # One checkpoint, wherever the tables are.
 
 
+@pytest.mark.slow
 def test_training_goes_on_elsewhere(tmp_path, monkeypatch):
     """From the host to the TPU and back, as if all had been on one."""
     for name in ("moved", "host"):
@@ -573,9 +575,8 @@ def test_features_without_gradient_or_use(tmp_path, monkeypatch):
             tf.compat.v1.train.GradientDescentOptimizer(1.0)
         )
         step = tf.compat.v1.train.get_global_step()
-        return tf.estimator.EstimatorSpec(
-            mode, loss=loss, train_op=optimizer.minimize(loss, step)
-        )
+        train_op = optimizer.minimize(loss, step)
+        return model_fn_lib.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def its_input_fn(params):
         ids = tf.constant([0, 3, 3, 1])
