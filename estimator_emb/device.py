@@ -28,6 +28,8 @@ _WITHOUT_MEANING = (
     "num_cores_per_replica",
 )
 _said: set[str] = set()
+TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
+TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
 _HOW_TO_EMULATE = (
@@ -50,6 +52,10 @@ class TPUConfig(tpu_config.TPUConfig):
       tpu_generation: the TPU that it will run on: 'v2', 'v3', 'v4', 'v5e', 'v5p' or 'v6e'. A
         TPUEstimator whose tables cannot run there is refused when it is constructed. None leaves
         it to what the TPU says of itself when training begins. It has no effect on the host.
+      tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
+        in the TPU's embedding hardware, or 'host' on the TPU's host, where the host engine trains
+        them while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
+        variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
 
     Raises:
       ValueError: one of them is something else.
@@ -58,6 +64,7 @@ class TPUConfig(tpu_config.TPUConfig):
     device: str | None
     bad_ids: str | None
     tpu_generation: str | None
+    tables: str | None
 
     def __new__(
         cls,
@@ -65,6 +72,7 @@ class TPUConfig(tpu_config.TPUConfig):
         device: str | None = None,
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
+        tables: str | None = None,
         **kwargs: Any,
     ) -> "TPUConfig":
         self = super().__new__(cls, *args, **kwargs)
@@ -74,13 +82,17 @@ class TPUConfig(tpu_config.TPUConfig):
             _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
         if tpu_generation is not None:
             tpu_generations.check_generation(tpu_generation)
+        if tables is not None:
+            _check_choice("TPUConfig: tables", tables, TABLES)
         self.device = device
         self.bad_ids = bad_ids
         self.tpu_generation = tpu_generation
+        self.tables = tables
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        ours = {name: getattr(self, name) for name in ("device", "bad_ids", "tpu_generation")}
+        names = ("device", "bad_ids", "tpu_generation", "tables")
+        ours = {name: getattr(self, name) for name in names}
         return type(self)(**{**self._asdict(), **ours, **kwargs})
 
 
@@ -134,6 +146,11 @@ def asked_shards() -> int | None:
             f"{shards!r}."
         )
     return int(shards)
+
+
+def asked_tables(config: Any) -> str:
+    """'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
+    return _asked(config, "tables", TABLES_VARIABLE, TABLES, "tpu")
 
 
 def asked_bad_ids(config: Any) -> str:

@@ -6,7 +6,9 @@ Where it runs is said, never guessed:
 * `use_tpu=False`: on the host.
 * `use_tpu=True` and a request to emulate (`TPUConfig(device='host')`, or the environment variable
   ESTIMATOR_EMB_DEVICE=host): on the host, and the program sees what a TPU would show it.
-* `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery.
+* `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery. The tables are in its
+  embedding hardware, or on its host where `TPUConfig(tables='host')` or the environment variable
+  ESTIMATOR_EMB_TABLES=host says so.
 """
 
 import inspect
@@ -21,7 +23,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 from estimator_emb import config as config_lib
 from estimator_emb import device, saver
-from estimator_emb.engines import tpu_generations, tpu_system
+from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
@@ -73,14 +75,23 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         if self._bad_ids == "drop" and not self._on_host:
             raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
+        # Whether the model runs on a TPU and the tables on its host.
+        self._fed = (
+            not self._on_host
+            and embedding_config_spec is not None
+            and bool(tables_of(embedding_config_spec))
+            and device.asked_tables(config) == "host"
+        )
         self._spec = embedding_config_spec
         # As the program gave them, for `preflight`.
         self._program_model_fn, self._batch_axis = model_fn, batch_axis
         self._exporting = False
         self._asked_export_to_tpu = False
-        if self._on_host:
+        if self._on_host or self._fed:
             if embedding_config_spec is not None:
                 _check_host_spec(embedding_config_spec)
+                if self._fed:
+                    tpu_fed.check(config, embedding_config_spec)
             if self._emulated:
                 config = device.emulated_config(config, embedding_config_spec)
             if self._emulated or embedding_config_spec is not None:
@@ -109,7 +120,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             export_to_tpu=export_to_tpu,
             export_to_cpu=export_to_cpu,
             warm_start_from=warm_start_from,
-            embedding_config_spec=None if self._on_host else embedding_config_spec,
+            embedding_config_spec=None if self._on_host or self._fed else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
         if self._emulated:
@@ -122,8 +133,16 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 predict_batch_size=predict_batch_size,
                 eval_on_tpu=eval_on_tpu,
             )
+        if self._fed:
+            self._ctx = tpu_fed.FedTPU(
+                config=self._config,
+                train_batch_size=train_batch_size,
+                eval_batch_size=eval_batch_size,
+                predict_batch_size=predict_batch_size,
+                eval_on_tpu=eval_on_tpu,
+            )
         self._tables_on_tpu: list[config_lib.Table] = []
-        if embedding_config_spec is not None and not self._on_host:
+        if embedding_config_spec is not None and not self._on_host and not self._fed:
             self._tables_on_tpu = tables_of(embedding_config_spec)
             if self._tables_on_tpu:
                 tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
@@ -148,8 +167,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             yield from super().predict(*args, **kwargs)
 
     def _add_meta_graph_for_mode(self, *args: Any, **kwargs: Any) -> Any:
-        if self._on_host and self._asked_export_to_tpu:
-            logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
+        if self._asked_export_to_tpu:
+            why = "with tables on the host" if self._fed else "off a TPU"
+            logger.info("export_to_tpu: %s, only the metagraph for CPU is written.", why)
         self._exporting = True
         try:
             return super()._add_meta_graph_for_mode(*args, **kwargs)
@@ -157,7 +177,12 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._exporting = False
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
-        if self._on_host and not self._emulated and self._spec is not None:
+        if self._fed:
+            with self._ctx.with_mode(mode) as ctx:
+                on_cpu = ctx.is_running_on_cpu()
+        else:
+            on_cpu = self._on_host and not self._emulated and self._spec is not None
+        if on_cpu:
             input_fn = _with_context(input_fn)
         if self._tables_on_tpu:
             input_fn = self._for_hardware(input_fn)
@@ -179,9 +204,28 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         return _takes(for_hardware, function_utils.fn_args(input_fn))
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
-        if not self._on_host:
-            return super()._augment_model_fn(model_fn, batch_axis)
-        on_cpu = super()._augment_model_fn(self._on_one_core(model_fn), batch_axis)
+        augment = super()._augment_model_fn
+        if not self._on_host and not self._fed:
+            return augment(model_fn, batch_axis)
+        on_cpu = augment(self._on_one_core(model_fn), batch_axis)
+
+        def fed(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            assert self._spec is not None
+            exporting = not self._is_input_fn_invoked
+            with self._ctx.with_mode(mode) as ctx:
+                if exporting or ctx.is_running_on_cpu():
+                    return on_cpu(features, labels, mode, config, params)
+                step = tpu_fed.FedStep(ctx, self._spec, model_fn, features, batch_axis)
+
+                def on_core(features: Any, **kwargs: Any) -> Any:
+                    return step.on_core(features, **kwargs)
+
+                on_tpu = augment(_takes(on_core, function_utils.fn_args(model_fn)), None)
+                with self._ctx.by_core():
+                    built = on_tpu(step.input_fn, labels, mode, config, params)
+                if mode == model_fn_lib.ModeKeys.TRAIN:
+                    self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
+                return step.completed(built)
 
         def emulated(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             exporting = not self._is_input_fn_invoked
@@ -212,6 +256,8 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                     self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
                 return spec
 
+        if self._fed:
+            return fed
         return emulated if self._emulated else on_cpu
 
     def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -84,6 +84,10 @@ class Cores:
             self._differing[made[0].name] = made
         return made
 
+    def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
+        """Every core's value, where core 0's came from `differing` or `stand_ins`."""
+        return self._differing.get(mine.name, [mine] * self.count)
+
     @property
     def has_collectives(self) -> bool:
         return bool(self._collectives)

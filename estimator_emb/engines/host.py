@@ -62,6 +62,8 @@ class HostEngine:
         step leaves; a hook of the session. Else None.
     """
 
+    _where = "on the host"
+
     def __init__(
         self,
         spec: EmbeddingConfigSpec,
@@ -97,6 +99,8 @@ class HostEngine:
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self._tables:
             self.next_step = NextStep()
+        # Carries what the lookup finds out to an update that does not run beside it.
+        self._handover = self.next_step
         self._step: tf.Tensor | None = None
 
     @property
@@ -115,7 +119,12 @@ class HostEngine:
         }
 
     def enqueue(self, features: Any) -> dict[str, tf.Tensor]:
-        """What core 0 finds in its features in place of what is `consumed`.
+        """What core 0's model sees in its features in place of what is `consumed`; see `read`."""
+        activations, others = self.read(features)
+        return {**others, **self.observed(activations)}
+
+    def read(self, features: Any) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """What core 0 is given in place of what is `consumed`: its activations, and the rest.
 
         Args:
           features: of the whole batch.
@@ -135,24 +144,34 @@ class HostEngine:
             for table in self._tables
             for feature in table.features
         ]
-        seen = {key: self._slice(value) for key, value in self._padded(features).items()}
-        if not read:
-            return seen
-        if self._dropped:
+        others = {key: self._slice(value) for key, value in self._padded(features).items()}
+        if self._dropped and read:
             read = self._dropped.drop(read)
             self._dropped.summarize([one.ids for one in read])
         self._features = features
-        helper = self._helper() if self._training else None
         for one in read:
             key = one.feature.key
             self._inputs[key] = one
             one = checks.of_size(one, self._batch_size)
-            self._stand_ins[key], self._seen[key] = self._stand_in(one, helper)
-            seen[key] = self._seen[key]
+            batch, *rest = lookup.activation_shape(one, one.table.config.dimension)
+            shape = [None if batch == -1 else batch // self._cores.count, *rest]
+            self._stand_ins[key] = self._cores.stand_ins(tf.float32, shape)
             if one.lengths is not None:
                 name = tpu_fc.get_sequence_length_feature_key_name_from_feature_key_name(key)
-                seen[name] = self._slice(one.lengths)
-        return seen
+                others[name] = self._slice(one.lengths)
+        return {key: of_cores[0] for key, of_cores in self._stand_ins.items()}, others
+
+    def observed(self, activations: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        """Core 0's activations as its model sees them: in training, their gradients are kept."""
+        self._seen = dict(activations)
+        if self._training and activations:
+            helper = self._helper()
+            # The rate of this step is that of the global step before the program increments it.
+            self._step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+            with tf.control_dependencies([self._step]):
+                for key, activation in activations.items():
+                    self._seen[key] = self._intercepted(key, activation, helper)
+        return self._seen
 
     def late(self, structure: Any) -> Any:
         """What the model sees of the batch of the next step, where the lookup is a step ahead."""
@@ -197,7 +216,8 @@ class HostEngine:
         return padded
 
     def _helper(self) -> tf.Tensor:
-        with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
+        scope = tf.compat.v1.VariableScope(reuse=None)
+        with tf.init_scope(), tf.compat.v1.variable_scope(scope):
             variable = tf.compat.v1.get_variable(
                 HELPER_VARIABLE,
                 initializer=tf.zeros([1]),
@@ -206,22 +226,7 @@ class HostEngine:
             )
         return variable.read_value()
 
-    def _stand_in(
-        self, one: inputs.Ids, helper: tf.Tensor | None
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Tensors whose inputs become the cores' activations, and what core 0's model sees."""
-        batch, *rest = lookup.activation_shape(one, one.table.config.dimension)
-        shape = [None if batch == -1 else batch // self._cores.count, *rest]
-        if helper is None:
-            stand_ins = self._cores.stand_ins(tf.float32, shape)
-            return stand_ins, stand_ins[0]
-        # The rate of this step is that of the global step before the program increments it.
-        if self._step is None:
-            self._step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
-        with tf.control_dependencies([self._step]):
-            stand_ins = self._cores.stand_ins(tf.float32, shape)
-        key = one.feature.key
-
+    def _intercepted(self, key: str, activation: tf.Tensor, helper: tf.Tensor) -> tf.Tensor:
         @tf.custom_gradient
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
@@ -235,7 +240,7 @@ class HostEngine:
 
             return tf.identity(activation), gradient
 
-        return stand_ins, intercept(stand_ins[0], helper)
+        return intercept(activation, helper)
 
     def connect(self) -> None:
         """Creates the tables and wires their activations into the features that model_fn saw.
@@ -270,7 +275,7 @@ class HostEngine:
         if not looked_up:
             return
         self._kernels = self._native_kernels([table for table, _ in looked_up])
-        with tf.name_scope("embedding_lookup"):
+        with tf.name_scope("embedding_lookup"), tf.control_dependencies(self._turn()):
             if self._kernels:
                 self._look_up_natively(self._kernels, looked_up)
             else:
@@ -299,12 +304,17 @@ class HostEngine:
             self._looked_up.append(values)
             for one in occurrences:
                 self._found(one.ids.feature.key, self.late(lookup.combine(values, one)))
-            if self.next_step:
-                rows = self.next_step.late(rows)
-                occurrences = [self.next_step.late_occurrences(one) for one in occurrences]
+            handover = self._handover
+            if handover:
+                rows = handover.late(rows)
+                occurrences = [handover.late_occurrences(one) for one in occurrences]
             elif not any(shard.shared for shard in self._variables[table.name]):
                 self._weights[table.name] = values
             self._occurrences[table.name] = rows, occurrences
+
+    def _turn(self) -> list[tf.Operation]:
+        """What the lookup waits for."""
+        return []
 
     def _found(self, key: str, activation: tf.Tensor) -> None:
         """Gives each core its slice of the activation of a feature."""
@@ -367,6 +377,12 @@ class HostEngine:
         self._gradients = dict(gradients)
         if not self._tables:
             return tf.no_op()
+        self._warn_of_zeros()
+        with tf.name_scope("embedding_update"):
+            multiplier = self._multiplier()
+            return self._update(self._rates(), multiplier)
+
+    def _warn_of_zeros(self) -> None:
         for table in self._tables:
             without = [f.key for f in table.features if f.key not in self._gradients]
             if without:
@@ -377,29 +393,33 @@ class HostEngine:
                     table.name,
                     HELPER_VARIABLE,
                 )
-        with tf.name_scope("embedding_update"):
-            multiplier = self._multiplier()
-            of_step = LearningRates(self._step)
-            rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
-            # Rates may read the global step themselves: they do so before it is incremented.
-            for operation in self._before_increment.values():
-                operation._add_control_inputs([rate.op for rate in rates])
-            if self._kernels:
-                gradients_in_order = [
-                    self._gradient(feature.key, multiplier)
-                    for table in self._tables
-                    for feature in table.features
-                ]
-                with tf.control_dependencies(self._looked_up):
-                    return self._kernels.update(gradients_in_order, rates)
-            updates = [self._updates(table, multiplier) for table in self._tables]
-            # A gradient need not depend on the activations; the update waits for them all the same.
+
+    def _rates(self) -> list[tf.Tensor]:
+        """The learning rate of each table in this step."""
+        of_step = LearningRates(self._step)
+        rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
+        # Rates may read the global step themselves: they do so before it is incremented.
+        for operation in self._before_increment.values():
+            operation._add_control_inputs([rate.op for rate in rates])
+        return rates
+
+    def _update(self, rates: list[tf.Tensor], multiplier: tf.Tensor | None) -> tf.Operation:
+        if self._kernels:
+            gradients_in_order = [
+                self._gradient(feature.key, multiplier)
+                for table in self._tables
+                for feature in table.features
+            ]
             with tf.control_dependencies(self._looked_up):
-                done = [
-                    self._apply(index, rate, of_table)
-                    for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
-                ]
-            return tf.group(*done, *([self.next_step.kept] if self.next_step else []))
+                return self._kernels.update(gradients_in_order, rates)
+        updates = [self._updates(table, multiplier) for table in self._tables]
+        # A gradient need not depend on the activations; the update waits for them all the same.
+        with tf.control_dependencies(self._looked_up):
+            done = [
+                self._apply(index, rate, of_table)
+                for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
+            ]
+        return tf.group(*done, *([self.next_step.kept] if self.next_step else []))
 
     def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
         rows, occurrences = self._occurrences[table.name]
@@ -499,7 +519,7 @@ class HostEngine:
 
     def describe(self) -> str:
         """One line: what runs where, and how large it is."""
-        where = "on the host"
+        where = self._where
         if self._shards > 1:
             where += f", over {self._shards} parameter servers"
         of_tables = {table.name: self._parameters(table) for table in self._tables}

@@ -19,8 +19,9 @@ EMBEDDING_HARDWARE = {
 
 _ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model and run on any TPU; or train on the host, without the TPU, with "
-    "TPUConfig(device='host')"
+    "variables of the model and run on any TPU; or keep the tables on the TPU's host, whose host "
+    "engine trains them and feeds the model on the TPU, with TPUConfig(tables='host'); or train "
+    "on the host, without the TPU, with TPUConfig(device='host')"
 )
 _TF2_PROGRAM = (
     "; or rewrite the program for TPUEmbeddingV2 of tf.tpu.experimental.embedding, to which "

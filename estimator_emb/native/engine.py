@@ -4,7 +4,7 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -171,6 +171,11 @@ class Kernels:
                 F=len(used),
                 **self._features,
             )
+
+    def hand_over(self, late: Callable[[Any], Any]) -> None:
+        """Makes `update` read what `late` returns of the tensors that the lookup has read."""
+        for name in ("ids", "places", "shapes", "weights"):
+            self._features[name] = late(self._features[name])
 
     def update(self, gradients: Sequence[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         """One optimizer step of every table.

@@ -39,13 +39,17 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         tensors = [leaf for leaf in leaves if leaf is not None]
         if not tensors:
             return structure
+        before = iter(self._through(tensors))
+        late = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
+        return tf.nest.pack_sequence_as(structure, late, expand_composites=True)
+
+    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Keeps `tensors`, and returns what was kept before."""
         name = f"estimator_emb_next_step_{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
         self._kept.append(tf.raw_ops.Stage(values=tensors, shared_name=name))
         self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
-        before = iter(tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name))
-        late = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
-        return tf.nest.pack_sequence_as(structure, late, expand_composites=True)
+        return tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
 
     def late_occurrences(self, one: Occurrences) -> Occurrences:
         """`late` of what an update needs to know of the ids of a feature."""

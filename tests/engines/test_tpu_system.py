@@ -543,8 +543,9 @@ def test_dense_ids_are_enqueued(tmp_path):
 
 ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model and run on any TPU; or train on the host, without the TPU, with "
-    "TPUConfig(device='host')"
+    "variables of the model and run on any TPU; or keep the tables on the TPU's host, whose host "
+    "engine trains them and feeds the model on the TPU, with TPUConfig(tables='host'); or train "
+    "on the host, without the TPU, with TPUConfig(device='host')"
 )
 
 
@@ -580,7 +581,8 @@ def test_a_generation_with_the_hardware(generation, tmp_path):
 
 
 def test_the_ways_round_exist(tmp_path):
-    """On a generation without the hardware: tables on the tensor core, and the host."""
+    """On a generation without the hardware: tables on the tensor core, on the TPU's host, and all
+    on the host."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
         3,
@@ -607,14 +609,15 @@ def test_the_ways_round_exist(tmp_path):
     assert trained == ["dense_features/item_embedding/embedding_weights"]
 
     spec, model_fn, _ = dict_spec()
-    on_host = tpu_described.per_core_input(tpu_generation="v5e", device="host")
-    ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=on_host),
-        use_tpu=True,
-        train_batch_size=4,
-        embedding_config_spec=spec,
-    )
+    for way in ({"device": "host"}, {"tables": "host"}):
+        config = tpu_described.per_core_input(tpu_generation="v5e", **way)
+        ee.TPUEstimator(
+            model_fn,
+            config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=config),
+            use_tpu=True,
+            train_batch_size=4,
+            embedding_config_spec=spec,
+        )
 
 
 def only_items(params):

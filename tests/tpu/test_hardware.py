@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on a TPU v2 to v4, beside the golden vectors and the host engine.
+"""Training on a TPU v2 to v4, beside the golden vectors and the host engine; with tables on its
+host, on any TPU.
 
 Left out unless asked for; see docs/tpu.md:
 
     TPU_NAME=... python -m pytest -m tpu tests/tpu
+    TPU_NAME=... python -m pytest -m tpu tests/tpu -k tables_on_its_host
 """
 
 import golden_training
@@ -21,7 +23,7 @@ TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
 """Of TensorFlow's own tests on TPUs, which take powers and roots less exactly; otherwise 1e-5."""
 
 
-def estimator(tpu, model_fn, spec, model_dir, samples):
+def estimator(tpu, model_fn, spec, model_dir, samples, tables=None, loop=1):
     resolver, _ = tpu
     return ee.TPUEstimator(
         model_fn,
@@ -31,7 +33,7 @@ def estimator(tpu, model_fn, spec, model_dir, samples):
             save_summary_steps=None,
             save_checkpoints_steps=1,
             keep_checkpoint_max=None,
-            tpu_config=ee.TPUConfig(iterations_per_loop=1),
+            tpu_config=ee.TPUConfig(iterations_per_loop=loop, tables=tables),
         ),
         use_tpu=True,
         train_batch_size=samples,
@@ -90,10 +92,8 @@ def test_activations(combiner, tpu, tmp_path):
         np.testing.assert_array_equal(got[SAMPLES:], 0)
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_path):
-    _, cores = tpu
-    samples = 2 * cores
+def shared_and_sequence_features(samples, strategy="div"):
+    """(spec, keys of the features, four batches)"""
     rng = np.random.default_rng(7)
     table = rng.normal(size=[11, 3]).astype(np.float32)
 
@@ -126,11 +126,28 @@ def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_pa
         clipping_limit=1.5,
         partition_strategy=strategy,
     )
-    model_fn = harness.gradient_model_fn(["words", "history", "item"])
-    on_tpu = estimator(tpu, model_fn, spec, tmp_path / "tpu", samples)
+    return spec, ["words", "history", "item"], data
+
+
+def check_as_on_the_host(tpu, tmp_path, strategy="div", **kwargs):
+    _, cores = tpu
+    samples = 2 * cores
+    spec, keys, data = shared_and_sequence_features(samples, strategy)
+    model_fn = harness.gradient_model_fn(keys)
+    on_tpu = estimator(tpu, model_fn, spec, tmp_path / "tpu", samples, **kwargs)
     on_tpu.train(harness.input_fn_of(data), max_steps=4)
     on_host = harness.estimator(model_fn, spec, tmp_path / "host", samples, device="host")
     on_host.train(harness.input_fn_of(data), max_steps=4)
     got, expected = (harness.saved(tmp_path / where, 4) for where in ("tpu", "host"))
     for name in ("t", "t/Adagrad"):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_path):
+    check_as_on_the_host(tpu, tmp_path, strategy)
+
+
+@pytest.mark.parametrize("loop", [1, 4])
+def test_any_tpu_trains_tables_on_its_host(loop, tpu, tmp_path):
+    check_as_on_the_host(tpu, tmp_path, tables="host", loop=loop)

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables on the host of a TPU whose cores run the model: `TPUConfig(tables='host')`.
+
+For TPUs without embedding hardware that TPUEstimator can drive. The host engine does what the
+hardware would; activations and gradients travel with the other inputs and outputs of the model.
+A training step runs in three session calls, in threads of tensorflow-estimator's own:
+
+1. Infeed: reads the batch of all cores, takes the token, looks the ids up, hands over to 3. what
+   the update must know of them, and gives each core its part, activations in place of ids.
+2. The cores: run model_fn, and send out the gradients of the activations and the learning rates
+   of the step beside what the program's own host_call wants.
+3. Outfeed: updates the tables, and puts the token back.
+
+So no lookup runs beside an update, and step N+1 sees what step N has written. The session call in
+which the cores run a loop of steps ends when the token of the last update is back.
+
+tensorflow-estimator builds its inputs before model_fn, so activations are stand-ins at first; see
+`HostEngine`. A loop in the graph could not be completed afterwards: each step's input is a session
+call, as where input_fn is called for every core, and that deployment is what it is shown.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.util import nest
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
+from tensorflow_estimator.python.estimator.tpu import util as tpu_util
+
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.engines import emulated_input
+from estimator_emb.engines.cores import Cores, wire
+from estimator_emb.engines.host import HostEngine
+from estimator_emb.tables.pipeline import NextStep
+
+logger = logging.getLogger("estimator_emb")
+
+
+def check(config: Any, spec: EmbeddingConfigSpec) -> None:
+    """Whether the tables of a spec can feed a TPU from its host.
+
+    Raises:
+      ValueError: something does not go with it.
+    """
+    if not isinstance(config, tpu_config.RunConfig):
+        return  # tensorflow-estimator says what is wrong.
+    tpu, deployments = config.tpu_config, tpu_config.InputPipelineConfig
+    deployment = tpu.per_host_input_for_training
+    if deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
+        raise ValueError(
+            "TPUConfig: with tables='host', per_host_input_for_training must be PER_HOST_V1 or "
+            f"PER_HOST_V2; got {deployment}."
+        )
+    if tpu.num_cores_per_replica:
+        raise ValueError(
+            "TPUConfig: with tables='host', each core runs the whole model, and "
+            f"num_cores_per_replica must be None; got {tpu.num_cores_per_replica}."
+        )
+    if tpu.experimental_host_call_every_n_steps != 1:
+        raise ValueError(
+            "TPUConfig: with tables='host', gradients come out of the TPU in every step, and "
+            "experimental_host_call_every_n_steps must be 1; got "
+            f"{tpu.experimental_host_call_every_n_steps}."
+        )
+    if spec.pipeline_execution_with_tensor_core:
+        raise ValueError(
+            "EmbeddingConfigSpec: with TPUConfig(tables='host'), the lookup of a step waits for "
+            "the update of the step before, and pipeline_execution_with_tensor_core must be False."
+        )
+
+
+class FedTPU(tpu_context._InternalTPUContext):
+    """What tensorflow-estimator asks about a TPU that is fed from the tables of its host.
+
+    Args:
+      **kwargs: of `_InternalTPUContext`.
+    """
+
+    _by_core = False
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(use_tpu=True, embedding_config_spec=None, **kwargs)
+
+    @contextlib.contextmanager
+    def by_core(self) -> Iterator[None]:
+        """Makes the contexts of modes that are taken from this one say: input_fn by core."""
+        self._by_core = True
+        try:
+            yield
+        finally:
+            self._by_core = False
+
+    def is_input_sharded_per_core(self) -> bool:
+        return self._by_core or super().is_input_sharded_per_core()
+
+    def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
+        # Prediction is one session call, a loop in the graph that could not be completed.
+        predicting = self._assert_mode() == model_fn_lib.ModeKeys.PREDICT
+        return predicting or super()._is_running_on_cpu(is_export_mode)
+
+
+class FedStep:
+    """The graph of one mode, for tensorflow-estimator to build around.
+
+    Args:
+      ctx: the TPU, in a mode.
+      spec: checked.
+      model_fn, input_fn: the program's; input_fn takes the `TPUContext` of an input.
+      batch_axis: of the estimator.
+
+    Attributes:
+      engine: of the tables.
+
+    Raises:
+      ValueError: the TPU has several hosts.
+    """
+
+    def __init__(
+        self,
+        ctx: FedTPU,
+        spec: EmbeddingConfigSpec,
+        model_fn: Callable[..., Any],
+        input_fn: Callable[..., Any],
+        batch_axis: Sequence[int] | None,
+    ):
+        if ctx.num_hosts != 1:
+            raise ValueError(
+                f"TPUConfig: tables='host' feeds a TPU of one host; this one has {ctx.num_hosts}."
+            )
+        self._ctx = ctx
+        self._model_fn, self._input_fn, self._batch_axis = model_fn, input_fn, batch_axis
+        self._training = ctx.mode == model_fn_lib.ModeKeys.TRAIN
+        self._cores = Cores(ctx.num_replicas)
+        host = ctx.tpu_host_placement_function(host_id=0)
+        self.engine = FedEngine(spec, self._training, self._cores, ctx.global_batch_size, host)
+        self._of_cores: list[tuple[Any, Any]] = []
+        self._hooks: list[Any] = []
+
+    def input_fn(self, context: tpu_context.TPUContext) -> tuple[Any, Any]:
+        """Features and labels of the next core; called once for each, in their order."""
+        if not self._of_cores:
+            self._of_cores = self._read()
+        return self._of_cores.pop(0)
+
+    def _read(self) -> list[tuple[Any, Any]]:
+        batch = emulated_input.read(
+            self._ctx,
+            self._input_fn,
+            self._batch_axis,
+            self._cores,
+            self.engine.consumed,
+            self.engine.late,
+        )
+        self._hooks.append(tpu_util.MultiHostDatasetInitializerHook(batch.initializers))
+        activations, others = self.engine.read(batch.looked_up)
+        whole = {**batch.features, **activations, **others}, batch.labels
+
+        def of_core(core: int) -> tuple[Any, Any]:
+            return nest.map_structure(
+                lambda mine: None if mine is None else self._cores.of_each(mine)[core], whole
+            )
+
+        return [of_core(core) for core in range(self._cores.count)]
+
+    def on_core(self, features: Any, **kwargs: Any) -> Any:
+        """The program's model_fn, in the computation of a core."""
+        seen = self.engine.observed({key: features[key] for key in self.engine.keys})
+        spec = self._model_fn(features={**features, **seen}, **kwargs)
+        if self._training:
+            spec = self._sending(spec)
+        with tf.init_scope():
+            self.engine.connect()
+            if self._training:
+                logger.info(self.engine.describe())
+                self.engine.hide_helper()
+        return spec
+
+    def _sending(self, spec: Any) -> Any:
+        """`spec` of the model, whose host_call updates the tables as well."""
+        if not isinstance(spec, model_fn_lib._TPUEstimatorSpec):
+            spec = tpu_estimator._ModelFnWrapper._verify_estimator_spec(None, spec)
+            spec = tpu_estimator.TPUEstimatorSpec(
+                spec.mode,
+                loss=spec.loss,
+                train_op=spec.train_op,
+                training_hooks=spec.training_hooks,
+            )
+        function: Any
+        function, structure = spec.host_call or (None, [])
+        of_program = tf.nest.flatten(structure)
+
+        def host_call(*received: tf.Tensor) -> list[Any]:
+            results = []
+            if of_program:  # As tensorflow-estimator does: none is called without tensors.
+                given = tf.nest.pack_sequence_as(structure, received[: len(of_program)])
+                dictionary = isinstance(given, dict)
+                results.append(function(**given) if dictionary else function(*given))
+            return [*results, self.engine.update(received[len(of_program) :])]
+
+        return spec._replace(host_call=(host_call, [*of_program, *self.engine.sent()]))
+
+    def completed(self, spec: model_fn_lib.EstimatorSpec) -> model_fn_lib.EstimatorSpec:
+        """What tensorflow-estimator has built, with what the tables need."""
+        self.engine.show_tables()
+        if not self._training:
+            return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
+        self.engine.check_saver(spec.scaffold)
+        train_op = tf.group(spec.train_op, self.engine.last_update(spec.loss))
+        tf.compat.v1.get_collection_ref(tpu_estimator._TPU_TRAIN_OP)[:] = [train_op]
+        return spec._replace(
+            train_op=train_op,
+            training_hooks=[*spec.training_hooks, *self._hooks, self.engine.first_turn],
+        )
+
+
+class FedEngine(HostEngine):
+    """The tables on the host, whose lookups and updates run in different session calls.
+
+    Args:
+      spec, training, cores, batch_size: as in `HostEngine`.
+      host: the device of the host.
+
+    Attributes:
+      first_turn: in training, a hook of the session; else None.
+    """
+
+    _where = "on the TPU's host"
+
+    def __init__(
+        self, spec: EmbeddingConfigSpec, training: bool, cores: Cores, batch_size: int, host: str
+    ):
+        super().__init__(spec, training, cores, batch_size, as_parts=True)
+        self._host = host
+        self._shown: list[tf.Variable] = []
+        self.first_turn: _FirstTurn | None = None
+        if training:
+            with tf.device(host):
+                self._token = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="embedding_token")
+                self.first_turn = _FirstTurn(self._put_back())
+            self._handover = _Handover()
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the features that are looked up."""
+        return list(self._stand_ins)
+
+    def _turn(self) -> list[tf.Operation]:
+        return [self._token.dequeue().op] if self._training else []
+
+    def _put_back(self) -> tf.Operation:
+        return self._token.enqueue(True)
+
+    def connect(self) -> None:
+        # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
+        trainable = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        count = len(trainable)
+        with tf.device(self._host):
+            super().connect()
+            self._shown, trainable[count:] = trainable[count:], []
+            if self._kernels and self._handover:
+                self._kernels.hand_over(self._handover.late)
+            before = [self._handover.kept] if self._handover else []
+            for key, stand_ins in self._stand_ins.items():
+                for stand_in in stand_ins:
+                    stand_in.op._add_control_inputs(before)
+                    if key not in self._activations:
+                        # Evaluation does not use the feature, and its table need not exist.
+                        wire(stand_in, tf.zeros(stand_in.shape))
+        # Of another session call than the update.
+        self._looked_up = []
+
+    def show_tables(self) -> None:
+        """Puts the tables among the trainable variables, where warm starts look for them."""
+        for variable in self._shown:
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, variable)
+
+    def sent(self) -> list[tf.Tensor]:
+        """What a core sends to `update`: the gradient of each activation, and the rates [1, n]."""
+        self._gradients = {key: [gradient] for key, gradient in self.gradients().items()}
+        self._warn_of_zeros()
+        multiplier, rates = self._multiplier(), self._rates()
+        for key in self.keys:
+            self._gradients.setdefault(key, [tf.zeros_like(self._seen[key])])
+        return [*(self._gradient(key, multiplier) for key in self.keys), tf.stack(rates)[None]]
+
+    def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
+        """Updates every table with what the cores have sent, that of all cores in one tensor."""
+        *gradients, rates = received
+        self._gradients = {key: [one] for key, one in zip(self.keys, gradients, strict=True)}
+        # Outside of the context in which a host_call runs.
+        with tf.control_dependencies(None), tf.device(self._host):
+            with tf.name_scope("embedding_update"):
+                # Every core sends the same.
+                updated = self._update(tf.unstack(rates[0]), None)
+            with tf.control_dependencies([updated]):
+                return self._put_back()
+
+    def last_update(self, loss: tf.Tensor) -> tf.Operation:
+        """Waits for the last update of the loop that computes `loss`."""
+        with tf.device(self._host), tf.control_dependencies([loss]):
+            with tf.control_dependencies([self._token.dequeue()]):
+                return self._put_back()
+
+
+class _FirstTurn(tf.compat.v1.train.SessionRunHook):
+    """Lets the first lookup of a session run."""
+
+    def __init__(self, put: tf.Operation):
+        self._put = put
+
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        session.run(self._put)
+
+
+class _Handover(NextStep):
+    """Keeps what one session call computes for another one that runs at the same time."""
+
+    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        # Unlike `Unstage`, a waiting queue ends with its session.
+        queue = tf.queue.FIFOQueue(1, [tensor.dtype for tensor in tensors])
+        self._kept.append(queue.enqueue(tensors))
+        with tf.control_dependencies(None):
+            received = queue.dequeue()
+        return [received] if len(tensors) == 1 else received
