@@ -15,13 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column as tpu_fc
-from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import checks, inputs, lookup, names, storage, update
+from estimator_emb.tables import checks, inputs, lookup, names, storage, tensor_core, update
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.learning_rates import LearningRates
@@ -144,7 +143,8 @@ class HostEngine:
             for table in self._tables
             for feature in table.features
         ]
-        others = {key: self._slice(value) for key, value in self._padded(features).items()}
+        padded = tensor_core.padded(self._spec, features)
+        others = {key: self._slice(value) for key, value in padded.items()}
         if self._dropped and read:
             read = self._dropped.drop(read)
             self._dropped.summarize([one.ids for one in read])
@@ -183,37 +183,6 @@ class HostEngine:
     def _slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         count = self._cores.count
         return [of_batch] if count == 1 else tf.split(of_batch, count)
-
-    def _padded(self, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Ids and their mask for columns whose table the model looks up itself.
-
-        `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which
-        the program's own optimizer trains; it expects ids padded to `tensor_core_shape`.
-        """
-        padded = {}
-        for column in self._spec.tensor_core_feature_columns or ():
-            key = column.get_feature_key_name()
-            if key not in features:
-                raise KeyError(
-                    f"Feature {key} of column {column.name} is not among the features of the "
-                    f"batch, {sorted(features)}."
-                )
-            ids = features[key]
-            if isinstance(ids, tf.RaggedTensor):
-                ids = ids.to_sparse()
-            if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
-                raise ValueError(
-                    f"Feature {key} of column {column.name}: with "
-                    "embedding_lookup_device='tpu_tensor_core', ids must be a SparseTensor or "
-                    f"RaggedTensor of integers; got {ids!r}."
-                )
-            values, mask = tpu_fc_v2.pad_sparse_embedding_lookup_indices(
-                ids, column._tensor_core_shape[1]
-            )
-            shape = [ids.shape[0], column._tensor_core_shape[1]]
-            padded[key] = tf.ensure_shape(values, shape)
-            padded[key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
-        return padded
 
     def _helper(self) -> tf.Tensor:
         scope = tf.compat.v1.VariableScope(reuse=None)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns whose tables are variables of the model, on the tensor core of a TPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
+
+from estimator_emb.config import EmbeddingConfigSpec
+
+
+def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Ids and their mask for columns whose table the model looks up itself.
+
+    `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which
+    the program's own optimizer trains; it expects ids padded to `tensor_core_shape`.
+
+    Raises:
+      KeyError: a column's feature is missing.
+      ValueError: its ids are not sparse, or no integers.
+    """
+    padded = {}
+    for column in spec.tensor_core_feature_columns or ():
+        key = column.get_feature_key_name()
+        if key not in features:
+            raise KeyError(
+                f"Feature {key} of column {column.name} is not among the features of the "
+                f"batch, {sorted(features)}."
+            )
+        ids = features[key]
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_sparse()
+        if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+            raise ValueError(
+                f"Feature {key} of column {column.name}: with "
+                "embedding_lookup_device='tpu_tensor_core', ids must be a SparseTensor or "
+                f"RaggedTensor of integers; got {ids!r}."
+            )
+        values, mask = tpu_fc_v2.pad_sparse_embedding_lookup_indices(
+            ids, column._tensor_core_shape[1]
+        )
+        shape = [ids.shape[0], column._tensor_core_shape[1]]
+        padded[key] = tf.ensure_shape(values, shape)
+        padded[key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
+    return padded
