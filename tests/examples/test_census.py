@@ -91,6 +91,7 @@ def test_error_is_over_every_test_row(trained, data_dir, tmp_path):
     assert np.mean((predicted > 0.5) != rich) * 100 == pytest.approx(error, abs=0.006)
 
 
+@pytest.mark.slow
 def test_serves_the_same_without_the_project(trained, data_dir, tmp_path):
     model_dir, _, _ = trained
     predicted = predictions(data_dir, model_dir, tmp_path)

@@ -4,6 +4,7 @@
 import difflib
 import re
 
+import pytest
 from running import ROOT, example, run
 
 LEGACY = ROOT / "examples" / "legacy_tpu_binary.py"
@@ -16,6 +17,7 @@ def learned(output):
     return output.splitlines()[:2]
 
 
+@pytest.mark.slow
 def test_both_learn_the_same(tmp_path):
     legacy = run(
         ["-m", "estimator_emb", "run", LEGACY, f"--model_dir={tmp_path}/legacy", "--tpu=my-tpu",

@@ -121,6 +121,7 @@ def test_a_library_is_built_once_and_again_for_other_sources(compiler, empty_cac
     assert other != path and ctypes.CDLL(other).answer() == 43
 
 
+@pytest.mark.slow
 def test_processes_build_together(compiler, empty_cache, tmp_path):
     """A slow compiler, three processes: one runs it, and all get the library."""
     real = build._compiler()

@@ -242,6 +242,7 @@ def train_on_simulated(monkeypatch, model_dir, data=DATA, cores=1, max_steps=Non
     return made
 
 
+@pytest.mark.slow
 def test_updates_core_by_core(tmp_path, monkeypatch):
     parameters = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
     made = columns()
@@ -259,6 +260,7 @@ def test_updates_core_by_core(tmp_path, monkeypatch):
     check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
 
 
+@pytest.mark.slow
 def test_loops_of_the_first_kind(tmp_path, monkeypatch):
     """What programs get that switch TensorFlow 2's control flow off."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
@@ -268,6 +270,7 @@ def test_loops_of_the_first_kind(tmp_path, monkeypatch):
     check_same(tmp_path / "tpu", tmp_path / "emulated", [3])
 
 
+@pytest.mark.slow
 def test_native_kernels(native, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", "estimator_emb")
     train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], loop=3)
@@ -313,7 +316,14 @@ def step_waits_for_no_update(monkeypatch):
     monkeypatch.setattr(tpu_fed.FedEngine, "last_update", lambda self, loss: tf.no_op())
 
 
-@pytest.mark.parametrize("broken", [None, lookup_waits_for_nothing, step_waits_for_no_update])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        pytest.param(lookup_waits_for_nothing, marks=pytest.mark.slow),
+        pytest.param(step_waits_for_no_update, marks=pytest.mark.slow),
+    ],
+)
 def test_each_lookup_sees_the_update_before(broken, tmp_path, monkeypatch):
     """Updates are slow; what holds the order is left out in turn, and then it does not hold."""
     got, expected = [], []
@@ -384,6 +394,7 @@ def test_prediction_is_on_the_host(tmp_path, monkeypatch):
     np.testing.assert_allclose(on_cpu["loss"], on_tpu["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_warm_start(tmp_path, monkeypatch):
     trained = estimator(tmp_path / "from", use_tpu=False)
     trained.train(input_fn_of(DATA), max_steps=STEPS)
