@@ -123,24 +123,19 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             embedding_config_spec=None if self._on_host or self._fed else embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version,
         )
+        described: dict[str, Any] = {
+            "config": self._config,
+            "train_batch_size": train_batch_size,
+            "eval_batch_size": eval_batch_size,
+            "predict_batch_size": predict_batch_size,
+            "eval_on_tpu": eval_on_tpu,
+        }
         if self._emulated:
             tpu = self._config.tpu_config
-            self._ctx = EmulatedTPU(
-                (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1),
-                config=self._config,
-                train_batch_size=train_batch_size,
-                eval_batch_size=eval_batch_size,
-                predict_batch_size=predict_batch_size,
-                eval_on_tpu=eval_on_tpu,
-            )
-        if self._fed:
-            self._ctx = tpu_fed.FedTPU(
-                config=self._config,
-                train_batch_size=train_batch_size,
-                eval_batch_size=eval_batch_size,
-                predict_batch_size=predict_batch_size,
-                eval_on_tpu=eval_on_tpu,
-            )
+            cores = (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1)
+            self._ctx = EmulatedTPU(cores, **described)
+        elif self._fed:
+            self._ctx = tpu_fed.FedTPU(**described)
         self._tables_on_tpu: list[config_lib.Table] = []
         if embedding_config_spec is not None and not self._on_host and not self._fed:
             self._tables_on_tpu = tables_of(embedding_config_spec)

@@ -212,8 +212,7 @@ class Lookup : public FeaturesKernel {
     Variables tables(/*write=*/false);
     OP_REQUIRES_OK(ctx, tables.lock(ctx, handles));
 
-    int64_t total = 0;
-    int64_t activations = 0;
+    int64_t total = 0, activations = 0;
     for (size_t i = 0; i < features.size(); ++i) {
       total += features[i].count;
       activations += features[i].segments() * tables.columns(table_of_[i]);
