@@ -12,6 +12,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -28,14 +29,24 @@ using tensorflow::Tensor;
 using tensorflow::Var;
 namespace errors = tensorflow::errors;
 
-// Runs `task` for 0 to count - 1, on the caller's thread and on those of the pool that are free.
+// Runs `task` for 0 to count - 1, on the caller's thread and on others that are free.
+//
+// Helpers are asked of the pool that runs ops: one of its threads is mostly awake and looking for
+// work, where those of the pool for parts of ops would first have to be woken, on a core that may be
+// busy. Where none came to the last call (the pool may have one thread only), both pools are asked.
 void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
   struct Shared {
     std::function<void(int)> task;
-    int count;
-    std::atomic<int> next{0}, done{0};
+    int count, most_helpers;
+    std::thread::id caller;
+    std::atomic<int> next{0}, done{0}, helpers{0};
     tensorflow::mutex mu;
     tensorflow::condition_variable all_done;
+
+    void help() {
+      // A pool without threads runs what it is given at once.
+      if (std::this_thread::get_id() != caller && helpers.fetch_add(1) < most_helpers) work();
+    }
 
     void work() {
       for (int i; (i = next.fetch_add(1)) < count;) {
@@ -47,6 +58,7 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
       }
     }
   };
+  static std::atomic<bool> none_came{false};
   auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
   const int helpers = std::min(workers->num_threads, count) - 1;
   if (helpers <= 0) {
@@ -57,10 +69,19 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
   auto shared = std::make_shared<Shared>();
   shared->task = task;
   shared->count = count;
-  for (int i = 0; i < helpers; ++i) workers->workers->Schedule([shared] { shared->work(); });
+  shared->most_helpers = helpers;
+  shared->caller = std::this_thread::get_id();
+  const bool both = none_came.load();
+  for (int i = 0; i < helpers; ++i) {
+    (*ctx->runner())([shared] { shared->help(); });
+    if (both) workers->workers->Schedule([shared] { shared->help(); });
+  }
   shared->work();
-  tensorflow::mutex_lock lock(shared->mu);
-  while (shared->done.load() < count) shared->all_done.wait(lock);
+  {
+    tensorflow::mutex_lock lock(shared->mu);
+    while (shared->done.load() < count) shared->all_done.wait(lock);
+  }
+  none_came = shared->helpers.load() == 0;
 }
 
 int threads_of(OpKernelContext* ctx) {
