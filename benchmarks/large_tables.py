@@ -128,15 +128,16 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
         if checkpoint:
             for _ in range(ROUNDS):
                 estimator.train(input_fn, steps=STEPS)
-                plain(folder, spent)
+                plain(estimator.latest_checkpoint(), spent)
     return {"peak": peak, **{name: statistics.median(of_one) for name, of_one in spent.items()}}
 
 
-def plain(folder: str, spent: dict[str, list[float]]) -> None:
-    """Seconds to write and to read a file of the size of a checkpoint."""
+def plain(checkpoint: str, spent: dict[str, list[float]]) -> None:
+    """Seconds to write and to read one file of as many bytes as a checkpoint."""
     import numpy as np
 
-    size = max(file.stat().st_size for file in pathlib.Path(folder).glob("*.data*"))
+    folder, prefix = os.path.split(checkpoint)
+    size = sum(file.stat().st_size for file in pathlib.Path(folder).glob(f"{prefix}.data*"))
     values = np.random.default_rng(0).random(size // 4, np.float32)
     path = os.path.join(folder, "plain")
     settle(folder)
