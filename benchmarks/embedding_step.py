@@ -9,11 +9,11 @@ a process of its own; all run in turns, round after round, and figures are media
 
   wall ms, cpu ms   of a step; cpu is user and system time of the process
   x ours            the peer's cpu ms over that of 'ours' in the same round: above 1, ours is faster
-  x floor           wall ms over the memory floor
+  x floor           wall ms over the memory floor in the same round
 
-The memory floor is what the step must read and write, over the bandwidth that all cores reach at
-that moment: rows at random places of a table as large as the workload's, and copying for the rest.
-It needs a C++ compiler.
+The memory floor is what the step must read and write, over the bandwidth that all cores reach in
+the same round: rows at random places of a table as large as the workload's, and copying for the
+rest. It needs a C++ compiler.
 
 Before it is timed, each peer takes two steps and must have the tables that NumPy has.
 
@@ -22,7 +22,9 @@ with the native kernels, where there are any. Both differ only in ESTIMATOR_EMB_
 """
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import pathlib
 import platform
@@ -113,12 +115,16 @@ def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
     return [["ours", *others[start : start + size - 1]] for start in starts]
 
 
-def measure(work: Workload, names: list[str], options: argparse.Namespace) -> dict[str, dict]:
-    """Figures by peer, in the order of `names`."""
+def measure(
+    work: Workload, names: list[str], options: argparse.Namespace
+) -> tuple[dict[str, dict], float | None]:
+    """Figures by peer, in the order of `names`, and the memory floor in milliseconds."""
     found: dict[str, dict] = {name: {"rounds": []} for name in names}
+    floors = []
     for group in groups(names, work, options.memory_gb * 1e9):
         with tempfile.TemporaryDirectory() as folder:
             running = []
+            floor = Floor(work, folder)
             np.save(
                 os.path.join(folder, "ids.npy"),
                 np.stack([work.ids_of(table) for table in range(work.tables)]),
@@ -140,44 +146,50 @@ def measure(work: Workload, names: list[str], options: argparse.Namespace) -> di
                     peer.run(steps[peer.name] // 2 + 1)
                 for _ in range(options.rounds):
                     of_round = {peer.name: peer.run(steps[peer.name]) for peer in active}
+                    floor_ms = floor.measure()
+                    floors.append(floor_ms)
                     for name, one in of_round.items():
                         one["x ours"] = one["cpu"] / of_round["ours"]["cpu"]
+                        one["x floor"] = one["wall"] / floor_ms
                         found[name]["rounds"].append(one)
             finally:
                 for peer in running:
                     peer.stop()
     for one in found.values():
-        for key in ("wall", "cpu", "x ours"):
+        for key in ("wall", "cpu", "x ours", "x floor"):
             if one["rounds"]:
                 one[key] = statistics.median(round[key] for round in one["rounds"])
         del one["rounds"]
-    return found
+    known = [one for one in floors if not math.isnan(one)]
+    return found, statistics.median(known) if known else None
 
 
-def floor(work: Workload) -> float | None:
-    """Milliseconds that memory needs for a step; None without a compiler."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = os.path.join(folder, "floor")
-        source = str(HERE / "floor.cc")
-        try:
+class Floor:
+    """Measures what memory needs for a step, now."""
+
+    def __init__(self, work: Workload, folder: str):
+        per_table = work.vocabulary * work.dimension * 4
+        table = max(min(work.tables * per_table, 2**31), 2**27)
+        program, source = os.path.join(folder, "floor"), str(HERE / "floor.cc")
+        self._command = [program, str(work.dimension), str(table)]
+        self._rows, self._stream = work.row_bytes(), work.stream_bytes()
+        self._built = False
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
             subprocess.run(
                 ["c++", "-O3", "-march=native", "-pthread", source, "-o", program], check=True
             )
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        per_table = work.vocabulary * work.dimension * 4
-        table = max(min(work.tables * per_table, 2**31), 2**27)
-        done = subprocess.run(
-            [program, str(work.dimension), str(table)], check=True, capture_output=True
-        )
-    bandwidth = json.loads(done.stdout)
-    seconds = (
-        work.row_bytes() / bandwidth["random"] + work.stream_bytes() / bandwidth["copy"]
-    ) / 1e9
-    return seconds * 1e3
+            self._built = True
+
+    def measure(self) -> float:
+        """Milliseconds; not a number without a compiler."""
+        if not self._built:
+            return math.nan
+        done = subprocess.run(self._command, check=True, capture_output=True)
+        bandwidth = json.loads(done.stdout)
+        return (self._rows / bandwidth["random"] + self._stream / bandwidth["copy"]) / 1e6
 
 
-def show(title: str, work: Workload, figures: dict[str, dict], floor_ms: float | None) -> None:
+def show(title: str, work: Workload, found: dict[str, dict], floor_ms: float | None) -> None:
     print(
         f"\n{title}: {work.tables} tables of {work.vocabulary:,} x {work.dimension}, batch "
         f"{work.batch}, ids {work.ids}, {work.optimizer}"
@@ -187,14 +199,12 @@ def show(title: str, work: Workload, figures: dict[str, dict], floor_ms: float |
     else:
         print(f"memory floor: {floor_ms:.2f} ms")
     print(f"{'':18s} {'wall ms':>8s} {'cpu ms':>8s} {'x ours':>8s} {'x floor':>8s}")
-    for name, one in figures.items():
+    for name, one in found.items():
         if "cpu" not in one:
             print(f"{name:18s} {one['unsupported']}")
             continue
-        of_floor = one["wall"] / floor_ms if floor_ms else float("nan")
-        print(
-            f"{name:18s} {one['wall']:8.2f} {one['cpu']:8.2f} {one['x ours']:8.2f} {of_floor:8.2f}"
-        )
+        figures = (one[key] for key in ("wall", "cpu", "x ours", "x floor"))
+        print(f"{name:18s}", *(f"{figure:8.2f}" for figure in figures))
     sys.stdout.flush()
 
 
@@ -240,8 +250,7 @@ def main() -> None:
     print(f"TensorFlow {tf.__version__}, {os.cpu_count()} cores")
     for title in options.workloads:
         work = WORKLOADS[title]
-        figures = measure(work, names, options)
-        floor_ms = floor(work)
+        figures, floor_ms = measure(work, names, options)
         show(title, work, figures, floor_ms)
         result["workloads"][title] = {
             **vars(work), "floor": floor_ms, "peers": figures
