@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DLRM training program, for `whole_step.py` and `profile_step.py`.
 
-    python benchmarks/dlrm.py PEER
+    python benchmarks/dlrm.py PEER BATCH
 
 PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'legacy', tensorflow-estimator's
 Estimator with feature_column.embedding_column and v1 Adagrad; or 'no tables', that Estimator with
 given activations, which only adds a trained vector to each. All train the dense layers of the
-reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of 4096 from tf.data.
+reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of BATCH samples from
+tf.data.
 
 After the warm-up prints as JSON the seconds from the start of the process to the end of the first
 step. Then, for each line on stdin, a number of steps, trains these and prints the examples per
@@ -25,20 +26,22 @@ STARTED = time.time()
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-TABLES, VOCABULARY, DIMENSION, BATCH, NUMBERS = 26, 100_000, 16, 4096, 13
+TABLES, VOCABULARY, DIMENSION, NUMBERS = 26, 100_000, 16, 13
 BOTTOM, TOP = (512, 256, 64, DIMENSION), (512, 256)
 KEYS = [f"c{table:02d}" for table in range(TABLES)]
 WARM_UP = 10
 
 
-def input_fn(params=None):
+def dataset(batch):
+    """Sixteen batches, over and over."""
+    samples = 16 * batch
     rng = np.random.default_rng(0)
-    ids = np.minimum(rng.zipf(1.05, [TABLES, 16 * BATCH]), 2**62).astype(np.int64) % VOCABULARY
+    ids = np.minimum(rng.zipf(1.05, [TABLES, samples]), 2**62).astype(np.int64) % VOCABULARY
     features = dict(zip(KEYS, ids, strict=True))
-    features["numbers"] = rng.normal(size=[16 * BATCH, NUMBERS]).astype(np.float32)
-    labels = (rng.random([16 * BATCH, 1]) < 0.3).astype(np.float32)
-    dataset = tf.data.Dataset.from_tensor_slices((features, labels))
-    return dataset.batch(BATCH, drop_remainder=True).cache().repeat().prefetch(2)
+    features["numbers"] = rng.normal(size=[samples, NUMBERS]).astype(np.float32)
+    labels = (rng.random([samples, 1]) < 0.3).astype(np.float32)
+    slices = tf.data.Dataset.from_tensor_slices((features, labels))
+    return slices.batch(batch, drop_remainder=True).cache().repeat().prefetch(2)
 
 
 def loss_of(activations, numbers, labels):
@@ -74,7 +77,7 @@ def train_op_of(loss):
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
-def ours(folder, session_config=None):
+def ours(folder, batch, session_config=None):
     import estimator_emb as ee
 
     def model_fn(features, labels, mode, params):
@@ -90,7 +93,7 @@ def ours(folder, session_config=None):
             log_step_count_steps=None,
         ),
         use_tpu=False,
-        train_batch_size=BATCH,
+        train_batch_size=batch,
         embedding_config_spec=ee.EmbeddingConfigSpec(
             feature_to_config_dict={key: ee.FeatureConfig(key) for key in KEYS},
             table_to_config_dict={key: ee.TableConfig(VOCABULARY, DIMENSION) for key in KEYS},
@@ -116,7 +119,7 @@ def on_estimator(folder, activations_of):
     )
 
 
-def legacy(folder):
+def legacy(folder, batch):
     def activations_of(features):
         activations = []
         for key in KEYS:
@@ -130,7 +133,7 @@ def legacy(folder):
     return on_estimator(folder, activations_of)
 
 
-def no_tables(folder):
+def no_tables(folder, batch):
     def activations_of(features):
         given = features["numbers"][:, :1]
         return [given + tf.compat.v1.get_variable(key, [DIMENSION]) for key in KEYS]
@@ -140,6 +143,9 @@ def no_tables(folder):
 
 class Clock(tf.compat.v1.train.SessionRunHook):
     """Times the steps that it is asked for; training ends with the last line of stdin."""
+
+    def __init__(self, batch):
+        self.batch = batch
 
     def begin(self):
         self.left = WARM_UP + 1
@@ -156,7 +162,7 @@ class Clock(tf.compat.v1.train.SessionRunHook):
             self.start = 0
         else:
             wall, cpu = np.subtract(now(), self.since) / self.steps
-            answer = {"examples": BATCH / wall, "cpu": cpu * 1e3}
+            answer = {"examples": self.batch / wall, "cpu": cpu * 1e3}
         print(json.dumps(answer), flush=True)
         line = sys.stdin.readline()
         if not line:
@@ -181,8 +187,9 @@ PEERS = {"ours": ours, "legacy": legacy, "no tables": no_tables}
 
 def main() -> None:
     tf.compat.v1.logging.set_verbosity("ERROR")
+    peer, batch = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        PEERS[sys.argv[1]](folder).train(input_fn, hooks=[Clock()])
+        PEERS[peer](folder, batch).train(lambda params: dataset(batch), hooks=[Clock(batch)])
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
             self.steps += 1
 
     # A hook sees every step only where each is a session call of its own.
-    emulated = ee.TPUConfig(iterations_per_loop=1, num_shards=cores, device="host")
-    tpu_config = emulated if cores else ee.TPUConfig()
+    emulated = {"iterations_per_loop": 1, "num_shards": cores, "device": "host"}
+    tpu_config = ee.TPUConfig(**emulated if cores else {})
     estimator = ee.TPUEstimator(
         model_fn,
         config=ee.RunConfig(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a whole training step goes, from TensorFlow's own trace of kernels.
 
-    python benchmarks/profile_step.py [--steps=10] [--ops=5]
+    python benchmarks/profile_step.py [--batch=4096] [--steps=10] [--ops=5]
 
 Trains the DLRM of `dlrm.py` on one thread, so that the time of a kernel is CPU time and nothing
 waits inside it, and adds up kernels by where in the step they belong. Input that tf.data prepares
@@ -73,6 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--ops", type=int, default=5, help="how many ops to name of each part")
     options = parser.parse_args()
@@ -82,8 +83,12 @@ def main() -> None:
         one_thread = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
         )
-        estimator = dlrm.ours(folder, one_thread)
-        estimator.train(dlrm.input_fn, hooks=[trace], steps=options.steps + dlrm.WARM_UP)
+        estimator = dlrm.ours(folder, options.batch, one_thread)
+        estimator.train(
+            lambda params: dlrm.dataset(options.batch),
+            hooks=[trace],
+            steps=options.steps + dlrm.WARM_UP,
+        )
     total = sum(trace.spent.values())
     print(f"TensorFlow {tf.__version__}: {total / options.steps / 1e3:.1f} ms of kernels in a step")
     for part in ORDER:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole training programs: DLRM through TPUEstimator, and as it was written without it.
 
-    python benchmarks/whole_step.py [--starts=3] [--rounds=5] [--steps=10]
+    python benchmarks/whole_step.py [--batches 128 1024 4096] [--starts=3] [--rounds=5]
+        [--samples=40960]
 
 `dlrm.py` describes them. 'no tables' has no embedding work at all: what legacy gains over it is
-what tables that cost nothing would gain. Each program starts `starts` times, alone; then all train
-in turns, `steps` steps in each of `rounds` rounds. Figures are medians over starts and rounds, and
-so are the ratios to legacy, of figures of the same start or round.
+what tables that cost nothing would gain. The reference trains on batches of 128, the other
+benchmarks here on 4096. Each program starts `starts` times, alone; then all train in turns,
+`samples` samples in each of `rounds` rounds. Figures are medians over starts and rounds, and so are
+the ratios to legacy, of figures of the same start or round.
 
   start s       from the start of the process to the end of the first step: imports, graph, tables
   examples/s    in the steps after the tenth
@@ -30,9 +32,9 @@ FIGURES = ("start", "examples", "cpu")
 class Program:
     """A running `dlrm.py`."""
 
-    def __init__(self, peer: str):
+    def __init__(self, peer: str, batch: int):
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "dlrm.py"), peer],
+            [sys.executable, str(HERE / "dlrm.py"), peer, str(batch)],
             env=environment(),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
@@ -54,24 +56,18 @@ class Program:
         return json.loads(line)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5, help="of each start")
-    parser.add_argument("--steps", type=int, default=10, help="of each round")
-    options = parser.parse_args()
+def measure(batch: int, options: argparse.Namespace) -> None:
     found = {peer: {figure: [] for figure in FIGURES} for peer in PEERS}
     for start in range(options.starts):
-        programs = {peer: Program(peer) for peer in PEERS}
+        programs = {peer: Program(peer, batch) for peer in PEERS}
         for peer, program in programs.items():
             found[peer]["start"].append(program.started["start"])
         if not start:
-            print(f"TensorFlow {programs['ours'].started['tensorflow']}", flush=True)
+            version = programs["ours"].started["tensorflow"]
+            print(f"\nTensorFlow {version}, batch {batch}", flush=True)
         for _ in range(options.rounds):
             for peer, program in programs.items():
-                one = program.run(options.steps)
+                one = program.run(max(options.samples // batch, 1))
                 for figure in ("examples", "cpu"):
                     found[peer][figure].append(one[figure])
         for program in programs.values():
@@ -90,6 +86,19 @@ def main() -> None:
             "{:10s}{:7.1f} {:10,.0f} {:8.1f}".format(peer, *values),
             "  {:6.2f} {:6.2f} {:6.2f}".format(*ratios),
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024, 4096])
+    parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5, help="of each start")
+    parser.add_argument("--samples", type=int, default=40960, help="of each round")
+    options = parser.parse_args()
+    for batch in options.batches:
+        measure(batch, options)
 
 
 if __name__ == "__main__":

@@ -71,10 +71,11 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
   shared->count = count;
   shared->most_helpers = helpers;
   shared->caller = std::this_thread::get_id();
-  const bool both = none_came.load();
+  const auto* const ops_pool = ctx->runner();
+  const bool ask_workers = ops_pool == nullptr || none_came.load();
   for (int i = 0; i < helpers; ++i) {
-    (*ctx->runner())([shared] { shared->help(); });
-    if (both) workers->workers->Schedule([shared] { shared->help(); });
+    if (ops_pool != nullptr) (*ops_pool)([shared] { shared->help(); });
+    if (ask_workers) workers->workers->Schedule([shared] { shared->help(); });
   }
   shared->work();
   {

@@ -15,7 +15,6 @@ Exit status: 0 the step is accepted, 1 there are findings, 2 it could not be che
 import argparse
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,8 +66,8 @@ def main(args: list[str]) -> int:
             return _unchecked(str(left.__cause__))
     except SystemExit as ended:
         return _unchecked(f"{name} ended (status {ended.code}) before it trained.")
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        program.show_failure(error, options)
         return _unchecked(f"{name} failed before it trained.")
     if not reports:
         return _unchecked(

@@ -6,12 +6,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pathlib
 import runpy
 import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from estimator_emb.compat import tf_v1
+from estimator_emb.compat import legacy_names, tf_v1
+
+_HERE = pathlib.Path(__file__).parent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +67,21 @@ def run(options: argparse.Namespace) -> None:
     with open(options.script, "rb") as file:
         code = compile(file.read(), program.__file__, "exec", dont_inherit=True)
     exec(code, vars(program))
+
+
+def show_failure(error: Exception, options: argparse.Namespace) -> None:
+    """Prints the exception that ended the program as Python would, and what to do about it."""
+    ours = ("<frozen runpy>", runpy.__file__)
+    frames = error.__traceback__
+    while frames is not None and (
+        frames.tb_frame.f_code.co_filename in ours
+        or _HERE in pathlib.Path(frames.tb_frame.f_code.co_filename).parents
+    ):
+        frames = frames.tb_next
+    sys.excepthook(type(error), error.with_traceback(frames), frames)
+    advice = None if options.tf_v1 else legacy_names.advice(error)
+    if advice:
+        print(f"estimator-emb: {advice}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -12,15 +12,12 @@ import argparse
 import functools
 import logging
 import os
-import runpy
-import sys
-from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
-from estimator_emb.compat import install, legacy_names
+from estimator_emb.compat import install
 from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 from estimator_emb.tools import program
 
@@ -55,11 +52,7 @@ def main(args: list[str]) -> int:
     try:
         program.run(options)
     except Exception as error:
-        error = error.with_traceback(_without_our_frames(error.__traceback__))
-        sys.excepthook(type(error), error, error.__traceback__)
-        advice = None if options.tf_v1 else legacy_names.advice(error)
-        if advice:
-            print(f"estimator-emb: {advice}", file=sys.stderr)
+        program.show_failure(error, options)
         return 1
     return 0
 
@@ -163,10 +156,3 @@ def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
         logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)
         return limit
     return steps
-
-
-def _without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    ours = (__file__, program.__file__, runpy.__file__, "<frozen runpy>")
-    while frames is not None and frames.tb_frame.f_code.co_filename in ours:
-        frames = frames.tb_next
-    return frames

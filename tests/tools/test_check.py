@@ -68,6 +68,8 @@ try:
         ee.Estimator(model_fn, params={}).train(input_fn, max_steps=10)
     elif flags.do == "exit":
         sys.exit(3)
+    elif flags.do == "old":
+        tf.placeholder(tf.float32)
     elif flags.do == "fail":
         raise ValueError("its own")
 except ZeroDivisionError:
@@ -157,6 +159,18 @@ def test_programs_that_never_get_there(run, tmp_path, do, message):
     assert status == 2
     assert err.endswith(f"estimator-emb check: {tmp_path}/program.py{message}\n")
     assert ("ValueError: its own" in err) == (do == "fail")
+
+
+def test_names_of_tensorflow_1(run, tmp_path):
+    status, _, err = run("--do=old")
+    assert status == 2
+    assert f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line ' in err
+    assert err.endswith(
+        "has no attribute 'placeholder'\n"
+        "estimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it "
+        "is tf.compat.v1.placeholder.\n"
+        f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n"
+    )
 
 
 def test_estimators_of_tensorflow_cannot_be_checked(run):

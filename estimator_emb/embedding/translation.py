@@ -1,204 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TF2 vocabulary: what `tf.tpu.experimental.embedding` calls tables, features and optimizers.
-
-The five optimizers train wherever the legacy ones do: an `EmbeddingConfigSpec` and its tables take
-them as `optimization_parameters`, and TensorFlow's own of the same name too. Tables and features
-say the same as the legacy `TableConfig` and `FeatureConfig`; `to_legacy` and `from_legacy`
-translate, `from_tensorflow` makes TensorFlow's own objects ours, and `to_tensorflow` hands ours to
-`tf.tpu.experimental.embedding.TPUEmbedding` and `TPUEmbeddingV2`.
-"""
+"""Translation between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
 
 import dataclasses
 import inspect
 import logging
-import math
-import numbers
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb import config, optimizers
-from estimator_emb.optimizers import (
-    FTRL,
-    PARAMETERS,
-    SGD,
-    TF2_OPTIMIZERS,
-    Adagrad,
-    AdagradMomentum,
-    Adam,
-    OptimizationParameters,
+from estimator_emb.embedding.configs import (
+    OPTIMIZER_NAMES,
+    FeatureConfig,
+    QuantizationConfig,
+    TableConfig,
 )
+from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, OptimizationParameters
 from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
-
-_COMBINERS = ("mean", "sum", "sqrtn")
-_OPTIMIZER_NAMES = ", ".join(one.__name__ for one in TF2_OPTIMIZERS)
-
-
-@dataclasses.dataclass(frozen=True)
-class QuantizationConfig:
-    """Simulated quantization of the rows that a lookup gathers, before the combiner.
-
-    With x one element of a row, float32, and q = (upper - lower) / (num_buckets - 1):
-
-        x <- clamp(x, lower, upper)
-        x <- floor((x - lower) / q + 0.5) * q + lower
-
-    The table keeps its float32 values. Only TPU hardware does this; `to_legacy` refuses a table
-    that asks for it.
-
-    Args:
-      num_buckets: number of values that x can take, an int >= 2.
-      lower: lower end of the range, a number.
-      upper: upper end, above `lower`.
-
-    Raises:
-      ValueError: an argument is out of its range.
-
-    Source: `QuantizationConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
-    """
-
-    num_buckets: int
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        _check_integer("QuantizationConfig", "num_buckets", self.num_buckets, 2)
-        numeric = all(isinstance(x, numbers.Real) for x in (self.lower, self.upper))
-        if not (numeric and self.lower < self.upper):
-            raise ValueError(
-                "QuantizationConfig: lower and upper must be numbers, lower below upper; got "
-                f"{self.lower!r} and {self.upper!r}."
-            )
-
-
-@dataclasses.dataclass(eq=False)
-class TableConfig:
-    """One embedding table, float32 [vocabulary_size, dim].
-
-    Features that name the same object share the table; two objects never compare equal.
-
-    Args:
-      vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
-      dim: number of columns, an int >= 1. The legacy `TableConfig` calls it `dimension`.
-      initializer: callable that makes the initial table from a shape and dtype; None means a
-        truncated normal of mean 0 and standard deviation 1/sqrt(dim), as in the legacy class.
-      optimizer: this table's own optimizer, one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or
-        TensorFlow's of that name; None means the global one. The legacy class calls it
-        `optimization_parameters`.
-      combiner: how the ids of one sample become one activation: 'mean', 'sum' or 'sqrtn'; 'mean' by
-        default, as in the legacy class, which takes None too.
-      name: the table's name; in the legacy vocabulary the key in `table_to_config_dict`.
-      quantization_config: a `QuantizationConfig` or None.
-
-    TensorFlow 2.21's further arguments `layout` and `dtype` are absent: they are about the
-    hardware's SparseCore, and every table here is float32.
-
-    Raises:
-      ValueError: an argument is out of its range.
-
-    Source: `TableConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
-    """
-
-    vocabulary_size: int
-    dim: int
-    initializer: Callable[..., Any] | None = None
-    optimizer: OptimizationParameters | None = None
-    combiner: str = "mean"
-    name: str | None = None
-    quantization_config: QuantizationConfig | None = None
-
-    def __post_init__(self) -> None:
-        _check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
-        _check_integer("TableConfig", "dim", self.dim, 1)
-        if self.initializer is None:
-            self.initializer = tf.compat.v1.truncated_normal_initializer(
-                mean=0.0, stddev=1 / math.sqrt(self.dim)
-            )
-        if not callable(self.initializer):
-            raise ValueError(
-                f"TableConfig: initializer must be callable or None; got {self.initializer!r}."
-            )
-        if self.optimizer is not None and not isinstance(self.optimizer, TF2_OPTIMIZERS):
-            translated = optimizers.from_tensorflow(self.optimizer)
-            if not isinstance(translated, TF2_OPTIMIZERS):
-                raise ValueError(
-                    f"TableConfig: optimizer must be one of {_OPTIMIZER_NAMES}, or None; got "
-                    f"{self.optimizer!r}. from_legacy translates a legacy one."
-                )
-            self.optimizer = translated
-        if self.combiner not in _COMBINERS:
-            raise ValueError(
-                f"TableConfig: combiner must be 'mean', 'sum' or 'sqrtn'; got {self.combiner!r}."
-            )
-        _check_name("TableConfig", self.name)
-        if not isinstance(self.quantization_config, (QuantizationConfig, type(None))):
-            raise ValueError(
-                "TableConfig: quantization_config must be a QuantizationConfig or None; got "
-                f"{self.quantization_config!r}."
-            )
-
-
-@dataclasses.dataclass(eq=False)
-class FeatureConfig:
-    """One feature that looks up a table.
-
-    Args:
-      table: a `TableConfig` of this module. The legacy `FeatureConfig` names it by its key,
-        `table_id`.
-      max_sequence_length: 0 combines the ids of a sample into one activation, float32 [batch, dim];
-        a positive int keeps them apart, [batch, max_sequence_length, dim], cut off there and filled
-        up with zeros. 0 by default, as in the legacy class.
-      validate_weights_and_indices: True makes a serving lookup ignore negative ids and weights that
-        are not positive.
-      output_shape: shape of the activation without its last dimension, or None; kept as a
-        `tf.TensorShape`.
-      name: the feature's name; in the legacy vocabulary the key in `feature_to_config_dict`.
-
-    The weights of ids are no part of it: the legacy class has `weight_key`.
-
-    Raises:
-      ValueError: an argument is out of its range.
-
-    Source: `FeatureConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
-    """
-
-    table: TableConfig
-    max_sequence_length: int = 0
-    validate_weights_and_indices: bool = True
-    output_shape: Sequence[int | None] | tf.TensorShape | None = None
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.table, TableConfig):
-            raise ValueError(
-                "FeatureConfig: table must be a TableConfig of estimator_emb.embedding; got "
-                f"{self.table!r}. from_tensorflow translates TensorFlow's features with their "
-                "tables."
-            )
-        _check_integer("FeatureConfig", "max_sequence_length", self.max_sequence_length, 0)
-        if not isinstance(self.validate_weights_and_indices, bool):
-            raise ValueError(
-                "FeatureConfig: validate_weights_and_indices must be True or False; got "
-                f"{self.validate_weights_and_indices!r}."
-            )
-        try:
-            self.output_shape = tf.TensorShape(self.output_shape)
-        except (TypeError, ValueError):
-            raise ValueError(
-                "FeatureConfig: output_shape must be a list of ints, a tf.TensorShape or None; got "
-                f"{self.output_shape!r}."
-            ) from None
-        _check_name("FeatureConfig", self.name)
 
 
 def from_tensorflow(structure: Any) -> Any:
     """TensorFlow's own objects as ours.
 
     Args:
-      structure: an object of a class of `tf.tpu.experimental.embedding` that this module has too,
+      structure: an object of a class of `tf.tpu.experimental.embedding` that this package has too,
         or dicts, lists and tuples of such objects, nested at will. Objects of ours pass untouched.
 
     Returns:
@@ -216,7 +43,7 @@ def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
     """Our objects as TensorFlow's own, for a TF2 program with TPUEmbedding or TPUEmbeddingV2.
 
     Args:
-      structure: an object of this module, or dicts, lists and tuples of such objects, nested at
+      structure: an object of this package, or dicts, lists and tuples of such objects, nested at
         will. TensorFlow's own are accepted too.
       sparse_core: True for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and v6e. It
         ignores some settings of optimizers: one warning of the log names those that are set. False
@@ -341,7 +168,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
 
 def to_legacy(value: Any) -> Any:
-    """The legacy counterpart of an object of this module, or of TensorFlow's own.
+    """The legacy counterpart of an object of this package, or of TensorFlow's own.
 
     Args:
       value: an optimizer, a `TableConfig` or a `FeatureConfig`. The name of a config is not part of
@@ -400,7 +227,7 @@ def to_legacy(value: Any) -> Any:
 
 
 def from_legacy(value: Any, name: str | None = None, table: TableConfig | None = None) -> Any:
-    """The counterpart in this module of a legacy object.
+    """The counterpart in this package of a legacy object.
 
     Args:
       value: an `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy
@@ -409,7 +236,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
       table: of a `FeatureConfig`: the translation of its table, named `table_id`.
 
     Returns:
-      An optimizer, a `TableConfig` or a `FeatureConfig` of this module, with the value of every
+      An optimizer, a `TableConfig` or a `FeatureConfig` of this package, with the value of every
       field. Initializers and combiners stay the same objects.
 
     Raises:
@@ -460,7 +287,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
             return ours(**fields)
     raise ValueError(
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has "
-        f"{_OPTIMIZER_NAMES}, TableConfig and FeatureConfig."
+        f"{OPTIMIZER_NAMES}, TableConfig and FeatureConfig."
     )
 
 
@@ -491,7 +318,7 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(FeatureConfig)}
         return FeatureConfig(**{**fields, "table": _from_tensorflow(value.table, tables)})
     raise ValueError(
-        f"Expected one of {_OPTIMIZER_NAMES}, TableConfig, FeatureConfig, QuantizationConfig of "
+        f"Expected one of {OPTIMIZER_NAMES}, TableConfig, FeatureConfig, QuantizationConfig of "
         f"estimator_emb.embedding or tf.tpu.experimental.embedding; got {value!r}."
     )
 
@@ -511,30 +338,3 @@ def _refuse(value: Any, where: str, lost: dict[str, Any], advice: str) -> None:
         raise ValueError(
             f"{type(value).__name__}: {where} has no counterpart of {fields}. {advice}"
         )
-
-
-def _check_integer(owner: str, name: str, value: object, least: int) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{owner}: {name} must be an int >= {least}; got {value!r}.")
-
-
-def _check_name(owner: str, name: object) -> None:
-    if not isinstance(name, (str, type(None))):
-        raise ValueError(f"{owner}: name must be a string or None; got {name!r}.")
-
-
-__all__ = [
-    "Adagrad",
-    "AdagradMomentum",
-    "Adam",
-    "FTRL",
-    "FeatureConfig",
-    "QuantizationConfig",
-    "SGD",
-    "TableConfig",
-    "from_legacy",
-    "from_spec",
-    "from_tensorflow",
-    "to_legacy",
-    "to_tensorflow",
-]

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and features, as `tf.tpu.experimental.embedding` describes them."""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb import optimizers
+from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+
+_COMBINERS = ("mean", "sum", "sqrtn")
+OPTIMIZER_NAMES = ", ".join(one.__name__ for one in TF2_OPTIMIZERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizationConfig:
+    """Simulated quantization of the rows that a lookup gathers, before the combiner.
+
+    With x one element of a row, float32, and q = (upper - lower) / (num_buckets - 1):
+
+        x <- clamp(x, lower, upper)
+        x <- floor((x - lower) / q + 0.5) * q + lower
+
+    The table keeps its float32 values. Only TPU hardware does this; `to_legacy` refuses a table
+    that asks for it.
+
+    Args:
+      num_buckets: number of values that x can take, an int >= 2.
+      lower: lower end of the range, a number.
+      upper: upper end, above `lower`.
+
+    Raises:
+      ValueError: an argument is out of its range.
+
+    Source: `QuantizationConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
+    """
+
+    num_buckets: int
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        _check_integer("QuantizationConfig", "num_buckets", self.num_buckets, 2)
+        numeric = all(isinstance(x, numbers.Real) for x in (self.lower, self.upper))
+        if not (numeric and self.lower < self.upper):
+            raise ValueError(
+                "QuantizationConfig: lower and upper must be numbers, lower below upper; got "
+                f"{self.lower!r} and {self.upper!r}."
+            )
+
+
+@dataclasses.dataclass(eq=False)
+class TableConfig:
+    """One embedding table, float32 [vocabulary_size, dim].
+
+    Features that name the same object share the table; two objects never compare equal.
+
+    Args:
+      vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
+      dim: number of columns, an int >= 1. The legacy `TableConfig` calls it `dimension`.
+      initializer: callable that makes the initial table from a shape and dtype; None means a
+        truncated normal of mean 0 and standard deviation 1/sqrt(dim), as in the legacy class.
+      optimizer: this table's own optimizer, one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or
+        TensorFlow's of that name; None means the global one. The legacy class calls it
+        `optimization_parameters`.
+      combiner: how the ids of one sample become one activation: 'mean', 'sum' or 'sqrtn'; 'mean' by
+        default, as in the legacy class, which takes None too.
+      name: the table's name; in the legacy vocabulary the key in `table_to_config_dict`.
+      quantization_config: a `QuantizationConfig` or None.
+
+    TensorFlow 2.21's further arguments `layout` and `dtype` are absent: they are about the
+    hardware's SparseCore, and every table here is float32.
+
+    Raises:
+      ValueError: an argument is out of its range.
+
+    Source: `TableConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
+    """
+
+    vocabulary_size: int
+    dim: int
+    initializer: Callable[..., Any] | None = None
+    optimizer: OptimizationParameters | None = None
+    combiner: str = "mean"
+    name: str | None = None
+    quantization_config: QuantizationConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
+        _check_integer("TableConfig", "dim", self.dim, 1)
+        if self.initializer is None:
+            self.initializer = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(self.dim)
+            )
+        if not callable(self.initializer):
+            raise ValueError(
+                f"TableConfig: initializer must be callable or None; got {self.initializer!r}."
+            )
+        if self.optimizer is not None and not isinstance(self.optimizer, TF2_OPTIMIZERS):
+            translated = optimizers.from_tensorflow(self.optimizer)
+            if not isinstance(translated, TF2_OPTIMIZERS):
+                raise ValueError(
+                    f"TableConfig: optimizer must be one of {OPTIMIZER_NAMES}, or None; got "
+                    f"{self.optimizer!r}. from_legacy translates a legacy one."
+                )
+            self.optimizer = translated
+        if self.combiner not in _COMBINERS:
+            raise ValueError(
+                f"TableConfig: combiner must be 'mean', 'sum' or 'sqrtn'; got {self.combiner!r}."
+            )
+        _check_name("TableConfig", self.name)
+        if not isinstance(self.quantization_config, (QuantizationConfig, type(None))):
+            raise ValueError(
+                "TableConfig: quantization_config must be a QuantizationConfig or None; got "
+                f"{self.quantization_config!r}."
+            )
+
+
+@dataclasses.dataclass(eq=False)
+class FeatureConfig:
+    """One feature that looks up a table.
+
+    Args:
+      table: a `TableConfig` of this package. The legacy `FeatureConfig` names it by its key,
+        `table_id`.
+      max_sequence_length: 0 combines the ids of a sample into one activation, float32 [batch, dim];
+        a positive int keeps them apart, [batch, max_sequence_length, dim], cut off there and filled
+        up with zeros. 0 by default, as in the legacy class.
+      validate_weights_and_indices: True makes a serving lookup ignore negative ids and weights that
+        are not positive.
+      output_shape: shape of the activation without its last dimension, or None; kept as a
+        `tf.TensorShape`.
+      name: the feature's name; in the legacy vocabulary the key in `feature_to_config_dict`.
+
+    The weights of ids are no part of it: the legacy class has `weight_key`.
+
+    Raises:
+      ValueError: an argument is out of its range.
+
+    Source: `FeatureConfig` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
+    """
+
+    table: TableConfig
+    max_sequence_length: int = 0
+    validate_weights_and_indices: bool = True
+    output_shape: Sequence[int | None] | tf.TensorShape | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, TableConfig):
+            raise ValueError(
+                "FeatureConfig: table must be a TableConfig of estimator_emb.embedding; got "
+                f"{self.table!r}. from_tensorflow translates TensorFlow's features with their "
+                "tables."
+            )
+        _check_integer("FeatureConfig", "max_sequence_length", self.max_sequence_length, 0)
+        if not isinstance(self.validate_weights_and_indices, bool):
+            raise ValueError(
+                "FeatureConfig: validate_weights_and_indices must be True or False; got "
+                f"{self.validate_weights_and_indices!r}."
+            )
+        try:
+            self.output_shape = tf.TensorShape(self.output_shape)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "FeatureConfig: output_shape must be a list of ints, a tf.TensorShape or None; got "
+                f"{self.output_shape!r}."
+            ) from None
+        _check_name("FeatureConfig", self.name)
+
+
+def _check_integer(owner: str, name: str, value: object, least: int) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{owner}: {name} must be an int >= {least}; got {value!r}.")
+
+
+def _check_name(owner: str, name: object) -> None:
+    if not isinstance(name, (str, type(None))):
+        raise ValueError(f"{owner}: name must be a string or None; got {name!r}.")
