@@ -14,7 +14,9 @@ from test_embedding import ORIGINALS, by_name, changed_everywhere, every_optimiz
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import embedding
+from estimator_emb.embedding import translation
 from estimator_emb.engines import tpu
+from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 HAS_V2 = hasattr(ORIGINALS, "TPUEmbeddingV2")
 needs_v2 = pytest.mark.skipif(not HAS_V2, reason="this TensorFlow has no TPUEmbeddingV2")
@@ -133,9 +135,9 @@ def test_every_setting_that_sparse_core_does_not_read_is_ignored_or_refused():
     refused = {"weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"}
     # The optimizer itself creates slots.
     elsewhere = {"self", "slot_variable_creation_fn", "initial_accumulator_value"}
-    for ours in embedding.TF2_OPTIMIZERS:
+    for ours in TF2_OPTIMIZERS:
         for name in set(inspect.signature(ours.__init__).parameters) - refused - elsewhere:
-            ignored = name in embedding._IGNORED_BY_SPARSE_CORE
+            ignored = name in translation.IGNORED_BY_SPARSE_CORE
             assert (f"optimizer.{name}" in source) != ignored, name
 
 

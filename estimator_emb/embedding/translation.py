@@ -69,7 +69,7 @@ def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
     return tf.nest.map_structure(lambda one: _to_tensorflow(one, sparse_core, translated), ours)
 
 
-_IGNORED_BY_SPARSE_CORE = {
+IGNORED_BY_SPARSE_CORE = {
     "lazy_adam": True,
     "use_gradient_accumulation": True,
     "clipvalue": None,
@@ -113,7 +113,7 @@ def _check_for_sparse_core(value: OptimizationParameters) -> None:
     _refuse(value, "TPUEmbeddingV2", decay, "It has no weight decay; set them to None.")
     taken = inspect.signature(type(value).__init__).parameters
     ignored = _changed(
-        value, **{name: one for name, one in _IGNORED_BY_SPARSE_CORE.items() if name in taken}
+        value, **{name: one for name, one in IGNORED_BY_SPARSE_CORE.items() if name in taken}
     )
     if ignored:
         logger.warning(
