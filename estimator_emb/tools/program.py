@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that a subcommand is given: how it is named, and how it is started."""
+"""The program that a subcommand is given: how it is named and started, and how it fails."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
-import pathlib
 import runpy
 import sys
 from collections.abc import Iterator
 from types import ModuleType
 
 from estimator_emb.compat import legacy_names, tf_v1
-
-_HERE = pathlib.Path(__file__).parent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,12 +68,8 @@ def run(options: argparse.Namespace) -> None:
 
 def show_failure(error: Exception, options: argparse.Namespace) -> None:
     """Prints the exception that ended the program as Python would, and what to do about it."""
-    ours = ("<frozen runpy>", runpy.__file__)
     frames = error.__traceback__
-    while frames is not None and (
-        frames.tb_frame.f_code.co_filename in ours
-        or _HERE in pathlib.Path(frames.tb_frame.f_code.co_filename).parents
-    ):
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if options.tf_v1 else legacy_names.advice(error)
@@ -92,6 +85,14 @@ def restored() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"], sys.argv[:], sys.path[:] = before
+
+
+def _is_ours(file: str) -> bool:
+    """Whether what runs in `file` only leads to the program."""
+    return os.path.dirname(file) == os.path.dirname(__file__) or file in (
+        "<frozen runpy>",
+        runpy.__file__,
+    )
 
 
 def _set_first_path(directory: str) -> None:
