@@ -32,16 +32,15 @@ KEYS = [f"c{table:02d}" for table in range(TABLES)]
 WARM_UP = 10
 
 
-def dataset(batch):
-    """Sixteen batches, over and over."""
-    samples = 16 * batch
+def input_fn(params):
+    samples = 16 * params["batch_size"]
     rng = np.random.default_rng(0)
     ids = np.minimum(rng.zipf(1.05, [TABLES, samples]), 2**62).astype(np.int64) % VOCABULARY
     features = dict(zip(KEYS, ids, strict=True))
     features["numbers"] = rng.normal(size=[samples, NUMBERS]).astype(np.float32)
     labels = (rng.random([samples, 1]) < 0.3).astype(np.float32)
-    slices = tf.data.Dataset.from_tensor_slices((features, labels))
-    return slices.batch(batch, drop_remainder=True).cache().repeat().prefetch(2)
+    dataset = tf.data.Dataset.from_tensor_slices((features, labels))
+    return dataset.batch(params["batch_size"], drop_remainder=True).cache().repeat().prefetch(2)
 
 
 def loss_of(activations, numbers, labels):
@@ -102,20 +101,21 @@ def ours(folder, batch, session_config=None):
     )
 
 
-def on_estimator(folder, activations_of):
+def on_estimator(folder, batch, activations_of):
     if not hasattr(tf, "estimator"):
         import estimator_emb as ee
 
         ee.install()
     lib = tf.estimator
 
-    def model_fn(features, labels, mode):
+    def model_fn(features, labels, mode, params):
         loss = loss_of(activations_of(features), features["numbers"], labels)
         return lib.EstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
 
     return lib.Estimator(
         model_fn,
         config=lib.RunConfig(model_dir=folder, save_summary_steps=None, log_step_count_steps=None),
+        params={"batch_size": batch},
     )
 
 
@@ -130,7 +130,7 @@ def legacy(folder, batch):
             activations.append(tf.compat.v1.feature_column.input_layer(one, column))
         return activations
 
-    return on_estimator(folder, activations_of)
+    return on_estimator(folder, batch, activations_of)
 
 
 def no_tables(folder, batch):
@@ -138,7 +138,7 @@ def no_tables(folder, batch):
         given = features["numbers"][:, :1]
         return [given + tf.compat.v1.get_variable(key, [DIMENSION]) for key in KEYS]
 
-    return on_estimator(folder, activations_of)
+    return on_estimator(folder, batch, activations_of)
 
 
 class Clock(tf.compat.v1.train.SessionRunHook):
@@ -189,7 +189,7 @@ def main() -> None:
     tf.compat.v1.logging.set_verbosity("ERROR")
     peer, batch = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        PEERS[peer](folder, batch).train(lambda params: dataset(batch), hooks=[Clock(batch)])
+        PEERS[peer](folder, batch).train(input_fn, hooks=[Clock(batch)])
 
 
 if __name__ == "__main__":

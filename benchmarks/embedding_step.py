@@ -22,9 +22,7 @@ with the native kernels, where there are any. Both differ only in ESTIMATOR_EMB_
 """
 
 import argparse
-import contextlib
 import json
-import math
 import os
 import pathlib
 import platform
@@ -36,7 +34,7 @@ import tempfile
 import numpy as np
 import peers
 import plot
-from workload import IDS_VARIABLE, Workload, environment
+from workload import IDS_VARIABLE, Workload, environment, positive
 
 HERE = pathlib.Path(__file__).parent
 WORKLOADS = {
@@ -121,14 +119,14 @@ def measure(
     """Figures by peer, in the order of `names`, and the memory floor in milliseconds."""
     found: dict[str, dict] = {name: {"rounds": []} for name in names}
     floors = []
-    for group in groups(names, work, options.memory_gb * 1e9):
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        floor = Floor(work, folder)
+        np.save(
+            os.path.join(folder, "ids.npy"),
+            np.stack([work.ids_of(table) for table in range(work.tables)]),
+        )
+        for group in groups(names, work, options.memory_gb * 1e9):
             running = []
-            floor = Floor(work, folder)
-            np.save(
-                os.path.join(folder, "ids.npy"),
-                np.stack([work.ids_of(table) for table in range(work.tables)]),
-            )
             try:
                 for name in group:
                     torch = name in peers.TORCH_PEERS
@@ -147,43 +145,42 @@ def measure(
                 for _ in range(options.rounds):
                     of_round = {peer.name: peer.run(steps[peer.name]) for peer in active}
                     floor_ms = floor.measure()
-                    floors.append(floor_ms)
+                    if floor_ms is not None:
+                        floors.append(floor_ms)
                     for name, one in of_round.items():
                         one["x ours"] = one["cpu"] / of_round["ours"]["cpu"]
-                        one["x floor"] = one["wall"] / floor_ms
+                        if floor_ms is not None:
+                            one["x floor"] = one["wall"] / floor_ms
                         found[name]["rounds"].append(one)
             finally:
                 for peer in running:
                     peer.stop()
     for one in found.values():
-        for key in ("wall", "cpu", "x ours", "x floor"):
-            if one["rounds"]:
-                one[key] = statistics.median(round[key] for round in one["rounds"])
-        del one["rounds"]
-    known = [one for one in floors if not math.isnan(one)]
-    return found, statistics.median(known) if known else None
+        rounds = one.pop("rounds")
+        for key in rounds[0] if rounds else ():
+            one[key] = statistics.median(of_round[key] for of_round in rounds)
+    return found, statistics.median(floors) if floors else None
 
 
 class Floor:
     """Measures what memory needs for a step, now."""
 
     def __init__(self, work: Workload, folder: str):
+        program, source = os.path.join(folder, "floor"), str(HERE / "floor.cc")
+        build = ["c++", "-O3", "-march=native", "-pthread", source, "-o", program]
         per_table = work.vocabulary * work.dimension * 4
         table = max(min(work.tables * per_table, 2**31), 2**27)
-        program, source = os.path.join(folder, "floor"), str(HERE / "floor.cc")
-        self._command = [program, str(work.dimension), str(table)]
+        self._command: list[str] | None = [program, str(work.dimension), str(table)]
+        try:
+            subprocess.run(build, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            self._command = None
         self._rows, self._stream = work.row_bytes(), work.stream_bytes()
-        self._built = False
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run(
-                ["c++", "-O3", "-march=native", "-pthread", source, "-o", program], check=True
-            )
-            self._built = True
 
-    def measure(self) -> float:
-        """Milliseconds; not a number without a compiler."""
-        if not self._built:
-            return math.nan
+    def measure(self) -> float | None:
+        """Milliseconds; None without a compiler."""
+        if self._command is None:
+            return None
         done = subprocess.run(self._command, check=True, capture_output=True)
         bandwidth = json.loads(done.stdout)
         return (self._rows / bandwidth["random"] + self._stream / bandwidth["copy"]) / 1e6
@@ -203,7 +200,7 @@ def show(title: str, work: Workload, found: dict[str, dict], floor_ms: float | N
         if "cpu" not in one:
             print(f"{name:18s} {one['unsupported']}")
             continue
-        figures = (one[key] for key in ("wall", "cpu", "x ours", "x floor"))
+        figures = (one.get(key, float("nan")) for key in ("wall", "cpu", "x ours", "x floor"))
         print(f"{name:18s}", *(f"{figure:8.2f}" for figure in figures))
     sys.stdout.flush()
 
@@ -224,7 +221,7 @@ def main() -> None:
         "--torch_python",
         help="Python of an environment with torch and fbgemm-gpu-cpu; without it, neither runs",
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument(
         "--memory_gb", type=float, default=6, help="how much all running peers may take, about"
     )

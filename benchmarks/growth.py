@@ -25,7 +25,7 @@ import json
 import resource
 import time
 
-from workload import apart
+from workload import apart, positive
 
 DIMENSION = 16
 STEPS_PER_ROUND, ROUNDS = 20, 7
@@ -119,7 +119,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sweeps", nargs="+", default=list(SWEEPS), choices=list(SWEEPS))
-    parser.add_argument("--vocabulary", type=int, help="leave out points of a larger one")
+    parser.add_argument("--vocabulary", type=positive, help="leave out points of a larger one")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:

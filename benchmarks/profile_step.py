@@ -14,6 +14,7 @@ import tempfile
 
 import dlrm
 import tensorflow as tf
+from workload import positive
 
 LOOKUP_OPS = ("ResourceGather", "ResourceGatherNd", "HostTablesLookup")
 ORDER = (
@@ -73,9 +74,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batch", type=int, default=4096)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--ops", type=int, default=5, help="how many ops to name of each part")
+    parser.add_argument("--batch", type=positive, default=4096)
+    parser.add_argument("--steps", type=positive, default=10)
+    parser.add_argument("--ops", type=positive, default=5, help="how many ops to name of each part")
     options = parser.parse_args()
     tf.compat.v1.logging.set_verbosity("ERROR")
     trace = Trace()
@@ -84,11 +85,7 @@ def main() -> None:
             intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
         )
         estimator = dlrm.ours(folder, options.batch, one_thread)
-        estimator.train(
-            lambda params: dlrm.dataset(options.batch),
-            hooks=[trace],
-            steps=options.steps + dlrm.WARM_UP,
-        )
+        estimator.train(dlrm.input_fn, hooks=[trace], steps=options.steps + dlrm.WARM_UP)
     total = sum(trace.spent.values())
     print(f"TensorFlow {tf.__version__}: {total / options.steps / 1e3:.1f} ms of kernels in a step")
     for part in ORDER:

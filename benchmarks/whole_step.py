@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 
-from workload import environment
+from workload import environment, positive
 
 HERE = pathlib.Path(__file__).parent
 PEERS = ("ours", "legacy", "no tables")
@@ -92,10 +92,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024, 4096])
-    parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5, help="of each start")
-    parser.add_argument("--samples", type=int, default=40960, help="of each round")
+    parser.add_argument("--batches", type=positive, nargs="+", default=[128, 1024, 4096])
+    parser.add_argument("--starts", type=positive, default=3)
+    parser.add_argument("--rounds", type=positive, default=5, help="of each start")
+    parser.add_argument("--samples", type=positive, default=40960, help="of each round")
     options = parser.parse_args()
     for batch in options.batches:
         measure(batch, options)

@@ -5,6 +5,7 @@ A step looks up the ids of one batch, combines them, takes a given gradient for 
 updates the tables. Everything is a function of the workload and so the same in every process.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -29,6 +30,14 @@ def environment(**changes: str) -> dict[str, str]:
     root = str(pathlib.Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **changes}
+
+
+def positive(text: str) -> int:
+    """A count on the command line."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
 
 
 def apart(program: str, *arguments: str) -> dict[str, float]:
