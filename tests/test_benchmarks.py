@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every benchmark, at a size that measures nothing, as its user starts it."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
+NUMBER = r"\s+[\d,.]+"
+
+
+def run(command):
+    return subprocess.run(
+        [sys.executable, str(FOLDER / command[0]), *command[1:]],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True, text=True, check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command, lines",
+    [
+        (
+            ["embedding_step.py", "--workloads", "1 table", "--peers", "plain gather", "tf-keras",
+             "--rounds=1", "--memory_gb=1"],
+            [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
+        ),
+        (
+            ["whole_step.py", "--batches", "64", "--starts=1", "--rounds=1", "--samples=64"],
+            [f"{peer}{NUMBER * 6}" for peer in ("ours", "legacy", "no tables")],
+        ),
+        (
+            ["profile_step.py", "--batch=64", "--steps=1"],
+            [f"{part}{NUMBER} ms{NUMBER}%" for part in ("lookup", "dense", "backward", "update")],
+        ),
+        (
+            ["large_tables.py", "--gigabytes=0.01", "--forms", "dense"],
+            [
+                f"dense +peak{NUMBER} MB, resident{NUMBER} MB",
+                f"checkpoints +peak{NUMBER} MB, resident{NUMBER} MB",
+                f"save{NUMBER} s, write{NUMBER} s, ratio{NUMBER}",
+                f"restore{NUMBER} s, read{NUMBER} s, ratio{NUMBER}",
+            ],
+        ),
+        (
+            ["growth.py", "--sweeps", "vocabulary", "cores", "--vocabulary=100000"],
+            [f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}", f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}"],
+        ),
+    ],
+    ids=["embedding_step", "whole_step", "profile_step", "large_tables", "growth"],
+)
+def test_it_runs(command, lines):
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    for line in lines:
+        assert re.search(f"^{line}", done.stdout, re.MULTILINE), f"{line}\n{done.stdout}"
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        (["embedding_step.py", "--rounds=0"], "argument --rounds: 0 is not positive"),
+        (["whole_step.py", "--batches", "128", "0"], "argument --batches: 0 is not positive"),
+        (["whole_step.py", "--samples=-1"], "argument --samples: -1 is not positive"),
+        (["profile_step.py", "--batch=0"], "argument --batch: 0 is not positive"),
+        (["growth.py", "--vocabulary=0"], "argument --vocabulary: 0 is not positive"),
+    ],
+)
+def test_wrong_counts(command, message):
+    done = run(command)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"{command[0]}: error: {message}"
