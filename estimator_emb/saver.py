@@ -2,6 +2,8 @@
 """The saver of `TPUEstimator`: TensorFlow's, which writes large checkpoints as several files."""
 
 import os
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +24,7 @@ def saver(config: Any) -> tf.compat.v1.train.Saver:
     Args:
       config: the `RunConfig`.
     """
-    return tf.compat.v1.train.Saver(
+    return _Saver(
         sharded=True,
         max_to_keep=config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
@@ -30,6 +32,56 @@ def saver(config: Any) -> tf.compat.v1.train.Saver:
         defer_build=True,
         save_relative_paths=True,
     )
+
+
+def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
+    """Refuses a saver of model_fn's that leaves embedding variables out.
+
+    Args:
+      scaffold: of model_fn; None and one without a saver are good.
+      variables: what it is to save.
+
+    Raises:
+      ValueError: it was made before they were.
+    """
+    # A saver has no public list of what it saves.
+    listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
+    if listed is None:
+        return
+    saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
+    missing = sorted(variable.name for variable in variables if variable.name not in saved)
+    if missing:
+        raise ValueError(
+            f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
+            "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
+            "called after them."
+        )
+
+
+class _Saver(tf.compat.v1.train.Saver):
+    """Leaves the checkpoint that a session begins with as it is.
+
+    A `CheckpointSaverHook` saves when a session begins, also what was restored a moment ago. The
+    new files would take the place of the old ones one by one, so that a process that is killed
+    meanwhile might leave no checkpoint that can be read, where there had been one.
+    """
+
+    _restored: tuple[Any, str] | None = None
+    """A session, as a weak reference, and the checkpoint that it was restored from."""
+
+    def restore(self, sess: Any, save_path: str) -> None:
+        super().restore(sess, save_path)
+        self._restored = weakref.ref(sess), save_path
+
+    def save(
+        self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        restored, self._restored = self._restored, None
+        if restored is not None and restored[0]() is sess:
+            path = f"{save_path}-{global_step}"
+            if os.path.normpath(path) == os.path.normpath(restored[1]):
+                return restored[1]
+        return super().save(sess, save_path, global_step, *args, **kwargs)
 
 
 class _Builder(saver_lib.BulkSaverBuilder):

@@ -95,3 +95,24 @@ def test_fewer_variables_than_cores(monkeypatch, tmp_path):
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 8)
     train(estimator(tmp_path), 1)
     assert len(files(tmp_path, 1)) == 7  # Tables, slots and the global step.
+
+
+def test_a_training_leaves_the_checkpoint_that_it_begins_with(tmp_path):
+    class Looks(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            self.seen = self.seen or {path.name: path.stat().st_mtime_ns for path in of_step(1)}
+
+        seen = None
+
+    def of_step(step):
+        return tmp_path.glob(f"model.ckpt-{step}.*")
+
+    of = estimator(tmp_path, keep_checkpoint_max=2)
+    train(of, 1)
+    before = {path.name: path.stat().st_mtime_ns for path in of_step(1)}
+    looks = Looks()
+    of.train(harness.input_fn_of([BATCH] * 2), hooks=[looks], steps=2)
+    assert looks.seen == before and len(before) == 3
+    # It counts among those that are kept, and goes when it is the oldest.
+    assert not list(of_step(0)) and not list(of_step(1))
+    assert len(list(of_step(2))) == len(list(of_step(3))) == 3

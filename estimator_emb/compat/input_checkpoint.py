@@ -1,21 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.data.experimental.CheckpointInputPipelineHook`, which TensorFlow 2.16 dropped."""
+"""`tf.data.experimental.CheckpointInputPipelineHook`, whose position is the model's.
+
+TensorFlow 2.16 dropped the hook. The one of TensorFlow 2.15 saves by a timer of its own, which runs
+beside that of the model after a restart, and restores its newest file, whatever step the model is
+at. This one saves whenever the model is saved, just before it, and restores the position that was
+saved with the step at which the model stands. So a training that is killed, at whatever moment,
+goes on with the batch that follows the last one that its model has seen.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
+import threading
+import weakref
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import iterator_ops as experimental_iterator_ops
 from tensorflow.python.data.ops import iterator_ops
+from tensorflow.python.training import basic_session_run_hooks, training_util
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+from estimator_emb.compat.input_positions import Positions
+from estimator_emb.tables import pipeline
+
+logger = logging.getLogger("estimator_emb")
 
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves where the input of an `Estimator` stands, and goes on from there in a later `train`.
 
-    It saves the iterators of the graph as often as the estimator saves its variables, into files of
-    their own in the model directory: `input.ckpt-<step>`, with a task's name and number before the
-    dot where there are several workers.
+    It saves the iterators of the graph with every checkpoint of the model, into files of their own
+    in the model directory: `input.ckpt-<step>`, with a task's name and number before the dot where
+    there are several workers. They are removed when the model's checkpoint of that step is.
+
+    Of several workers, each of which trains with batches of its own and at its own pace, only the
+    chief saves the model. The others save their positions by their clocks or by the global step, as
+    the `RunConfig` says, and go on from the last one that is not ahead of the model.
 
     Args:
       estimator: the `Estimator` whose `train` gets this hook.
@@ -34,69 +56,230 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             external_state_policy or "fail"
         )
         config = estimator.config
+        if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            raise ValueError(
+                "CheckpointInputPipelineHook saves the position of the input with each checkpoint "
+                "of the model, but this estimator saves none. Set save_checkpoints_steps or "
+                "save_checkpoints_secs in its RunConfig."
+            )
+        self._every = {
+            "every_secs": config.save_checkpoints_secs,
+            "every_steps": config.save_checkpoints_steps,
+        }
         name = "input"
         if config.num_worker_replicas > 1:
             name += f"_{config.task_type}_{config.task_id}"
-        # Not a subclass: an Estimator that is given a CheckpointSaverHook saves no variables.
-        self._saver_hook = tf.compat.v1.train.CheckpointSaverHook(
-            estimator.model_dir,
-            save_secs=config.save_checkpoints_secs,
-            save_steps=config.save_checkpoints_steps,
-            checkpoint_basename=f"{name}.ckpt",
-        )
-        self._directory = estimator.model_dir
-        self._latest_filename = f"checkpoint_{name}"
-        self._restored = False
+        self._saves_model = config.is_chief
+        self._positions = Positions(estimator.model_dir, name)
+        self._with_model = False
+        """Whether a `_BeforeModel` of this hook is told of each checkpoint of the model."""
 
     def begin(self) -> None:
         iterators = tf.compat.v1.get_collection(iterator_ops.GLOBAL_ITERATORS)
-        self._saver_hook._saver = _Saver(
+        if not iterators:
+            raise ValueError(
+                "No variables to save: CheckpointInputPipelineHook saves the position of tf.data "
+                "iterators, and the input of this training has none. Return a tf.data.Dataset from "
+                "input_fn, or train without the hook."
+            )
+        self._step = training_util._get_or_create_global_step_read()
+        self._positions.build(
             [
                 iterator_ops._IteratorSaveable(one, one.name, external_state_policy=self._policy)
                 for one in iterators
             ],
-            self._latest_filename,
+            pipeline.kept_in_graph(),
         )
-        self._saver_hook.begin()
+        self._timer = basic_session_run_hooks.SecondOrStepTimer(**self._every)
+        self._session: Any = None
+        """The session whose input has been put where the model stands, as a weak reference."""
+        self._model_step: int | None = None
+        """The step of a checkpoint that was written before that: when a session begins."""
+        self._saved_step: int | None = None
+        self._in_thread = False
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        # The estimator's own hook initialises the iterators now, before or after this one.
-        self._restored = False
-
-    def before_run(self, run_context: Any) -> Any:
-        if not self._restored:
-            self._restored = True
-            session = run_context.session
-            latest = tf.compat.v1.train.latest_checkpoint(self._directory, self._latest_filename)
-            if latest:
-                self._saver_hook._saver.restore(session, latest)
-            else:
-                step = session.run(self._saver_hook._global_step_tensor)
-                self._saver_hook._save(session, step)
-                self._saver_hook._timer.update_last_triggered_step(step)
-        return self._saver_hook.before_run(run_context)
+    def before_run(self, run_context: Any) -> None:
+        session = run_context.session
+        if not self._is_positioned(session):
+            # Not in `after_create_session`, where another hook initialises the iterators.
+            self._restore(session)
+            self._session = weakref.ref(session)
+        if self._in_thread:
+            raise ValueError(
+                "CheckpointInputPipelineHook: an AsyncCheckpointSaverHook writes the model while "
+                "training goes on, so that no position of the input belongs to its checkpoint. "
+                "Save with a CheckpointSaverHook, or train without the position of the input."
+            )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._saver_hook.after_run(run_context, run_values)
+        if not self._with_model:
+            step = run_context.session.run(self._step)
+            if self._timer.should_trigger_for_step(step):
+                self._save_by_timer(run_context.session, step)
 
     def end(self, session: Any) -> None:
-        self._saver_hook.end(session)
+        if not self._with_model and self._is_positioned(session):
+            step = session.run(self._step)
+            if step != self._timer.last_triggered_step():
+                self._save_by_timer(session, step)
+
+    def before_model_is_saved(self, session: Any, step: int) -> None:
+        """Saves the position that belongs to the checkpoint that is about to be written."""
+        if threading.current_thread() is not self._thread:
+            self._in_thread = True
+        elif not self._is_positioned(session):
+            self._model_step = step
+        elif step != self._saved_step:
+            self._save(session, step)
+
+    def after_model_is_saved(self, session: Any, step: int) -> None:
+        """Removes the positions of checkpoints that are no more."""
+        if not self._in_thread and self._is_positioned(session):
+            self._positions.remove_those_without_model(step)
+
+    def attach(self, saver_hooks: list[Any]) -> Any:
+        """Has the model's saver tell this hook when it saves.
+
+        Args:
+          saver_hooks: those that the program made.
+
+        Returns:
+          A listener for the saver that the estimator makes, or None where it makes none.
+        """
+        self._thread = threading.current_thread()
+        self._with_model = False
+        if not self._saves_model:
+            return None
+        listener = _BeforeModel(self)
+        for hook in saver_hooks:
+            if self._positions.are_beside(hook._save_path):
+                others = [one for one in hook._listeners if not listener.is_same(one)]
+                hook._listeners = [listener, *others]
+                self._with_model = True
+        if saver_hooks:
+            return None
+        self._with_model = True
+        return listener
+
+    def _is_positioned(self, session: Any) -> bool:
+        return self._session is not None and self._session() is session
+
+    def _restore(self, session: Any) -> None:
+        step, self._model_step = self._model_step, None
+        if step is None:
+            step = session.run(self._step)
+        saved = self._positions.steps()
+        at = max((one for one in saved if one <= step), default=None)
+        if at is not None:
+            self._positions.restore(session, at)
+        if self._with_model and at != step and saved:
+            self._explain(step, at, saved)
+        if at != step:
+            self._save(session, step)
+        self._saved_step = step
+        self._timer.update_last_triggered_step(step)
+
+    def _explain(self, step: int, at: int | None, saved: list[int]) -> None:
+        if at is None:
+            logger.warning(
+                "CheckpointInputPipelineHook: the model is at step %d, and the positions saved in "
+                "%s are of later steps (%s): the input begins at its start.",
+                step,
+                self._positions.directory,
+                ", ".join(str(one) for one in saved),
+            )
+            return
+        logger.warning(
+            "CheckpointInputPipelineHook: no position of the input was saved with the model at "
+            "step %d. The input goes on from %s, where the hook last saved it: what steps %d to %d "
+            "have read since may be read again. Train with this hook each time.",
+            step,
+            self._positions.path(at),
+            at + 1,
+            step,
+        )
+
+    def _save(self, session: Any, step: int) -> None:
+        self._positions.save(session, step)
+        self._saved_step = step
+
+    def _save_by_timer(self, session: Any, step: int) -> None:
+        self._timer.update_last_triggered_step(step)
+        self._save(session, step)
+        self._positions.remove_those_before_models()
 
 
-class _Saver(tf.compat.v1.train.Saver):
-    """Notes its latest checkpoint in a file of its own, beside that of the variables."""
+class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
+    """Tells the hook when the model's saver saves."""
 
-    def __init__(self, saveables: Any, latest_filename: str):
-        super().__init__(saveables, sharded=True)
-        self._latest_filename = latest_filename
+    def __init__(self, hook: CheckpointInputPipelineHook):
+        self._hook = hook
 
-    def save(
-        self,
-        sess: Any,
-        save_path: str,
-        global_step: Any = None,
-        latest_filename: str | None = None,
-        **kwargs: Any,
+    def is_same(self, listener: Any) -> bool:
+        """Whether `listener` tells the same hook."""
+        return isinstance(listener, _BeforeModel) and listener._hook is self._hook
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        self._hook.before_model_is_saved(session, int(global_step_value))
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self._hook.after_model_is_saved(session, int(global_step_value))
+
+
+def _with_listeners(train: Any) -> Any:
+    """`Estimator._train_with_estimator_spec`, which attaches this module's hook to the saver.
+
+    A hook cannot find the others of its session, and to be given to `saving_listeners` beside
+    `hooks` is not what programs do.
+    """
+
+    @functools.wraps(train)
+    def with_listeners(
+        self: Any,
+        estimator_spec: Any,
+        worker_hooks: Any,
+        hooks: Any,
+        global_step_tensor: Any,
+        saving_listeners: Any,
     ) -> Any:
-        latest_filename = latest_filename or self._latest_filename
-        return super().save(sess, save_path, global_step, latest_filename, **kwargs)
+        hooks = [_in_place_of_tensorflows(self, hook) for hook in hooks]
+        positions = [hook for hook in hooks if isinstance(hook, CheckpointInputPipelineHook)]
+        if positions:
+            if getattr(self, "_on_host", True) is False:
+                logger.warning(
+                    "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
+                    "after a restart some batches that were read are not trained with."
+                )
+            savers = [
+                hook
+                for hook in (
+                    *worker_hooks,
+                    *hooks,
+                    *estimator_spec.training_hooks,
+                    *estimator_spec.training_chief_hooks,
+                )
+                if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+            ]
+            listeners = [hook.attach(savers) for hook in positions]
+            # Before the others: one of them may evaluate for long.
+            saving_listeners = [
+                *(one for one in listeners if one is not None),
+                *(saving_listeners or ()),
+            ]
+        return train(
+            self, estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners
+        )
+
+    return with_listeners
+
+
+def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
+    theirs = getattr(experimental_iterator_ops, "CheckpointInputPipelineHook", None)
+    if theirs is None or type(hook) is not theirs:
+        return hook
+    return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
+
+
+estimator_lib.Estimator._train_with_estimator_spec = _with_listeners(
+    estimator_lib.Estimator._train_with_estimator_spec
+)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The index file of a checkpoint: which bytes of which data file hold each variable.
+
+TensorFlow's readers give names, shapes and values, but not the places in the data files, which are
+what tells that a file is too short. The index is a table of keys and values in sorted order, in
+blocks: the key '' has the header of the bundle, the others are variables, or slices of them.
+
+Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto,
+TF 2.15.1.
+"""
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+_FOOTER_BYTES = 48
+_MAGIC = 0xDB4775248B80FB57
+
+
+class UnknownFormat(Exception):
+    """The index is not one that this module can read."""
+
+
+def sizes_of_data_files(path: str) -> dict[str, int]:
+    """Returns how many bytes each data file of a checkpoint must have at least, by its name.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Raises:
+      UnknownFormat: the index cannot be read.
+    """
+    count, entries = _read(path)
+    sizes = dict.fromkeys(range(count), 0)
+    for entry in entries.values():
+        sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
+    return {_data_file(path, shard, count): size for shard, size in sizes.items()}
+
+
+def data_file_of(path: str, name: str) -> str:
+    """Returns the name of the data file that holds a variable; of one in slices, the first's.
+
+    Args:
+      path: prefix of the checkpoint.
+      name: of the variable.
+
+    Raises:
+      UnknownFormat: the index cannot be read, or knows no such variable.
+    """
+    count, entries = _read(path)
+    entry = entries.get(name.encode())
+    if entry is None or entry.slices:
+        raise UnknownFormat(f"{path}.index has no place of {name}.")
+    return _data_file(path, entry.shard_id, count)
+
+
+def _data_file(path: str, shard: int, count: int) -> str:
+    return f"{path}.data-{shard:05d}-of-{count:05d}"
+
+
+def _read(path: str) -> tuple[int, dict[bytes, tensor_bundle_pb2.BundleEntryProto]]:
+    with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
+        contents = file.read()
+    try:
+        values = dict(_pairs(contents))
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(values.pop(b""))
+        entries = {
+            key: tensor_bundle_pb2.BundleEntryProto.FromString(value)
+            for key, value in values.items()
+        }
+    except (IndexError, KeyError, message.DecodeError) as error:
+        raise UnknownFormat(f"{path}.index cannot be read.") from error
+    return header.num_shards, entries
+
+
+def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:
+    footer = contents[-_FOOTER_BYTES:]
+    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise UnknownFormat("No table of keys and values.")
+    _, _, position = _handle(footer, 0)
+    offset, size, _ = _handle(footer, position)
+    for _, handle in _block(contents, offset, size):
+        offset, size, _ = _handle(handle, 0)
+        yield from _block(contents, offset, size)
+
+
+def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    if contents[offset + size]:
+        raise UnknownFormat("A block is compressed.")
+    block = contents[offset : offset + size]
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    position, key = 0, b""
+    while position < end:
+        shared, position = _varint(block, position)
+        added, position = _varint(block, position)
+        length, position = _varint(block, position)
+        key = key[:shared] + block[position : position + added]
+        position += added
+        yield key, block[position : position + length]
+        position += length
+
+
+def _handle(data: bytes, position: int) -> tuple[int, int, int]:
+    """Returns offset and size of a block, and where what follows them begins."""
+    offset, position = _varint(data, position)
+    size, position = _varint(data, position)
+    return offset, size, position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

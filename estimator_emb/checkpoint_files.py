@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of checkpoints: which checkpoint is the latest, and whether one is whole.
+
+TensorFlow takes a model directory whose `checkpoint` file is missing, damaged or outdated for an
+empty one, and a data file that is too short for the end of the input. Here both are errors that
+name the files and what to do.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator_emb import bundle_index
+
+logger = logging.getLogger("estimator_emb")
+
+_ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
+
+TRIES, PAUSE = 4, 0.25
+"""How often, and after how many seconds, a checkpoint that is not there is looked for again:
+another process may be writing the first one, or replacing the one that was the latest."""
+
+
+class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
+    """A checkpoint or a part of it is not there.
+
+    TensorFlow raises one or the other of these two, by how it comes to look for the checkpoint.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
+    """A file of a checkpoint does not hold what was written."""
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+def latest(model_dir: str) -> str | None:
+    """Returns the prefix of the latest checkpoint of a model directory; None if it has none.
+
+    Raises:
+      MissingCheckpoint: the `checkpoint` file does not say which of the checkpoints is the latest,
+        or names one that is gone.
+    """
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(PAUSE)
+        path = _named(model_dir)
+        found = checkpoints(model_dir)
+        if exists(path):
+            _warn_of_other_folder(model_dir, path, found)
+            return path
+        if not path and not found:
+            return None
+    file, (_, _, name) = os.path.join(model_dir, "checkpoint"), path.rpartition("/")
+    if path:
+        problem = f"file '{file}' names '{path}', which is gone"
+    else:
+        problem = f"file '{file}', which says which checkpoint is the latest, is {_state(file)}"
+    message = f"Could not find trained model in model_dir: {problem}.\n"
+    if not found:
+        raise MissingCheckpoint(
+            f"{message}There is no other checkpoint in '{model_dir}'.\n"
+            f"What to do: restore the checkpoint, or, to start anew, delete '{file}'."
+        )
+    whole = [one for one in found if _problem(os.path.join(model_dir, one)) is None] or found
+    raise MissingCheckpoint(
+        f"{message}Checkpoints in '{model_dir}': {', '.join(found)}.\n"
+        f"What to do: {_how_to_go_on(model_dir, name if name in whole else whole[-1])}; to read "
+        "one of them as it is, give its path as checkpoint_path; to start anew, use another "
+        "model_dir."
+    )
+
+
+def _named(model_dir: str) -> str:
+    """Returns the checkpoint that the `checkpoint` file names; '' if it does not say."""
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError:  # It is empty.
+        return ""
+    return state.model_checkpoint_path if state else ""
+
+
+def _warn_of_other_folder(model_dir: str, path: str, found: list[str]) -> None:
+    folder, _, name = path.rpartition("/")
+    if name in found and os.path.realpath(folder) != os.path.realpath(model_dir):
+        logger.warning(
+            "File '%s' names '%s', of another folder, although there is a %s beside it. "
+            "If the folder is a copy, write  model_checkpoint_path: \"%s\"  into that file.",
+            os.path.join(model_dir, "checkpoint"),
+            path,
+            name,
+            name,
+        )
+
+
+def given(path: str) -> str:
+    """Returns a `checkpoint_path` that a program gave, if there is such a checkpoint.
+
+    Raises:
+      MissingCheckpoint: there is none.
+    """
+    path = tf.compat.path_to_str(path)
+    if exists(path):
+        return path
+    folder = path if tf.io.gfile.isdir(path) else path.rpartition("/")[0] or "."
+    found = checkpoints(folder)
+    prefix = re.sub(_ENDS, "", path)
+    if prefix != path and exists(prefix):
+        what_to_do = f"give '{prefix}', without the end of the file's name"
+    elif not found:
+        what_to_do = "give the path of a checkpoint without the ends of its files' names"
+    elif folder == path:
+        what_to_do = f"give one of the checkpoints of this folder: {', '.join(found)}"
+    else:
+        what_to_do = f"give one of those in '{folder}': {', '.join(found)}"
+    raise MissingCheckpoint(
+        "checkpoint_path: The passed save_path is not a valid checkpoint: "
+        f"'{path}'.\nWhat to do: {what_to_do}."
+    )
+
+
+def exists(path: str) -> bool:
+    """Returns whether there is a checkpoint with this prefix, in today's format or the first."""
+    if not path:
+        return False
+    if tf.io.gfile.exists(f"{path}.index"):
+        return True
+    if re.search(_ENDS, path) or tf.io.gfile.isdir(path):
+        return False
+    return bool(tf.io.gfile.glob(path))
+
+
+def checkpoints(folder: str) -> list[str]:
+    """Returns the names `model.ckpt-<step>` of the checkpoints in a folder, by step."""
+    if not tf.io.gfile.isdir(folder):
+        return []
+    matches = (
+        re.fullmatch(r"(model\.ckpt-(\d+))(\.index)?", name)
+        for name in tf.io.gfile.listdir(folder)
+    )
+    steps = {match[1]: int(match[2]) for match in matches if match}
+    return sorted(steps, key=steps.__getitem__)
+
+
+def _state(path: str) -> str:
+    if not tf.io.gfile.exists(path):
+        return "missing"
+    return "damaged" if tf.io.gfile.stat(path).length else "empty"
+
+
+def _how_to_go_on(folder: str, name: str) -> str:
+    return (
+        f"to go on from '{name}', write the line  model_checkpoint_path: \"{name}\"  into "
+        f"'{os.path.join(folder, 'checkpoint')}'"
+    )
+
+
+def check_whole(path: str) -> None:
+    """Checks that no file of a checkpoint is missing or too short, without reading the variables.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: a file is; the message names the newest checkpoint of
+        the folder that is whole.
+    """
+    if not exists(path):
+        raise _gone(path)
+    problem = _problem(path)
+    if problem:
+        raise _error(path, *problem)
+
+
+@contextlib.contextmanager
+def explained(path: str | None) -> Iterator[None]:
+    """Makes an error in restoring from a damaged or vanished checkpoint say so, and what to do.
+
+    Args:
+      path: prefix of the checkpoint that may be restored; None for none.
+    """
+    try:
+        yield
+    except (MissingCheckpoint, DamagedCheckpoint):
+        raise
+    except (tf.errors.NotFoundError, ValueError):
+        if path is None or exists(path):
+            raise
+        raise _gone(path) from None
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        if path is None or getattr(error.op, "type", None) != "RestoreV2":
+            raise
+        problem = _problem(path, thorough=True)
+        if problem is None:
+            raise
+        raise _error(path, *problem) from None
+
+
+def _gone(path: str) -> MissingCheckpoint:
+    return MissingCheckpoint(
+        f"Restoring from checkpoint failed: checkpoint '{path}' was there and is gone: a training "
+        "may have replaced it by a newer one.\n"
+        "What to do: do it again with the newer one, or let the training keep more checkpoints "
+        "with RunConfig(keep_checkpoint_max=...)."
+    )
+
+
+def _error(path: str, problem: str, missing: bool = False) -> Exception:
+    folder, _, name = path.rpartition("/")
+    others = [other for other in checkpoints(folder or ".") if other != name]
+    message = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\n"
+    if others:
+        logger.info("Looking for the newest checkpoint in %s that is whole.", folder or ".")
+    for other in reversed(others):
+        if _problem(os.path.join(folder, other), thorough=True) is None:
+            message += (
+                f"The newest checkpoint that is whole is '{other}'.\n"
+                f"What to do: {_how_to_go_on(folder, other)}, or restore the file."
+            )
+            break
+    else:
+        message += (
+            "No other checkpoint of its folder is whole.\nWhat to do: restore the file, or start "
+            "anew in another model_dir."
+        )
+    return MissingCheckpoint(message) if missing else DamagedCheckpoint(message)
+
+
+def _problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
+    """Returns what is wrong with the files of a checkpoint, and whether that is a missing one.
+
+    Args:
+      path: prefix of the checkpoint.
+      thorough: also reads all variables, one at a time, and with them their checksums.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, IndexError, ValueError) as error:
+        return f"'{path}.index' cannot be read ({error})", False
+    sizes = {}
+    if tf.io.gfile.exists(f"{path}.index"):
+        with contextlib.suppress(bundle_index.UnknownFormat):
+            sizes = bundle_index.sizes_of_data_files(path)
+    for file, size in sizes.items():
+        if not tf.io.gfile.exists(file):
+            return f"'{file}' is missing", True
+        length = tf.io.gfile.stat(file).length
+        if length < size:
+            return f"'{file}' has {length:,} bytes of {size:,}", False
+    if thorough:
+        for name in sorted(reader.get_variable_to_shape_map()):
+            try:
+                reader.get_tensor(name)
+            except (tf.errors.OpError, IndexError) as error:
+                file = _file_of(path, name)
+                return f"variable {name} cannot be read from '{file}' ({error})", False
+    return None
+
+
+def _file_of(path: str, name: str) -> str:
+    with contextlib.suppress(bundle_index.UnknownFormat):
+        return bundle_index.data_file_of(path, name)
+    return f"{path}.data-*"

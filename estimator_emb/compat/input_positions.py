@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files in which a training saves where its input stands, one for each step."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint_management
+
+_UNFINISHED = "unfinished_"
+
+
+class Positions:
+    """Positions of one task's input, `<name>.ckpt-<step>` in the model directory.
+
+    A file is there whole or not at all, so that a process that is killed leaves none that cannot be
+    read. `checkpoint_<name>` names the last one, as TensorFlow's hook wrote it.
+
+    Args:
+      directory: the model directory.
+      name: 'input', and the task where there are several.
+    """
+
+    def __init__(self, directory: str, name: str):
+        self.directory = directory
+        self._name = name
+        self._file = re.compile(
+            rf"(?:{_UNFINISHED})?{re.escape(name)}\.ckpt-(\d+)(\.index|\.data-\d+-of-\d+|\.meta|_temp.*)"
+        )
+
+    def path(self, step: int) -> str:
+        """Returns the prefix of the files of a step."""
+        return os.path.join(self.directory, f"{self._name}.ckpt-{step}")
+
+    def are_beside(self, model: str) -> bool:
+        """Whether a model that is saved under this prefix lies in the same directory."""
+        return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
+
+    def build(self, iterators: list[Any], kept: Any) -> None:
+        """Adds to the graph what saves and restores.
+
+        Args:
+          iterators: as SaveableObjects.
+          kept: batches that a step has left for the next one (`pipeline.Kept`), or None.
+        """
+        self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
+        self._kept = kept
+        self._whole = self._iterators
+        if kept is not None:
+            self._whole = tf.compat.v1.train.Saver(
+                [*iterators, *kept.saveables], sharded=True, max_to_keep=None
+            )
+
+    def steps(self) -> list[int]:
+        """Returns the steps that have a position, in order."""
+        return sorted(
+            int(match[1])
+            for file in tf.io.gfile.listdir(self.directory)
+            if (match := self._file.fullmatch(file))
+            and match[2] == ".index"
+            and not file.startswith(_UNFINISHED)
+        )
+
+    def save(self, session: Any, step: int) -> None:
+        """Writes the position of a step."""
+        path = self.path(step)
+        unfinished = os.path.join(self.directory, _UNFINISHED + os.path.basename(path))
+        self._whole.save(session, unfinished, write_meta_graph=False, write_state=False)
+        written = tf.io.gfile.glob(unfinished + ".*")
+        # The index last: without it there is no position.
+        for file in sorted(written, key=lambda file: file.endswith(".index")):
+            tf.io.gfile.rename(file, path + file[len(unfinished) :], overwrite=True)
+        checkpoint_management.update_checkpoint_state(
+            self.directory,
+            os.path.basename(path),
+            latest_filename=f"checkpoint_{self._name}",
+        )
+
+    def restore(self, session: Any, step: int) -> None:
+        """Puts the input where it stood at a step.
+
+        Raises:
+          ValueError: it was saved by another input.
+        """
+        path = self.path(step)
+        saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        wanted = _names(self._iterators)
+        if not wanted <= set(saved):
+            raise ValueError(
+                f"CheckpointInputPipelineHook: {path} holds the position of another input: it has "
+                f"{', '.join(sorted(saved))}, and the input of this training is "
+                f"{', '.join(sorted(wanted))}. Train with the input_fn that wrote it, or remove "
+                f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
+            )
+        if self._kept is not None and not _names(self._whole) <= set(saved):
+            # Written without a lookup ahead: the batch to look up is the next one.
+            self._iterators.restore(session, path)
+            session.run(self._kept.forget)
+            session.run(self._kept.keep)
+        else:
+            self._whole.restore(session, path)
+
+    def remove_those_without_model(self, step: int) -> None:
+        """Removes all but `step`'s and those of steps at which the model is saved."""
+        keep = {step, *self._steps_of_models()}
+        self._remove(lambda one: one not in keep)
+
+    def remove_those_before_models(self) -> None:
+        """Removes those older than what the oldest checkpoint of the model would go on from."""
+        oldest = min(self._steps_of_models(), default=0)
+        needed = max((one for one in self.steps() if one <= oldest), default=0)
+        self._remove(lambda one: one < needed)
+
+    def _remove(self, outdated: Any) -> None:
+        for file in tf.io.gfile.listdir(self.directory):
+            file = file.rstrip("/")
+            match = self._file.fullmatch(file)
+            if match and (file.startswith(_UNFINISHED) or outdated(int(match[1]))):
+                path = os.path.join(self.directory, file)
+                if tf.io.gfile.isdir(path):
+                    tf.io.gfile.rmtree(path)
+                else:
+                    tf.io.gfile.remove(path)
+
+    def _steps_of_models(self) -> list[int]:
+        found = (
+            re.fullmatch(r"(?!input[_.]|unfinished_).*-(\d+)\.index", file)
+            for file in tf.io.gfile.listdir(self.directory)
+        )
+        return [int(match[1]) for match in found if match]
+
+
+def _names(saver: Any) -> set[str]:
+    return {spec.name for one in saver._var_list for spec in one.specs}

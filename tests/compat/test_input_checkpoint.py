@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`CheckpointInputPipelineHook`: a training that is killed goes on with the batch that follows."""
+
+import functools
+import glob
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.compat import async_checkpoint, input_checkpoint
+from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+
+tf1 = tf.compat.v1
+
+STEPS = 12
+LONG = 200
+IDS = np.array([(3 * i * i + i) % 11 for i in range(4 * (LONG + 10))], np.int64)
+
+WAYS = {
+    "plain": {},
+    "host": {"use_tpu": False},
+    "host, pipelined": {"use_tpu": False, "pipelined": True},
+    "emulated": {"use_tpu": True},
+    "emulated, 2 cores, loops": {"use_tpu": True, "cores": 2, "iterations": 2},
+    "emulated, pipelined": {"use_tpu": True, "pipelined": True, "iterations": 2},
+}
+
+
+class Kill(BaseException):
+    """Ends a training as a kill does: nothing of it runs on, and nothing more is saved."""
+
+
+class KillAfterStep(tf1.train.SessionRunHook):
+    def __init__(self, step):
+        self._at = step
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(tf1.train.get_global_step()) >= self._at:
+            raise Kill
+
+
+class KillWhileSaving(tf1.train.CheckpointSaverListener):
+    def __init__(self, step, moment):
+        self._at, self._moment = step, moment
+
+    def before_save(self, session, step):
+        if self._moment == "between the two writes" and step >= self._at:
+            raise Kill
+
+    def after_save(self, session, step):
+        if self._moment == "after both" and step >= self._at:
+            raise Kill
+
+
+def table_column(name, rows, initial):
+    return fc.embedding_column(
+        tf.feature_column.categorical_column_with_identity(name, rows),
+        2,
+        combiner="sum",
+        initializer=tf1.constant_initializer(initial),
+    )
+
+
+def make(model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, **config):
+    """An estimator whose table "count" says how often each id was seen; what else it has, when."""
+    config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
+    if use_tpu is None:
+        return ee.Estimator(
+            plain_model_fn, str(model_dir), ee.RunConfig(log_step_count_steps=None, **config)
+        )
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir),
+            log_step_count_steps=None,
+            tpu_config=ee.TPUConfig(
+                iterations,
+                num_shards=cores,
+                device="host",
+                per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+            ),
+            **config,
+        ),
+        use_tpu=use_tpu,
+        train_batch_size=4,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_columns=[table_column("count", 11, 0.0), table_column("when", 11, 1.0)],
+            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+            pipeline_execution_with_tensor_core=pipelined,
+        ),
+    )
+
+
+def input_fn(params=None, steps=STEPS + 8):
+    ids = tf.data.Dataset.from_tensor_slices(IDS[: 4 * steps]).shuffle(7, seed=3)
+    ids = ids.batch((params or {}).get("batch_size") or 4, drop_remainder=True)
+    ids = ids.map(lambda ids: ids[:, None], num_parallel_calls=2).prefetch(2)
+    return ids.map(lambda ids: {"count": ids, "when": ids})
+
+
+def batches(steps=STEPS):
+    with tf.Graph().as_default(), tf1.Session() as session:
+        batch = tf1.data.make_one_shot_iterator(input_fn()).get_next()["count"]
+        return [session.run(batch).ravel() for _ in range(steps)]
+
+
+def model_fn(features, labels, mode, params):
+    step = tf1.train.get_global_step()
+    dense = tf1.get_variable("dense", [], initializer=tf1.zeros_initializer())
+    loss = (
+        tf.reduce_sum(features["count"])
+        + 0.1 * tf.reduce_sum(features["when"] ** 2)
+        + dense * tf.reduce_mean(features["when"][0])
+    )
+    optimizer = tf1.tpu.CrossShardOptimizer(
+        tf1.train.MomentumOptimizer(0.1, 0.9), reduction=tf1.losses.Reduction.SUM
+    )
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+
+def plain_model_fn(features, labels, mode):
+    count = tf1.get_variable("count", [11], tf.int64, initializer=tf1.zeros_initializer())
+    when = tf1.get_variable("when", [], tf.int64, initializer=tf1.zeros_initializer())
+    ids = tf.reshape(features["count"], [-1])
+    number = tf.reduce_sum(ids * tf.constant([1, 11, 121, 1331], tf.int64))
+    train_op = tf.group(
+        count.assign_add(tf.math.bincount(tf.cast(ids, tf.int32), minlength=11, dtype=tf.int64)),
+        when.assign(when * 1000003 + number),
+        tf1.train.get_global_step().assign_add(1),
+    )
+    return ee.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
+
+
+def train(estimator, steps=STEPS, hooks=(), hook_class=CheckpointInputPipelineHook, **kwargs):
+    estimator.train(input_fn, hooks=[hook_class(estimator), *hooks], max_steps=steps, **kwargs)
+
+
+@functools.cache
+def uninterrupted(way, directory):
+    train(make(directory, **WAYS[way]))
+    return harness.saved(directory, STEPS)
+
+
+def files(directory):
+    return sorted(os.path.basename(path) for path in glob.glob(f"{directory}/*"))
+
+
+def check_all_seen_once(way, saved):
+    expected = np.bincount(np.concatenate(batches()), minlength=11)
+    if way == "plain":
+        np.testing.assert_array_equal(saved["count"], expected)
+        when = np.int64(0)
+        with np.errstate(over="ignore"):
+            for batch in batches():
+                when = when * 1000003 + batch @ np.array([1, 11, 121, 1331])
+        assert saved["when"] == when
+    else:
+        (name,) = [name for name in saved if re.search(r"count_embedding/embedding_weights$", name)]
+        np.testing.assert_array_equal(-saved[name][:, 0], expected)
+
+
+KILLS = {
+    "after a step without a checkpoint": lambda step: {"hooks": [KillAfterStep(step + 1)]},
+    "after a step with a checkpoint": lambda step: {"hooks": [KillAfterStep(step)]},
+    "between the two writes": lambda step: {
+        "saving_listeners": [KillWhileSaving(step, "between the two writes")]
+    },
+    "after both writes": lambda step: {"saving_listeners": [KillWhileSaving(step, "after both")]},
+}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=[pytest.mark.slow] if way in ("host", "emulated") else [])
+        for way in WAYS
+    ],
+)
+def test_a_killed_training_ends_as_an_uninterrupted_one(way, tmp_path, tmp_path_factory):
+    kills = [
+        (0, "between the two writes"),
+        (0, "after both writes"),
+        (0, "after a step with a checkpoint"),
+        (2, "between the two writes"),
+        (4, "after a step without a checkpoint"),
+        (6, "after both writes"),
+        (8, "after a step with a checkpoint"),
+        (10, "between the two writes"),
+        (10, "after a step without a checkpoint"),
+    ]
+    if way != "plain":
+        kills = kills[3:5]
+    for step, moment in kills:
+        with pytest.raises(Kill):
+            train(make(tmp_path, **WAYS[way]), **KILLS[moment](step))
+    train(make(tmp_path, **WAYS[way]))
+
+    saved = harness.saved(tmp_path, STEPS)
+    check_all_seen_once(way, saved)
+    expected = uninterrupted(way, str(tmp_path_factory.getbasetemp() / f"whole_{way}"))
+    assert saved.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
+    models = [name for name in files(tmp_path) if re.fullmatch(r"model\.ckpt-\d+\.index", name)]
+    assert models == ["model.ckpt-10.index", "model.ckpt-12.index"]
+    positions = [name for name in files(tmp_path) if name.startswith("input")]
+    assert {name.split(".")[1] for name in positions} == {"ckpt-10", "ckpt-12"}
+    assert "input.ckpt-10.index" in positions and "input.ckpt-12.index" in positions
+    assert not [name for name in files(tmp_path) if "unfinished" in name]
+
+
+@pytest.mark.parametrize("call", range(4))
+def test_a_kill_while_a_position_is_written_leaves_none(call, tmp_path, monkeypatch):
+    rename, calls = tf.io.gfile.rename, []
+
+    def killed(source, *args, **kwargs):
+        if "ckpt-4" in source or calls:
+            calls.append(source)
+        if len(calls) > call:
+            raise Kill
+        return rename(source, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tf.io.gfile, "rename", killed)
+        with pytest.raises(Kill):
+            train(make(tmp_path))
+    train(make(tmp_path))
+    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+    assert not [name for name in files(tmp_path) if "unfinished" in name]
+
+
+def test_trainings_one_after_the_other_are_one(tmp_path):
+    estimator = make(tmp_path)
+    hook = CheckpointInputPipelineHook(estimator)
+    for steps in (5, 6, STEPS):
+        estimator.train(input_fn, hooks=[hook], max_steps=steps)
+    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+    assert tf.train.latest_checkpoint(str(tmp_path), "checkpoint_input") == str(
+        tmp_path / "input.ckpt-12"
+    )
+
+
+def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
+    return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
+def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
+    directory = tmp_path / "elsewhere" if elsewhere else tmp_path
+    for step in (4, 7):
+        with pytest.raises(Kill):
+            train(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
+    positions = [name for name in files(tmp_path) if re.fullmatch(r"input.*index", name)]
+    if elsewhere:
+        # Where no model is saved beside it, a position is saved as the RunConfig says.
+        assert positions == [f"input.ckpt-{step}.index" for step in (0, 2, 4, 6)]
+        return
+    assert positions == [f"input.ckpt-{step}.index" for step in (3, 6)]
+    train(make(tmp_path), hooks=[saver_hook(directory)])
+    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+
+
+def test_a_saver_in_a_thread_is_refused(tmp_path):
+    hooks = [saver_hook(tmp_path, async_checkpoint.AsyncCheckpointSaverHook)]
+    with pytest.raises(ValueError) as error:
+        train(make(tmp_path), steps=200, hooks=hooks)
+    assert str(error.value) == (
+        "CheckpointInputPipelineHook: an AsyncCheckpointSaverHook writes the model while training "
+        "goes on, so that no position of the input belongs to its checkpoint. Save with a "
+        "CheckpointSaverHook, or train without the position of the input."
+    )
+
+
+def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
+    train(make(tmp_path), 4)
+    make(tmp_path).train(input_fn, max_steps=7)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        train(make(tmp_path), 8)
+    assert [one.getMessage() for one in caplog.records if one.name == "estimator_emb"] == [
+        "CheckpointInputPipelineHook: no position of the input was saved with the model at step 7. "
+        f"The input goes on from {tmp_path}/input.ckpt-4, where the hook last saved it: what steps "
+        "5 to 7 have read since may be read again. Train with this hook each time."
+    ]
+    # Steps 1 to 4 with the hook, 3 from the start without it, and step 5 of the first ones.
+    seen = [*batches()[:4], *batches()[:3], batches()[4]]
+    np.testing.assert_array_equal(
+        harness.saved(tmp_path, 8)["count"], np.bincount(np.concatenate(seen), minlength=11)
+    )
+
+
+def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
+    train(make(tmp_path), 4)
+    for path in glob.glob(f"{tmp_path}/*model.ckpt*"):
+        os.remove(path)
+    os.remove(tmp_path / "checkpoint")
+    os.remove(tmp_path / "input.ckpt-2.index")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        train(make(tmp_path), 6)
+    assert [one.getMessage() for one in caplog.records if one.name == "estimator_emb"] == [
+        "CheckpointInputPipelineHook: the model is at step 0, and the positions saved in "
+        f"{tmp_path} are of later steps (4): the input begins at its start."
+    ]
+    np.testing.assert_array_equal(
+        harness.saved(tmp_path, 6)["count"],
+        np.bincount(np.concatenate(batches()[:6]), minlength=11),
+    )
+
+
+def test_a_position_of_another_input_is_named(tmp_path):
+    train(make(tmp_path), 2)
+
+    def other_input_fn():
+        with tf.name_scope("other"):
+            return tf1.data.make_one_shot_iterator(input_fn()).get_next()
+
+    estimator = make(tmp_path)
+    with pytest.raises(ValueError) as error:
+        estimator.train(other_input_fn, hooks=[CheckpointInputPipelineHook(estimator)], steps=2)
+    assert str(error.value) == (
+        f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-2 holds the position of another "
+        "input: it has IteratorV2:0_STATE, and the input of this training is "
+        "other/OneShotIterator:0_STATE. Train with the input_fn that wrote it, or remove "
+        f"input.ckpt-* from {tmp_path} to begin the input at its start."
+    )
+
+
+def test_an_input_without_iterators_is_refused(tmp_path):
+    estimator = make(tmp_path)
+    with pytest.raises(ValueError) as error:
+        estimator.train(
+            lambda: {"count": tf.zeros([4, 1], tf.int64)},
+            hooks=[CheckpointInputPipelineHook(estimator)],
+            steps=2,
+        )
+    assert str(error.value) == (
+        "No variables to save: CheckpointInputPipelineHook saves the position of tf.data "
+        "iterators, and the input of this training has none. Return a tf.data.Dataset from "
+        "input_fn, or train without the hook."
+    )
+
+
+def test_an_estimator_that_saves_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError) as error:
+        CheckpointInputPipelineHook(
+            make(tmp_path, save_checkpoints_steps=None, save_checkpoints_secs=None)
+        )
+    assert str(error.value) == (
+        "CheckpointInputPipelineHook saves the position of the input with each checkpoint of the "
+        "model, but this estimator saves none. Set save_checkpoints_steps or save_checkpoints_secs "
+        "in its RunConfig."
+    )
+
+
+# What TensorFlow 2.15's own hook leaves behind, and its own hook given to an estimator.
+
+theirs = pytest.mark.skipif(
+    not hasattr(tf.data.experimental, "CheckpointInputPipelineHook"),
+    reason="this TensorFlow has no such hook",
+)
+
+
+@pytest.fixture
+def as_tensorflow_has_it(monkeypatch):
+    """Estimators as they are where estimator_emb is not imported."""
+    estimator = input_checkpoint.estimator_lib.Estimator
+    own = estimator._train_with_estimator_spec.__wrapped__
+    monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
+
+
+@theirs
+def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, monkeypatch):
+    train(make(tmp_path), 5, hook_class=tf.data.experimental.CheckpointInputPipelineHook)
+    monkeypatch.undo()
+    assert "input.ckpt-4.meta" in files(tmp_path)
+    train(make(tmp_path))
+    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+    assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
+
+
+@theirs
+def test_tensorflows_hook_is_replaced(tmp_path):
+    hook_class = tf.data.experimental.CheckpointInputPipelineHook
+    for step in (3, 6):
+        with pytest.raises(Kill):
+            train(make(tmp_path), hooks=[KillAfterStep(step)], hook_class=hook_class)
+    train(make(tmp_path), hook_class=hook_class)
+    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+
+
+@theirs
+def test_tensorflows_own_hook_has_the_fault(tmp_path, as_tensorflow_has_it):
+    hook_class = tf.data.experimental.CheckpointInputPipelineHook
+    for step in (3, 6):
+        with pytest.raises(Kill):
+            train(make(tmp_path), hooks=[KillAfterStep(step)], hook_class=hook_class)
+    train(make(tmp_path), hook_class=hook_class)
+    with pytest.raises(AssertionError):
+        check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+
+
+def test_install_supplies_the_hook():
+    ee.install()
+    try:
+        for api in (tf, tf1, tf.compat.v2):
+            assert api.data.experimental.CheckpointInputPipelineHook is CheckpointInputPipelineHook
+    finally:
+        ee.uninstall()
+    there = getattr(tf.data.experimental, "CheckpointInputPipelineHook", None)
+    assert there is not CheckpointInputPipelineHook
+
+
+# Workers of a cluster save by their own clocks.
+
+
+def worker_config(monkeypatch, task):
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+
+
+def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
+    worker_config(monkeypatch, {"type": "worker", "index": 0})
+    estimator = make(tmp_path, save_checkpoints_steps=3)
+    assert not estimator.config.is_chief
+    hook = CheckpointInputPipelineHook(estimator)
+    read = []
+
+    def as_worker(first_step, last_step):
+        """Steps of a worker, whose session finds the variables initialised by the chief."""
+        with tf.Graph().as_default():
+            step = tf1.train.get_or_create_global_step()
+            iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
+            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+            fetches = [iterator.get_next(), step.assign_add(1)]
+            start = step.assign(first_step)
+            with tf1.train.MonitoredSession(hooks=[hook]) as session:
+                session.run_step_fn(lambda step_context: step_context.session.run(start))
+                while True:
+                    batch, now = session.run(fetches)
+                    read.append(int(batch))
+                    if now == last_step:
+                        raise Kill
+
+    with pytest.raises(Kill):
+        as_worker(0, 8)
+    assert read == list(range(8))
+    names = [name for name in files(tmp_path) if name.endswith(".index")]
+    assert names == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]
+    # The whole cluster was killed, and the model is at step 5.
+    with pytest.raises(Kill):
+        as_worker(5, 6)
+    assert read[8:] == [3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way, kills", [("host", 20), ("emulated, pipelined", 8)])
+def test_kills_at_any_moment(way, kills, tmp_path):
+    """Kills at random moments, most while the training runs, and one run to its end."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    moments = random.Random(seed)
+    program = [sys.executable, os.path.join(os.path.dirname(__file__), "killed_program.py"), way]
+    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    paths = [root, os.path.join(root, "tests"), os.path.dirname(__file__)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def start(directory):
+        return subprocess.Popen(
+            [*program, str(directory)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    whole = start(tmp_path / "whole")
+    assert whole.wait(600) == 0
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for _ in range(kills):
+        process = start(killed)
+        process.stdout.readline()
+        before = set(files(killed))
+        deadline = time.monotonic() + 120
+        # The session of this process has begun once it writes its events.
+        while set(files(killed)) == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0.0, 1.5))
+        process.kill()
+        process.wait()
+    assert start(killed).wait(600) == 0
+    saved, expected = harness.saved(killed, LONG), harness.saved(tmp_path / "whole", LONG)
+    assert saved.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)

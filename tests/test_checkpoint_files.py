@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model directories whose `checkpoint` file or checkpoints are missing, damaged or elsewhere."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_restoring
+from test_restoring import CALLS, call, make, refused
+
+import estimator_emb as ee
+from estimator_emb import bundle_index, checkpoint_files, saver
+from estimator_emb.engines.host import HostEngine
+
+PHRASE = "Could not find trained model in model_dir"
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint_files") / "model"
+    call("train", make(folder))
+    call("train", make(folder))
+    return folder
+
+
+@pytest.fixture
+def trained(once, tmp_path, monkeypatch):
+    """A model directory with the checkpoints of steps 0, 1 and 2."""
+    monkeypatch.setattr(checkpoint_files, "PAUSE", 0)
+    return shutil.copytree(once, tmp_path / "model")
+
+
+def state(kind, folder):
+    """Spoils the `checkpoint` file; returns what is said of it."""
+    file = folder / "checkpoint"
+    whole = file.read_text()
+    if kind == "missing":
+        file.unlink()
+    else:
+        file.write_text({"empty": "", "damaged": whole[:20]}[kind])
+    return f"file '{file}', which says which checkpoint is the latest, is {kind}"
+
+
+def advice(folder, newest="model.ckpt-2"):
+    return (
+        f"Checkpoints in '{folder}': model.ckpt-0, model.ckpt-1, model.ckpt-2.\n"
+        f"What to do: to go on from '{newest}', write the line  model_checkpoint_path: "
+        f"\"{newest}\"  into '{folder}/checkpoint'; to read one of them as it is, give its path as "
+        "checkpoint_path; to start anew, use another model_dir."
+    )
+
+
+@pytest.mark.parametrize(
+    "way, kind",
+    [("host", "missing"), ("emulated", "missing"), ("host", "empty"), ("host", "damaged")],
+)
+def test_no_state_file(way, kind, trained):
+    estimator = make(trained, way)
+    message = f"{PHRASE}: {state(kind, trained)}.\n{advice(trained)}"
+    for what in CALLS:
+        assert refused(what, estimator, checkpoint_files.MissingCheckpoint) == message
+    with pytest.raises(ValueError) as error:
+        ee.train_and_evaluate(
+            estimator,
+            ee.TrainSpec(test_restoring.input_fn, max_steps=3),
+            ee.EvalSpec(test_restoring.input_fn, steps=1),
+        )
+    assert str(error.value) == message
+    # As an evaluator in a process of its own asks.
+    with pytest.raises(tf.errors.NotFoundError):
+        estimator.latest_checkpoint()
+    call("predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1")
+    # What the message advises.
+    (trained / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"')
+    call("train", estimator)
+    assert estimator.latest_checkpoint() == f"{trained}/model.ckpt-3"
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_latest_is_gone(remote, trained):
+    """Deleted; or all paths are absolute, and the directory was moved."""
+    named = f"{trained}/model.ckpt-2"
+    if remote:
+        named = "/no/such/folder/model.ckpt-1"
+        (trained / "checkpoint").write_text(f'model_checkpoint_path: "{named}"')
+    else:
+        (trained / "model.ckpt-2.index").unlink()
+    message = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n" + (
+        advice(trained, "model.ckpt-1")
+        if remote
+        else advice(trained, "model.ckpt-1").replace(", model.ckpt-2.", ".")
+    )
+    for what in CALLS:
+        assert refused(what, make(trained)) == message
+    for file in trained.glob("model.ckpt-*"):
+        file.unlink()
+    for what in CALLS:
+        assert refused(what, make(trained)) == (
+            f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n"
+            f"There is no other checkpoint in '{trained}'.\nWhat to do: restore the checkpoint, "
+            f"or, to start anew, delete '{trained}/checkpoint'."
+        )
+    (trained / "checkpoint").unlink()
+    call("train", make(trained))
+
+
+def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
+    """It is restored, as the file says."""
+    (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
+    said = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    assert said == [
+        f"File '{copy}/checkpoint' names '{trained}/model.ckpt-1', of another folder, although "
+        "there is a model.ckpt-1 beside it. If the folder is a copy, write  "
+        'model_checkpoint_path: "model.ckpt-1"  into that file.'
+    ]
+    caplog.clear()
+    assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-1"
+    assert not [one for one in caplog.records if one.name == "estimator_emb"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checkpoint_that_is_just_being_written(first, trained, monkeypatch):
+    """By training in another process: its state file comes after its files, an old one goes."""
+    file = trained / "checkpoint"
+    whole = file.read_text()
+    if first:
+        file.unlink()
+    else:
+        file.write_text('model_checkpoint_path: "model.ckpt-gone"')
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            file.write_text(whole)
+
+    monkeypatch.setattr(checkpoint_files.time, "sleep", sleep)
+    assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-2"
+    assert len(slept) == 2
+
+
+@pytest.mark.parametrize("when", ["model_fn", "restore"])
+@pytest.mark.parametrize("what", CALLS[1:])
+def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monkeypatch):
+    def delete(*args, **kwargs):
+        for file in trained.glob("model.ckpt-2.*"):
+            file.unlink()
+
+    estimator = make(trained)
+    if when == "model_fn":
+        monkeypatch.setattr(HostEngine, "connect", _first(delete, HostEngine.connect))
+    else:
+        restore = tf.compat.v1.train.Saver.restore
+        monkeypatch.setattr(tf.compat.v1.train.Saver, "restore", _first(delete, restore))
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        call(what, estimator)
+    assert str(error.value) == (
+        f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is "
+        "gone: a training may have replaced it by a newer one.\nWhat to do: do it again with the "
+        "newer one, or let the training keep more checkpoints with "
+        "RunConfig(keep_checkpoint_max=...)."
+    )
+
+
+def _first(action, function):
+    def both(*args, **kwargs):
+        action()
+        return function(*args, **kwargs)
+
+    return both
+
+
+@pytest.mark.slow
+def test_the_terminals_last_lines(trained):
+    """Hold the whole message, after the frames of the program and of tensorflow-estimator."""
+    program = """
+        import sys
+        import test_restoring
+        test_restoring.call("train", test_restoring.make(sys.argv[1], rows=int(sys.argv[2])))
+    """
+    here = pathlib.Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
+
+    def last_lines(rows):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), str(trained), str(rows)],
+            env=environment, capture_output=True, text=True, check=False,
+        )
+        assert done.returncode == 1
+        assert "Original stack trace" not in done.stderr
+        return "\n".join(done.stderr.strip().splitlines()[-10:])
+
+    damage("flipped", f"{trained}/model.ckpt-2")
+    assert last_lines(60).endswith("moves rows to their new ids.")
+    assert f"Restoring from checkpoint failed: '{trained}/model.ckpt-2' does not fit" in (
+        last_lines(60)
+    )
+    assert f"failed: checkpoint '{trained}/model.ckpt-2' is damaged: variable words cannot" in (
+        last_lines(test_restoring.ROWS)
+    )
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    assert make(tmp_path / "new").latest_checkpoint() is None
+    (tmp_path / "model.ckpt-0.data-00000-of-00001").write_text("of a save that was killed")
+    (tmp_path / "model.ckpt-0_temp").mkdir()
+    assert make(tmp_path).latest_checkpoint() is None
+
+
+@pytest.mark.parametrize(
+    "given, what_to_do",
+    [
+        ("{folder}/model.ckpt-9", "give one of those in '{folder}': {all}"),
+        ("{folder}", "give one of the checkpoints of this folder: {all}"),
+        (
+            "{folder}/model.ckpt-1.index",
+            "give '{folder}/model.ckpt-1', without the end of the file's name",
+        ),
+        (
+            "{folder}/model.ckpt-1.data-00000-of-00001",
+            "give '{folder}/model.ckpt-1', without the end of the file's name",
+        ),
+        (
+            "/no/such/model.ckpt-1",
+            "give the path of a checkpoint without the ends of its files' names",
+        ),
+    ],
+)
+def test_a_path_that_is_no_checkpoint(given, what_to_do, trained):
+    names = {"folder": trained, "all": "model.ckpt-0, model.ckpt-1, model.ckpt-2"}
+    path = given.format(**names)
+    for what in CALLS[1:]:
+        assert refused(what, make(trained), checkpoint_path=path) == (
+            f"checkpoint_path: The passed save_path is not a valid checkpoint: '{path}'.\n"
+            f"What to do: {what_to_do.format(**names)}."
+        )
+
+
+def damage(kind, path):
+    """Damages a file of a checkpoint; returns what is said of it."""
+    data, index = pathlib.Path(f"{path}.data-00000-of-00001"), pathlib.Path(f"{path}.index")
+    whole = data.read_bytes()
+    if kind == "missing":
+        data.unlink()
+        return f"'{data}' is missing"
+    if kind == "index":
+        index.write_bytes(index.read_bytes()[:50])
+        return f"'{index}' cannot be read (not an sstable (bad magic number))"
+    if kind == "flipped":
+        data.write_bytes(whole[:100] + b"damaged" + whole[107:])
+        return None
+    size = {"empty": 0, "cut": 100, "one byte": len(whole) - 1}[kind]
+    data.write_bytes(whole[:size])
+    return f"'{data}' has {size:,} bytes of {len(whole):,}"
+
+
+KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
+
+
+@pytest.mark.parametrize(
+    "way, kind", [*(("host", kind) for kind in KINDS), ("emulated", "cut"), ("emulated", "flipped")]
+)
+def test_a_damaged_checkpoint(way, kind, trained):
+    path = f"{trained}/model.ckpt-2"
+    problem = damage(kind, path)
+    raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
+    first = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: "
+    last = (
+        "\nThe newest checkpoint that is whole is 'model.ckpt-1'.\nWhat to do: to go on from "
+        "'model.ckpt-1', write the line  model_checkpoint_path: \"model.ckpt-1\"  into "
+        f"'{trained}/checkpoint', or restore the file."
+    )
+    for what in CALLS if kind in ("cut", "flipped") else CALLS[:2]:
+        message = refused(what, make(trained, way), raised)
+        if problem is None:
+            assert message.startswith(
+                f"{first}variable words cannot be read from '{path}.data-00000-of-00001' "
+                f"(TensorBundle at {path} shard 0 (800 bytes): Checksum does not match: "
+            )
+            assert message.endswith(f").{last}")
+        else:
+            assert message == f"{first}{problem}.{last}"
+    call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
+
+
+def test_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    problem = damage("cut", "model.ckpt-2")
+    with pytest.raises(checkpoint_files.DamagedCheckpoint) as error:
+        checkpoint_files.check_whole("model.ckpt-2")
+    assert str(error.value) == (
+        f"Restoring from checkpoint failed: checkpoint 'model.ckpt-2' is damaged: {problem}.\nThe "
+        "newest checkpoint that is whole is 'model.ckpt-1'.\nWhat to do: to go on from "
+        "'model.ckpt-1', write the line  model_checkpoint_path: \"model.ckpt-1\"  into "
+        "'checkpoint', or restore the file."
+    )
+
+
+def test_several_damaged_checkpoints(trained):
+    problem = damage("cut", f"{trained}/model.ckpt-2")
+    damage("flipped", f"{trained}/model.ckpt-1")
+    first = (
+        f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' is damaged: "
+        f"{problem}.\n"
+    )
+    assert refused("train", make(trained)) == (
+        f"{first}The newest checkpoint that is whole is 'model.ckpt-0'.\nWhat to do: to go on from "
+        "'model.ckpt-0', write the line  model_checkpoint_path: \"model.ckpt-0\"  into "
+        f"'{trained}/checkpoint', or restore the file."
+    )
+    damage("index", f"{trained}/model.ckpt-0")
+    assert refused("train", make(trained)) == (
+        f"{first}No other checkpoint of its folder is whole.\nWhat to do: restore the file, or "
+        "start anew in another model_dir."
+    )
+
+
+def test_a_warm_start_from_a_damaged_checkpoint(trained, tmp_path):
+    path = f"{trained}/model.ckpt-2"
+    problem = damage("cut", path)
+    message = refused("train", make(tmp_path / "new", start=str(trained)), tf.errors.DataLossError)
+    assert message.startswith(
+        f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\nThe newest "
+        "checkpoint that is whole is 'model.ckpt-1'.\n"
+    )
+
+
+def test_an_error_of_the_input_stays_as_it_is(trained):
+    def input_fn(params):
+        def fail(_):
+            raise tf.errors.DataLossError(None, None, "a damaged record")
+
+        return tf.data.Dataset.range(1).map(
+            lambda one: (
+                {"x": tf.ensure_shape(tf.numpy_function(fail, [one], tf.int64), [8])},
+                np.zeros(8, np.float32),
+            )
+        )
+
+    with pytest.raises(tf.errors.OpError, match="a damaged record"):
+        make(trained).train(input_fn, steps=1)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
+    """Slices, strings, more variables than one block of the index holds, and several files."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for index in range(150):
+            tf.compat.v1.get_variable(
+                f"scope_{index % 7}/variable_{index}", initializer=np.zeros([index % 5, 3])
+            )
+        tf.compat.v1.get_variable(
+            "parts", [70, 2], partitioner=tf.compat.v1.fixed_size_partitioner(3)
+        )
+        tf.compat.v1.get_variable("note", initializer=tf.constant(["a", "b" * 300]))
+        session.run(tf.compat.v1.global_variables_initializer())
+        saved = tf.compat.v1.train.Saver(sharded=sharded).save(session, f"{tmp_path}/model.ckpt")
+    folders = (pathlib.Path(__file__).parent / "data" / "checkpoints").iterdir()
+    for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
+        sizes = bundle_index.sizes_of_data_files(path)
+        assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
+        assert checkpoint_files._problem(path, thorough=True) is None
+        assert bundle_index.data_file_of(path, "global_step" if path != saved else "note") in sizes
+
+
+def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
+    """Damaged one by one, of a checkpoint of two files, as large ones are saved."""
+    monkeypatch.setattr(saver, "FILE_BYTES", 160)
+    monkeypatch.setattr(saver, "MOST_FILES", 2)
+    monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name in ("a", "b"):
+            tf.compat.v1.get_variable(name, [10, 4], initializer=tf.zeros_initializer())
+        session.run(tf.compat.v1.global_variables_initializer())
+        in_files = saver.saver(ee.RunConfig())
+        in_files.build()
+        path = in_files.save(session, f"{tmp_path}/model.ckpt")
+    files = sorted(tf.io.gfile.glob(f"{path}.data*"))
+    assert len(files) == 2
+    for name in ("a", "b"):
+        file = bundle_index.data_file_of(path, name)
+        with open(file, "r+b") as opened:
+            opened.write(b"damaged")
+        with pytest.raises(tf.errors.OpError, match="Checksum"):
+            tf.train.load_variable(path, name)
+        assert checkpoint_files._problem(path) is None
+        problem, missing = checkpoint_files._problem(path, thorough=True)
+        assert not missing
+        assert problem.startswith(f"variable {name} cannot be read from '{file}' (")
+        with open(file, "r+b") as opened:
+            opened.write(bytes(7))

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph that does not fit its checkpoint: an error before a session opens, with what to do."""
+
+import shutil
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+ROWS, DIMENSION = 50, 4
+CALLS = ("train", "evaluate", "predict", "export")
+WAYS = {
+    "host": {},
+    "emulated": {"device": "host"},
+    "8 cores": {"device": "host", "num_shards": 8},
+    "3 servers": {},
+}
+HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
+PHRASE = "Restoring from checkpoint failed"
+
+
+def spec(rows=ROWS, dimension=DIMENSION, parameters=None, name="words"):
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig(name)},
+        table_to_config_dict={name: ee.TableConfig(rows, dimension)},
+        optimization_parameters=parameters or ee.AdagradParameters(0.1),
+    )
+
+
+def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start=None, **table):
+    def model_fn(features, labels, mode, params):
+        hidden = tf.reduce_sum(features["x"], axis=1, keepdims=True)
+        kernel = tf.compat.v1.get_variable(
+            f"{layer}/kernel", [1, units], initializer=tf.compat.v1.ones_initializer()
+        )
+        output = hidden @ kernel
+        if mode == ee.ModeKeys.PREDICT:
+            predictions = {"output": output}
+            return ee.TPUEstimatorSpec(
+                mode, predictions=predictions, scaffold_fn=scaffold_fn,
+                export_outputs={"serving_default": ee.export.PredictOutput(predictions)},
+            )
+        loss = tf.reduce_mean(output)
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            )
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+
+    return harness.estimator(
+        model_fn, spec(**table), model_dir, batch_size=8, warm_start_from=start, **WAYS[way]
+    )
+
+
+def input_fn(params):
+    return harness.dataset([({"x": np.arange(8) % 3}, np.zeros(8, np.float32))])
+
+
+def call(what, estimator, **kwargs):
+    if what == "train":
+        return estimator.train(input_fn, steps=1, **kwargs)
+    if what == "evaluate":
+        return estimator.evaluate(input_fn, steps=1, **kwargs)
+    if what == "predict":
+        return list(estimator.predict(input_fn, **kwargs))
+
+    def receiver():
+        ids = {"x": tf.compat.v1.placeholder(tf.int64, [None])}
+        return ee.export.ServingInputReceiver(ids, ids)
+
+    return estimator.export_saved_model(f"{estimator.model_dir}/export", receiver, **kwargs)
+
+
+def refused(what, estimator, kind=ValueError, **kwargs):
+    """The message of the error that a call ends in, which leaves the checkpoints as they are."""
+    def files():
+        found = tf.io.gfile.glob(f"{estimator.model_dir}/*.ckpt-*")
+        return {name: tf.io.gfile.stat(name).mtime_nsec for name in found}
+
+    before = files()
+    with pytest.raises(kind) as error:
+        call(what, estimator, **kwargs)
+    assert files() == before
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("restoring") / "model"
+    call("train", make(folder))
+    return folder
+
+
+@pytest.fixture
+def trained(once, tmp_path):
+    """A model directory with the checkpoints of steps 0 and 1."""
+    return shutil.copytree(once, tmp_path / "model")
+
+
+def with_vocabulary(path):
+    return (
+        f"warm_start_from=WarmStartSettings('{path}', var_name_to_vocab_info={{'words': "
+        "VocabInfo(...)}), which moves rows to their new ids"
+    )
+
+
+@pytest.mark.parametrize(
+    "way, what",
+    [
+        *((way, what) for way in ("host", "emulated") for what in CALLS),
+        ("8 cores", "train"),
+        ("3 servers", "train"),
+        ("3 servers", "predict"),
+    ],
+)
+def test_a_table_of_another_shape(way, what, trained, in_shards):
+    if way == "3 servers":
+        in_shards(3)
+    path = f"{trained}/model.ckpt-1"
+    slots = " and words/Adagrad are" if what == "train" else " is"
+    first = f"{PHRASE}: '{path}' does not fit the program:\n  table 'words': variable words{slots} "
+    for rows in (60, 40) if way == "host" else (60,):
+        assert refused(what, make(trained, way, rows=rows)) == (
+            f"{first}[{rows}, 4] here and [50, 4] in the checkpoint\n"
+            "What to do: give the table its old number of rows again, or train in another "
+            f"model_dir with {with_vocabulary(path)}."
+        )
+    assert refused(what, make(trained, way, dimension=8)) == (
+        f"{first}[50, 8] here and [50, 4] in the checkpoint\n"
+        "What to do: give the table its old dimension again, or train in another model_dir."
+    )
+    call(what, make(trained, way))
+
+
+@pytest.mark.parametrize("way", HOST_OR_EMULATED)
+def test_slots_of_another_optimizer(way, trained):
+    path = f"{trained}/model.ckpt-1"
+    estimator = make(trained, way, parameters=ee.AdamParameters(0.1))
+    assert refused("train", estimator, tf.errors.NotFoundError) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n"
+        "  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' trains with "
+        "Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
+        "What to do: train with AdagradParameters again, or train in another model_dir with "
+        f"warm_start_from='{path}', which takes the tables and begins their slots anew."
+    )
+    for what in CALLS[1:]:
+        call(what, estimator)
+    # What the message advises.
+    moved = make(trained.parent / "new", way, parameters=ee.AdamParameters(0.1), start=path)
+    call("train", moved)
+    want = harness.saved(trained, 1)
+    got = harness.saved(trained.parent / "new", 0)
+    np.testing.assert_array_equal(got["words"], want["words"])
+    assert not np.any(got["words/Adam/m"])
+    # Back from SGD, whose checkpoint has no slots.
+    call("train", make(trained, way, parameters=ee.StochasticGradientDescentParameters(0.1)))
+    path = f"{trained}/model.ckpt-2"
+    assert refused("train", make(trained, way), tf.errors.NotFoundError) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n"
+        "  Key words/Adagrad not found in checkpoint: table 'words' trains with Adagrad here, and "
+        "it has no slots in the checkpoint\n"
+        "What to do: train in another model_dir with "
+        f"warm_start_from='{path}', which takes the tables and begins their slots anew."
+    )
+
+
+@pytest.mark.parametrize("way", HOST_OR_EMULATED)
+def test_a_renamed_table(way, trained):
+    path = f"{trained}/model.ckpt-1"
+    for what in CALLS:
+        assert refused(what, make(trained, way, name="terms")) == (
+            f"{PHRASE}: '{path}' does not fit the program:\n"
+            "  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
+            "checkpoint has words\n"
+            "What to do: if it was renamed, give it its old name, or train in another model_dir "
+            f"with warm_start_from=WarmStartSettings('{path}', ['.*'], "
+            "var_name_to_prev_var_name={'terms': 'words'})."
+        )
+    # What the message advises.
+    settings = ee.WarmStartSettings(
+        path, [".*"], var_name_to_prev_var_name={"terms": "words"}
+    )
+    call("train", make(trained.parent / "new", way, name="terms", start=settings))
+    want, got = harness.saved(trained, 1), harness.saved(trained.parent / "new", 1)
+    for field in ("", "/Adagrad"):
+        np.testing.assert_array_equal(got[f"terms{field}"], want[f"words{field}"])
+
+
+@pytest.mark.parametrize("way", HOST_OR_EMULATED)
+def test_dense_variables(way, trained):
+    path = f"{trained}/model.ckpt-1"
+    build = "What to do: build the model as it was when it was saved, or train in another model_dir"
+    for what in CALLS:
+        assert refused(what, make(trained, way, units=2, rows=51)) == (
+            f"{PHRASE}: '{path}' does not fit the program:\n"
+            "  table 'words': variable words"
+            f"{' and words/Adagrad are' if what == 'train' else ' is'} "
+            "[51, 4] here and [50, 4] in the checkpoint\n"
+            "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint\n"
+            "What to do: give the table its old number of rows again, or train in another "
+            f"model_dir with {with_vocabulary(path)}.\n{build}."
+        )
+        assert refused(what, make(trained, way, layer="last", units=2)) == (
+            f"{PHRASE}: '{path}' does not fit the program:\n"
+            "  Key last/kernel not found in checkpoint: it is [1, 2], of which shape the "
+            f"checkpoint has no other\n{build}."
+        )
+
+
+def test_many_differences(trained):
+    def scaffold_fn():
+        for index in range(7):
+            tf.compat.v1.get_variable(f"extra_{index}", [3])
+
+        return tf.compat.v1.train.Scaffold()
+
+    path = f"{trained}/model.ckpt-1"
+    lines = "".join(
+        f"  Key extra_{index} not found in checkpoint: it is [3], of which shape the checkpoint "
+        "has no other\n"
+        for index in range(5)
+    )
+    assert refused("evaluate", make(trained, "emulated", scaffold_fn=scaffold_fn)) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n{lines}  and 2 more\n"
+        "What to do: build the model as it was when it was saved, or train in another model_dir."
+    )
+
+
+def write(path, variables):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in variables.items():
+            tf.compat.v1.get_variable(name, initializer=value)
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.io.gfile.makedirs(path.rpartition("/")[0])
+        return tf.compat.v1.train.Saver().save(session, path)
+
+
+def test_another_type(trained):
+    variables = harness.saved(trained, 1)
+    variables["words"] = variables["words"].astype(np.float64)
+    path = write(f"{trained}/double/model.ckpt-1", variables)
+    for what in CALLS[1:]:
+        assert refused(what, make(trained), checkpoint_path=path) == (
+            f"{PHRASE}: '{path}' does not fit the program:\n"
+            "  table 'words': variable words is float32 here and float64 in the checkpoint\n"
+            "What to do: save the checkpoint again with the types of the program."
+        )
+
+
+class OwnSaver(tf.compat.v1.train.Saver):
+    """Restores the variables that it finds as they are, and begins the others anew."""
+
+    def restore(self, sess, save_path):
+        sess.run([one.initializer for one in tf.compat.v1.global_variables()])
+        reader = tf.train.load_checkpoint(save_path)
+        for one in tf.compat.v1.global_variables():
+            if reader.get_variable_to_shape_map().get(one.op.name) == one.shape.as_list():
+                one.load(reader.get_tensor(one.op.name), sess)
+
+
+def begin_tables():
+    tables = [one for one in tf.compat.v1.global_variables() if "words" in one.op.name]
+    return tf.group(
+        tf.compat.v1.train.Scaffold.default_local_init_op(),
+        tf.compat.v1.variables_initializer(tables),
+    )
+
+
+@pytest.mark.parametrize("way", ["host", "emulated"])
+def test_what_savers_of_the_program_restore(way, trained):
+    """Only that is compared: the table of another shape is left out, renamed or reshaped."""
+    scaffold = tf.compat.v1.train.Scaffold
+
+    def own():
+        return scaffold(saver=OwnSaver())
+
+    def of_dense_variables():
+        listed = [one for one in tf.compat.v1.global_variables() if "words" not in one.op.name]
+        return scaffold(
+            saver=tf.compat.v1.train.Saver(listed),
+            ready_for_local_init_op=tf.constant([], tf.string),
+            local_init_op=begin_tables(),
+        )
+
+    def under_old_names():
+        listed = {one.op.name: one for one in tf.compat.v1.global_variables()}
+        table = listed.pop("words/part_0" if way == "emulated" else "words")
+        return scaffold(saver=tf.compat.v1.train.Saver({**listed, "old_words": table}))
+
+    def reshaping():
+        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
+
+    for scaffold_fn in (own, of_dense_variables):
+        assert call("evaluate", make(trained, way, rows=60, scaffold_fn=scaffold_fn))
+    path = f"{trained}/model.ckpt-1"
+    estimator = make(trained, way, scaffold_fn=under_old_names)
+    assert refused("evaluate", estimator, tf.errors.NotFoundError) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n"
+        "  Key old_words not found in checkpoint: it is [50, 4], of which shape the checkpoint has "
+        "words\n"
+        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], "
+        "var_name_to_prev_var_name={'old_words': 'words'})."
+    )
+    variables = harness.saved(trained, 1)
+    variables["old_words"] = variables.pop("words")
+    call("evaluate", estimator, checkpoint_path=write(f"{trained}/old/model.ckpt-1", variables))
+    if way == "host":  # TensorFlow reshapes no variable that is a part, as an emulated TPU's are.
+        call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
+    assert refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping)) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n"
+        "  table 'words': variable words is [60, 4] here and [50, 4] in the checkpoint\n"
+        "What to do: give the table its old number of rows again, or train in another model_dir "
+        f"with {with_vocabulary(path)}."
+    )
+
+
+def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
+    """Into a model directory without checkpoints, of which nothing is compared."""
+    table = harness.saved(trained, 1)["words"]
+
+    def scaffold_fn():
+        variable, = (one for one in tf.compat.v1.global_variables() if one.op.name == "words")
+        value = tf.compat.v1.placeholder(tf.float32, [50, 4])
+        assigned = variable[:50].assign(value)
+
+        def init_fn(scaffold, session):
+            session.run(assigned, {value: table})
+
+        return tf.compat.v1.train.Scaffold(init_fn=init_fn)
+
+    call("train", make(tmp_path / "new", rows=60, scaffold_fn=scaffold_fn))
+    np.testing.assert_array_equal(harness.saved(tmp_path / "new", 0)["words"][:50], table)
+
+
+@pytest.mark.parametrize(
+    "way", [*HOST_OR_EMULATED, pytest.param("3 servers", marks=pytest.mark.slow)]
+)
+def test_warm_start(way, trained, tmp_path, in_shards):
+    if way == "3 servers":
+        in_shards(3)
+    path = f"{trained}/model.ckpt-1"
+    first = f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
+    vocab = "var_name_to_vocab_info={'words': VocabInfo(...)}"
+    new = tmp_path / "new"
+    with_slots = ee.WarmStartSettings(str(trained), ["words"])
+    for start in (str(trained), ee.WarmStartSettings(path), with_slots):
+        for what in ("train", "evaluate", "predict")[: 3 if start is with_slots else 1]:
+            slots = start is with_slots and what == "train"
+            assert refused(what, make(new, way, rows=60, start=start)) == (
+                f"{first}  table 'words': variable words"
+                f"{' and words/Adagrad are' if slots else ' is'} [60, 4] here and [50, 4] in the "
+                f"checkpoint\nWhat to do: give {vocab}, which moves rows to their new ids, or "
+                "leave words out of vars_to_warm_start."
+            )
+    assert refused("train", make(new, way, dimension=8, start=path)) == (
+        f"{first}  table 'words': variable words is [50, 8] here and [50, 4] in the checkpoint\n"
+        "What to do: give the table its old dimension again, or leave words out of "
+        "vars_to_warm_start."
+    )
+    assert refused("train", make(new, way, name="terms", start=path)) == (
+        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
+        "checkpoint has words\n"
+        "What to do: if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}."
+    )
+    start = ee.WarmStartSettings(path, [".*"])
+    adam = make(new, way, parameters=ee.AdamParameters(0.1), start=start)
+    assert refused("train", adam) == (
+        f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
+        "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
+        "What to do: train with AdagradParameters again, or leave words/Adam/m, words/Adam/v out "
+        "of vars_to_warm_start."
+    )
+    old, now = tmp_path / "old.txt", tmp_path / "new.txt"
+    old.write_text("".join(f"w{i}\n" for i in range(70)))
+    now.write_text("".join(f"w{i}\n" for i in range(60)))
+    info = ee.VocabInfo(str(now), 60, 0, str(old), 70)
+    start = ee.WarmStartSettings(path, var_name_to_vocab_info={"words": info})
+    assert refused("train", make(new, way, rows=60, start=start)) == (
+        f"{first}  table 'words': variable words is [50, 4] in the checkpoint, and its VocabInfo "
+        "says old_vocab_size=70\n"
+        "What to do: give the VocabInfo of the vocabulary that the checkpoint has."
+    )
+    info = info._replace(old_vocab_size=50)
+    start = ee.WarmStartSettings(path, var_name_to_vocab_info={"words": info})
+    assert refused("train", make(new, way, rows=60, dimension=5, start=start)) == (
+        f"{first}  table 'words': variable words is [60, 5] here and [50, 4] in the checkpoint\n"
+        "What to do: give the table its old dimension again, or leave words out of "
+        "vars_to_warm_start."
+    )
+    call("train", make(new, way, rows=60, start=start))
+    np.testing.assert_array_equal(
+        harness.saved(new, 0)["words"][:50], harness.saved(trained, 1)["words"]
+    )

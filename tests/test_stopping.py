@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM and Ctrl-C end a training at the end of a step, and save it."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_run_checks import WAYS, input_of, make
+
+import estimator_emb as ee
+from estimator_emb import stopping
+from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+
+tf1 = tf.compat.v1
+
+EXCEPTIONS = {signal.SIGTERM: SystemExit, signal.SIGINT: KeyboardInterrupt}
+
+
+def input_that_sends(number, batch, repeat=1):
+    """An input whose reading of a batch sends this process a signal."""
+    read = []
+
+    def send(ids):
+        read.append(len(read))
+        if len(read) == batch:
+            for _ in range(repeat):
+                os.kill(os.getpid(), number)
+            # In a training another thread learns of it, which on a busy machine waits for its turn.
+            training = stopping._training
+            deadline = time.monotonic() + 30
+            while training and training.signal is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return ids
+
+    def input_fn(params):
+        ids = tf.data.Dataset.from_tensor_slices(np.zeros([400, 1], np.int64))
+        ids = ids.batch(params["batch_size"], drop_remainder=True)
+        shape = [params["batch_size"], 1]
+        ids = ids.map(lambda ids: tf.ensure_shape(tf.numpy_function(send, [ids], tf.int64), shape))
+        # A batch is read in the step that asks for it, and none ahead.
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        return ids.map(lambda ids: {"id": ids}).with_options(options)
+
+    return input_fn
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """As a program finds them; whatever happens, they are put back."""
+    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, default) for number, default in defaults.items()}
+    yield
+    for number, default in defaults.items():
+        assert signal.getsignal(number) == default
+        signal.signal(number, before[number])
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def messages(caplog):
+    return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+
+
+@pytest.mark.parametrize(
+    "way, number",
+    [
+        pytest.param("host", signal.SIGINT),
+        pytest.param("host", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("emulated, 2 cores", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("emulated, 2 cores", signal.SIGTERM),
+        pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("emulated, pipelined", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog):
+    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
+    estimator = make(tmp_path, **options)
+    hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
+    with (
+        caplog.at_level(logging.WARNING, "estimator_emb"),
+        pytest.raises(EXCEPTIONS[number]) as ended,
+    ):
+        # Sent twice at once, as `timeout` does.
+        estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
+    if number == signal.SIGTERM:
+        assert ended.value.code == 143
+    assert len(ended.traceback) < 6 and ended.value.__suppress_context__
+    step = int(estimator.get_variable_value("global_step"))
+    # Of a loop of 50 steps, that in which the signal came, and at most one more.
+    per_step = 2 if "2 cores" in way else 1
+    assert 4 // per_step <= step <= 5 // per_step + 2
+    saved = f"{tmp_path}/model.ckpt-{step}"
+    assert estimator.latest_checkpoint() == saved
+    assert os.path.exists(f"{tmp_path}/input.ckpt-{step}.index")
+    assert messages(caplog) == [
+        f"{number.name}: training ends with this step. Another signal ends it at once.",
+        f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
+        "program again to go on from there.",
+    ]
+    # It goes on from there, and ends by itself.
+    estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
+    assert estimator.get_variable_value("global_step") == step + 2
+
+
+def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog):
+    estimator = make(tmp_path)
+
+    def input_fn(params):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("The signal ends it before.")
+
+    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+        estimator.train(input_fn, max_steps=2)
+    assert ended.value.code == 143
+    assert messages(caplog) == ["SIGTERM ended the training before its first step."]
+
+
+def test_what_is_not_saved_is_told(tmp_path, caplog):
+    estimator = make(tmp_path, use_tpu=False)
+    estimator._config = estimator._config.replace(
+        save_checkpoints_steps=None, save_checkpoints_secs=None
+    )
+    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit):
+        estimator.train(input_that_sends(signal.SIGTERM, 2))
+    assert messages(caplog)[1][:-1] in (
+        f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
+        "are lost"
+        for step in (1, 2, 3)
+    )
+
+
+def test_a_handler_of_the_programs_own_is_left(tmp_path):
+    received = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    estimator = make(tmp_path)
+    estimator.train(input_that_sends(signal.SIGTERM, 2), max_steps=4)
+    assert received == [signal.SIGTERM]
+    assert estimator.get_variable_value("global_step") == 4
+    # The other one is ours all the same.
+    with pytest.raises(KeyboardInterrupt):
+        estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=40)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # As a shell has it for a background job.
+    estimator = make(tmp_path)
+    estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=4)
+    assert estimator.get_variable_value("global_step") == 4
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_an_error_stays_an_error(tmp_path):
+    class Fails(tf1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise ValueError("of the program")
+
+    with pytest.raises(ValueError, match="of the program"):
+        make(tmp_path).train(input_of(16), hooks=[Fails()], max_steps=2)
+
+
+def test_another_thread_leaves_the_signals(tmp_path):
+    seen = []
+
+    class Looks(tf1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            seen.append([signal.getsignal(number) for number in EXCEPTIONS])
+
+    arguments = {"hooks": [Looks()], "max_steps": 1}
+    thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
+    thread.start()
+    thread.join()
+    assert seen == [[signal.SIG_DFL, signal.default_int_handler]]
+
+
+def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    try:
+        with pytest.raises(SystemExit):
+            make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    finally:
+        assert signal.set_wakeup_fd(-1) == writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_forked_process_has_its_own_signals(tmp_path):
+    status = []
+
+    class Forks(tf1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            child = os.fork()
+            if not child:
+                signal.raise_signal(signal.SIGTERM)
+                os._exit(0)
+            status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    estimator = make(tmp_path)
+    estimator.train(input_of(16), hooks=[Forks()], max_steps=2)
+    assert status == [-signal.SIGTERM] * 2
+    assert estimator.get_variable_value("global_step") == 2
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
+    estimator = make(tmp_path, use_tpu=use_tpu)
+    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+        ee.train_and_evaluate(
+            estimator,
+            ee.TrainSpec(input_of(400), max_steps=8),
+            ee.EvalSpec(
+                input_that_sends(signal.SIGTERM, 3), steps=90, throttle_secs=0, start_delay_secs=0
+            ),
+        )
+    assert ended.value.code == 143 and len(ended.traceback) < 12
+    # The evaluation is given up, and what it was to evaluate is saved.
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
+    assert not list(tmp_path.glob("eval/events*"))
+    assert messages(caplog)[1:] == [
+        f"SIGTERM ended the training. The model is saved in {tmp_path}/model.ckpt-2: run the "
+        "program again to go on from there."
+    ]
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp_path):
+    estimator = make(tmp_path, use_tpu=use_tpu)
+    estimator.train(input_of(16), max_steps=1)
+    with pytest.raises(KeyboardInterrupt) as ended:
+        estimator.evaluate(input_that_sends(signal.SIGINT, 3), steps=90)
+    assert len(ended.traceback) < 6
+    with pytest.raises(KeyboardInterrupt) as ended:
+        list(estimator.predict(input_that_sends(signal.SIGINT, 3)))
+    assert len(ended.traceback) < 6
+    assert not stopping.requested()
+
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import tensorflow as tf
+import estimator_emb as ee
+import test_run_checks as tests
+
+how, model_dir = sys.argv[1:]
+reads = []
+
+def slowly(ids):
+    reads.append(0)
+    if len(reads) == 4:
+        print("trains", flush=True)
+        time.sleep(300 if how == "hangs" else 1)
+    return ids
+
+def input_fn(params):
+    ids = tf.data.Dataset.from_tensors(np.zeros([4, 1], np.int64)).repeat()
+    ids = ids.map(lambda ids: tf.ensure_shape(tf.numpy_function(slowly, [ids], tf.int64), [4, 1]))
+    return ids.map(lambda ids: {"id": ids})
+
+tests.make(model_dir).train(input_fn, max_steps=1000000)
+print("goes on", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "runner, how, number, status",
+    [
+        pytest.param("run", "steps", signal.SIGINT, 130),
+        pytest.param("run", "steps", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param("python", "steps", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("python", "steps", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param("python", "hangs", signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param("run", "hangs", signal.SIGTERM, 143, marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
+    tests = os.path.dirname(__file__)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    model_dir = str(tmp_path / "model")
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            *(["-m", "estimator_emb", "run"] if runner == "run" else []),
+            str(tmp_path / "program.py"),
+            how,
+            model_dir,
+        ],
+        env={
+            **os.environ,
+            "TESTS": tests,
+            "PYTHONPATH": os.pathsep.join([os.path.dirname(tests), tests]),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "trains\n", process.communicate()[1]
+    process.send_signal(number)
+    if how == "hangs":
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.send_signal(number)
+    output, log = process.communicate(timeout=120)
+    assert output == ""
+    assert process.returncode == status, log
+    lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
+    assert len(lines) <= 15, log
+    if how == "hangs":
+        assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
+        return
+    saved = tf.train.latest_checkpoint(model_dir)
+    step = saved.rpartition("-")[2]
+    assert lines[1].endswith(
+        f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
+        "program again to go on from there."
+    )
+    expected = {
+        ("run", signal.SIGINT): [f"estimator-emb: {tmp_path}/program.py was interrupted."],
+        ("run", signal.SIGTERM): [],
+        ("python", signal.SIGTERM): [],
+    }
+    if (runner, number) in expected:
+        assert lines[2:] == expected[runner, number]
+    else:
+        assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
+
+
+CLUSTER = """
+import sys
+import test_run_checks as tests
+import estimator_emb as ee
+
+estimator = tests.make(sys.argv[1], use_tpu=False)
+endless = lambda params: tests.input_of(16)(params).repeat()
+ee.train_and_evaluate(
+    estimator, ee.TrainSpec(endless, max_steps=1000000), ee.EvalSpec(endless, steps=1)
+)
+print("goes on", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
+    sockets = {job: socket.create_server(("localhost", 0)) for job in ("chief", "worker", "ps")}
+    cluster = {job: [f"localhost:{one.getsockname()[1]}"] for job, one in sockets.items()}
+    for one in sockets.values():
+        one.close()
+    tests = os.path.dirname(__file__)
+    processes = {
+        job: subprocess.Popen(
+            [sys.executable, "-c", CLUSTER, str(tmp_path)],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([os.path.dirname(tests), tests]),
+                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}}),
+            },
+            stdout=subprocess.PIPE,
+            stderr=open(tmp_path / f"{job}.log", "w"),
+            text=True,
+        )
+        for job in cluster
+    }
+    try:
+        deadline = time.monotonic() + 180
+        while not (latest := tf.train.latest_checkpoint(str(tmp_path))) or latest.endswith("-0"):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        time.sleep(15)  # The worker joins.
+        for job in ("worker", "chief"):
+            processes[job].send_signal(signal.SIGTERM)
+            output, _ = processes[job].communicate(timeout=120)
+            log = (tmp_path / f"{job}.log").read_text()
+            assert (output, processes[job].returncode) == ("", 143), log
+            lines = log[log.index("SIGTERM: training ends with this step.") :].splitlines()
+            saved = tf.train.latest_checkpoint(str(tmp_path))
+            step = saved.rpartition("-")[2]
+            where = (
+                f"at step {step}. The model is saved in {saved}: run the program again to go on "
+                "from there."
+            )
+            assert lines[1].startswith("SIGTERM ended the training at step ") and len(lines) == 2
+            assert lines[1].endswith("The chief saves the model." if job == "worker" else where)
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
