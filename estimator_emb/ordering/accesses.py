@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ops of a graph read and write which variables."""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_NEITHER = frozenset(
+    ("DestroyResourceOp", "DisableCopyOnRead", "IsVariableInitialized", "VarIsInitializedOp")
+    + ("VariableShape", "NoOp")
+)
+READS = frozenset(
+    ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "HostTablesLookup")
+    + ("ReadVariableXlaSplitND", "_ReadVariablesOp")
+)
+"""Every other op on a resource variable counts as one that writes it."""
+PLAIN = frozenset(("Assign", "AssignVariableOp"))
+"""Ops that write a variable, whether it holds a value or not."""
+
+_DENSE = ("Assign", "ResourceApply", "ResourceCountUpTo")
+
+_PASSING = frozenset(
+    ("Enter", "Exit", "Identity", "IdentityN", "Merge", "NextIteration", "Switch")
+    + ("RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSwitch")
+)
+"""Ops whose outputs are the variables that they are given."""
+VARIABLES = frozenset(("Variable", "VariableV2", "TemporaryVariable"))
+
+FUNCTIONS = {
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "If": (("then_branch", "else_branch"), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+    "Case": (("branches",), 1),
+    "StatelessCase": (("branches",), 1),
+    "While": (("cond", "body"), 0),
+    "StatelessWhile": (("cond", "body"), 0),
+}
+"""Op -> the attributes that name the functions it calls, and the first input that they get."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """The accesses to one variable.
+
+    Attributes:
+      name: of the op that makes it.
+      reference: True for a variable of TensorFlow 1's kind, whose reads are the variable itself.
+      reads, writes: ops, in the order of their creation; one that does both is a write.
+    """
+
+    name: str
+    reference: bool
+    reads: list[tf.Operation]
+    writes: list[tf.Operation]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some op may write single rows, after which every read copies the variable."""
+        return not all(op.type.startswith(_DENSE) for op in self.writes)
+
+
+def variables_of(graph: tf.Graph) -> Iterator[Variable]:
+    """Yields every variable of a graph with what accesses it, in the order of the graph."""
+    made: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
+    names: dict[tf.Operation, str] = {}
+    for op in graph.get_operations():
+        if op.type in VARIABLES:
+            made[op.name.encode()].append(op)
+        elif op.type == "VarHandleOp":
+            made[op.get_attr("shared_name") or op.name.encode()].append(op)
+    for outer, inner in getattr(graph, "captures", ()):
+        if inner.dtype == tf.resource and (op := _captured(outer)):
+            made[op.get_attr("shared_name") or op.name.encode()].append(inner.op)
+            names[inner.op] = op.name
+    effects = functools.cache(functools.partial(_effects, graph))
+    for ops in made.values():
+        reads: set[tf.Operation] = set()
+        writes: set[tf.Operation] = set()
+        for op in ops:
+            for access, kind in _accesses(op.outputs[0], effects):
+                (writes if "w" in kind else reads).add(access)
+        yield Variable(
+            names.get(ops[0], ops[0].name),
+            ops[0].type in VARIABLES,
+            _by_creation(reads - writes),
+            _by_creation(writes),
+        )
+
+
+def _captured(tensor: tf.Tensor) -> tf.Operation | None:
+    """Returns the op that makes a variable which the graph of a function has from outside."""
+    while True:
+        graph: Any = tensor.graph
+        op = tensor.op
+        while op.inputs:
+            op = op.inputs[0].op
+        if op.type == "VarHandleOp":
+            return op
+        outer = [one for one, inner in getattr(graph, "captures", ()) if inner.op is op]
+        if not outer:
+            return None
+        (tensor,) = outer
+
+
+def _by_creation(ops: set[tf.Operation]) -> list[tf.Operation]:
+    return sorted(ops, key=lambda op: op._id)
+
+
+def _accesses(
+    variable: tf.Tensor, effects: Callable[[str], list[str]]
+) -> Iterator[tuple[tf.Operation, str]]:
+    """Yields the ops that a variable goes into, each with a string of 'r' and 'w'."""
+    waiting, seen = [variable], {(variable.op, variable.value_index)}
+    while waiting:
+        tensor = waiting.pop()
+        for op in tensor.consumers():
+            kind = ""
+            for index, given in enumerate(op.inputs):
+                if given.op is not tensor.op or given.value_index != tensor.value_index:
+                    continue
+                if tensor.dtype._is_ref_dtype:
+                    kind += _kind_by_reference(op, index)
+                elif tensor.dtype == tf.resource:
+                    kind += _kind(op, index, effects)
+                else:
+                    kind += "r"
+            if kind:
+                yield op, kind
+            for output in op.outputs:
+                passes = is_reference(output) or (
+                    op.type in _PASSING and output.dtype == tf.resource
+                )
+                place = op, output.value_index
+                if passes and place not in seen:
+                    seen.add(place)
+                    waiting.append(output)
+
+
+def is_reference(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is a reference variable, or what TensorFlow takes for its value.
+
+    That is one op, made with the variable. A reader's own place in the program says when it reads.
+    """
+    if tensor.dtype._is_ref_dtype:
+        return True
+    op = tensor.op
+    return (
+        op.type == "Identity"
+        and op.inputs[0].op.type in VARIABLES
+        and op.name == f"{op.inputs[0].op.name}/read"
+    )
+
+
+def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> str:
+    """Says what an op does with the resource variable at one of its inputs."""
+    if op.type in _NEITHER or op.type in _PASSING:
+        return ""
+    if op.type in READS:
+        return "r"
+    if op.type not in FUNCTIONS:
+        return "w"
+    attributes, first = FUNCTIONS[op.type]
+    kind = ""
+    for attribute in attributes:
+        value = op.node_def.attr[attribute]
+        for name in [value.func.name] if value.HasField("func") else [
+            one.name for one in value.list.func
+        ]:
+            of_arguments = effects(name)
+            place = index - first
+            kind += of_arguments[place] if 0 <= place < len(of_arguments) else "w"
+    return kind
+
+
+def _kind_by_reference(op: tf.Operation, index: int) -> str:
+    arguments = op.op_def.input_arg
+    if any(is_reference(output) for output in op.outputs) and op.type == "Identity":
+        return ""
+    lists = any(one.number_attr or one.type_list_attr for one in arguments[: index + 1])
+    if lists or index >= len(arguments) or not arguments[index].is_ref:
+        return "r"
+    return "" if op.type in _NEITHER or op.type in _PASSING else "w"
+
+
+def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
+    """Says what a function does with each of its arguments; writing, where that is unknown."""
+    outer = graph
+    while outer is not None and not outer._is_function(name):
+        outer = getattr(outer, "outer_graph", None)
+    body = getattr(outer and outer._get_function(name), "graph", None)
+    if body is None or name in calling:
+        return []
+    within = functools.cache(
+        lambda called: _effects(body, called, (*calling, name))  # type: ignore[misc]
+    )
+    return [
+        "".join(kind for _, kind in _accesses(argument, within))
+        if argument.dtype == tf.resource
+        else ""
+        for argument in body.inputs
+    ]

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders the step of an estimator when its graph is complete."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+from estimator_emb.ordering import reads_first
+
+
+class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
+    """Orders the reads of a step's variables before their writes; see `reads_first`.
+
+    It does so when a session is about to be made, as the last of the hooks: the others may add ops
+    to the step until then.
+
+    Args:
+      spec: what a session runs in every step.
+      hooks: those of its session.
+    """
+
+    def __init__(self, spec: model_fn_lib.EstimatorSpec, hooks: Iterable[Any]):
+        self._spec = spec
+        self._hooks = list(hooks)
+
+    def begin(self) -> None:
+        calls = [one for one in self._hooks if isinstance(one, tpu_estimator._OutfeedHostCallHook)]
+        sometimes = [
+            *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
+            *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARY_OP),
+            tf.compat.v1.train.get_global_step(),
+            *(
+                one
+                for hook in self._hooks
+                for one in _fetched(list(vars(hook).values()))
+                if tf.is_tensor(one)  # Other ops may be what initializes or resets something.
+            ),
+        ]
+        every_step = [
+            self._spec.train_op,
+            self._spec.loss,
+            [update for _, update in (self._spec.eval_metric_ops or {}).values()],
+            [call._tensors for call in calls],
+        ]
+        reads_first.order(list(_fetched(every_step)), list(_fetched(sometimes)))
+
+
+def added_to_evaluation(spec: model_fn_lib.EstimatorSpec) -> model_fn_lib.EstimatorSpec:
+    """Returns the `spec` of an evaluation, whose steps read first."""
+    hooks = list(spec.evaluation_hooks)
+    return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
+
+
+def added_to_training(
+    spec: model_fn_lib.EstimatorSpec, hooks: Iterable[Any]
+) -> model_fn_lib.EstimatorSpec:
+    """Returns the `spec` of a training, whose steps read first.
+
+    Args:
+      spec: of model_fn.
+      hooks: the others of its session.
+    """
+    hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
+    return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
+
+
+def _fetched(value: Any, depth: int = 3) -> Iterator[tf.Operation | tf.Tensor]:
+    """Yields what a session can fetch in a structure of the default graph."""
+    if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
+        graph = tf.compat.v1.get_default_graph()
+        element = getattr(value, "_as_graph_element", lambda: value)()
+        if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
+            yield element
+    elif depth and isinstance(value, Mapping):
+        for one in value.values():
+            yield from _fetched(one, depth - 1)
+    elif depth and isinstance(value, (list, tuple, set)):
+        for one in value:
+            yield from _fetched(one, depth - 1)

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a step read its variables before it writes them, as the cores of a TPU do.
+
+TensorFlow runs ops in any order that their inputs allow. Of a read and a write of one variable,
+neither of which waits for the other, now one comes first and now the other. A TPU's compiler knows
+no such race: what a step reads is the value before the step, unless the program itself makes the
+read wait for a write. `order` adds the control edges that say so. It moves no op, and adds one
+only where
+
+* a reader of a reference variable, whose reads are the variable itself, must or may run after the
+  write: it gets a copy;
+* a read that the step itself does not need, of a summary for one, would copy a variable that is
+  updated sparsely, in every step: an op before it lets it share the buffer;
+* a function reads: its results are waited for.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.ordering import accesses, structure
+from estimator_emb.ordering.accesses import Variable
+from estimator_emb.ordering.structure import Ops
+
+logger = logging.getLogger("estimator_emb")
+
+_LARGE = 1 << 16
+"""Bytes of a reference variable that is not copied in every step for what is seldom fetched."""
+
+_ANY_TIME = accesses.VARIABLES | {"Const", "DisableCopyOnRead", "VarHandleOp"}
+"""Ops that wait for nothing that a step computes."""
+
+_SAVES = frozenset(("Save", "SaveSlices", "SaveV2"))
+
+_SHARING = frozenset(
+    ("AddN", "BatchToSpace", "Bitcast", "BroadcastTo", "Cast", "CheckNumerics", "CheckNumericsV2")
+    + ("Concat", "ConcatV2", "EnsureShape", "Enter", "Exit", "ExpandDims", "Identity", "IdentityN")
+    + ("If", "Max", "Mean", "Merge", "Min", "NextIteration", "Pack", "PartitionedCall")
+    + ("PlaceholderWithDefault", "PreventGradient", "Prod", "PyFunc", "PyFuncStateless", "Reshape")
+    + ("Slice", "Snapshot", "SpaceToBatch", "Split", "SplitV", "Squeeze")
+    + ("StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "StopGradient", "StridedSlice")
+    + ("Sum", "Switch", "Tile", "Transpose", "Unpack", "While", "EagerPyFunc")
+)
+"""Ops whose outputs may be the buffer of an input, in place of a copy of it."""
+
+Fetched = Any
+"""A `tf.Operation` or `tf.Tensor`."""
+
+
+def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
+    """Adds control edges to the default graph, from reads of variables to their writes.
+
+    A read that depends on a write of its variable stays where it is: the program has ordered it. A
+    read that is no part of a step, but may be fetched beside it, is made part of it where that
+    takes the variable alone; one that takes more stays unordered.
+
+    Args:
+      every_step: what a session call of each step fetches.
+      sometimes: what only some of them fetch.
+
+    Returns:
+      How many edges it added.
+    """
+    return _Ordering(list(every_step), list(sometimes)).apply()
+
+
+class _Ordering:
+    def __init__(self, every_step: Sequence[Fetched], sometimes: Sequence[Fetched]):
+        self._graph = tf.compat.v1.get_default_graph()
+        self._before: dict[tf.Operation, Sequence[tf.Operation]] = {}
+        self._roots = [_op(one) for one in (*every_step, *sometimes)]
+        self._fetched = {_place(one) for one in (*every_step, *sometimes) if tf.is_tensor(one)}
+        self._step = structure.leading_to(map(_op, every_step), self._before)
+        self._all = structure.leading_to(self._roots, self._before)
+        self._after: dict[tf.Operation, int] = {}
+        self._later: dict[tf.Operation, list[tf.Operation]] = {}
+        self._copies: dict[tuple[tf.Operation, int], tf.Tensor] = {}
+        self._of_function: dict[tf.Operation, list[tf.Operation]] = {}
+        self._edges: dict[tuple[tf.Operation, tf.Operation], None] = {}
+
+    def apply(self) -> int:
+        found = list(self._racing())
+        if not found:
+            return 0
+        reads = [read for _, of_variable, _ in found for read in of_variable]
+        self._all = structure.leading_to([*self._roots, *reads], self._before)
+        self._places = structure.Places(self._all, self._before)
+        self._find_writes_before([writes for *_, writes in found])
+        for number, (variable, reads, writes) in enumerate(found):
+            for read in reads:
+                if self._depends(read, number):
+                    continue
+                # What is fetched now and then may be fetched before the step's input is there, or
+                # be what initializes the variable.
+                alone = variable.reference or self._at_any_time(read)
+                mine = [
+                    write
+                    for write in writes
+                    if write in self._step or (alone and write.type not in accesses.PLAIN)
+                ]
+                if not variable.reference:
+                    self._share(variable, read)
+                    self._precede(read, mine, number)
+                elif self._must_copy(read, number):
+                    self._precede(self._copy(read), mine, number)
+                else:
+                    for user, _ in _users(read):
+                        if user in self._step:
+                            self._precede(user, mine, number)
+        return self._add()
+
+    def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
+        """Yields each variable that is written, with its reads that can be ordered and writes."""
+        kept = _kept_variables()
+        for variable in accesses.variables_of(self._graph):
+            writes = [op for op in variable.writes if op in self._all]
+            if not writes:
+                continue
+            holds_value = variable.name in kept or any(
+                op in self._step and op.type not in accesses.PLAIN
+                for op in (*variable.reads, *variable.writes)
+            )
+            reads = [
+                op
+                for op in variable.reads
+                if op in self._step
+                or (holds_value and self._may_be_read(op))
+                and (variable.reference or self._can_join(op))
+            ]
+            if reads:
+                yield variable, reads, writes
+
+    def _may_be_read(self, read: tf.Operation) -> bool:
+        """Whether a read that is no part of the step may be fetched beside it."""
+        return any(_place(output) in self._fetched for output in read.outputs) or any(
+            self._uses(op) for output in read.outputs for op in output.consumers()
+        )
+
+    def _can_join(self, read: tf.Operation) -> bool:
+        """Whether it takes nothing else than the variable and what the step computes."""
+        return all(op in self._step or op.type in _ANY_TIME for op in structure.before_of(read))
+
+    def _uses(self, reader: tf.Operation) -> bool:
+        """Returns False for what saves a variable, or initializes another with it."""
+        if reader.type in _SAVES:
+            return False
+        if reader.type in accesses.PLAIN:
+            return reader in self._all
+        if reader.type == "Identity" and _place(reader.outputs[0]) not in self._fetched:
+            return any(self._uses(one) for one in reader.outputs[0].consumers())
+        return True
+
+    def _at_any_time(self, read: tf.Operation) -> bool:
+        return all(op.type in _ANY_TIME for op in structure.before_of(read))
+
+    def _find_writes_before(self, writes: list[list[tf.Operation]]) -> None:
+        """Finds which variables are written before each op, as the bits of a number."""
+        written: dict[tf.Operation, int] = {}
+        for number, of_variable in enumerate(writes):
+            for op in of_variable:
+                written[op] = written.get(op, 0) | 1 << number
+        for op in self._all:
+            bits = 0
+            for one in self._before[op]:
+                bits |= self._after[one] | written.get(one, 0)
+            self._after[op] = bits
+
+    def _depends(self, op: tf.Operation, number: int) -> bool:
+        return bool(self._after.get(op, 0) >> number & 1)
+
+    def _precede(self, read: tf.Operation, writes: Iterable[tf.Operation], number: int) -> None:
+        """Orders a read before writes, past the loops and branches that they stand in."""
+        for write in writes:
+            for target in self._targets(read, write):
+                place = self._places.of_inputs(target)
+                if self._places.of_outputs(read).can_precede(place):
+                    for one in self._results(read):
+                        self._edges[one, target] = None
+                    continue
+                for one in self._leaving(read, place):
+                    if not self._depends(one, number):
+                        self._edges[one, target] = None
+
+    def _results(self, read: tf.Operation) -> list[tf.Operation]:
+        """Returns what to wait for to have waited for a read: of a function, its results.
+
+        Who waits for the call itself waits for what the function writes, but for none of its reads.
+        """
+        if read.type not in accesses.FUNCTIONS:
+            return [read]
+        if read not in self._of_function:
+            self._of_function[read] = [read]
+            for output in read.outputs:
+                if any(op in self._step for op in output.consumers()):
+                    with self._beside(read):
+                        result = tf.identity(output).op
+                    self._before[result] = [read]
+                    self._all[result] = None
+                    self._of_function[read].append(result)
+        return self._of_function[read]
+
+    def _targets(self, read: tf.Operation, write: tf.Operation) -> list[tf.Operation]:
+        """Returns what must wait: a write, or the loop in which it stands and the read does not."""
+        loops, around = self._places.of_inputs(write).loops, self._places.of_outputs(read).loops
+        shared = 0
+        while shared < min(len(loops), len(around)) and loops[shared] == around[shared]:
+            shared += 1
+        return [write] if shared == len(loops) else self._places.enters[loops[: shared + 1]]
+
+    def _leaving(self, read: tf.Operation, place: structure.Place) -> Ops:
+        """Finds the first ops after a read, in its step, that something at `place` can wait for."""
+        if not self._later:
+            for op in self._step:
+                for one in self._before[op]:
+                    self._later.setdefault(one, []).append(op)
+                if op.type in ("NextIteration", "RefNextIteration"):
+                    self._later.setdefault(op, []).extend(op.outputs[0].consumers())
+        found: Ops = {}
+        seen, waiting = {read}, [read]
+        while waiting:
+            for op in self._later.get(waiting.pop(), ()):
+                if op in seen or op not in self._step:
+                    continue
+                seen.add(op)
+                if self._places.of_outputs(op).can_precede(place):
+                    found[op] = None
+                else:
+                    waiting.append(op)
+        return found
+
+    def _share(self, variable: Variable, read: tf.Operation) -> None:
+        """Keeps a read that joins the step from copying a variable that is updated sparsely."""
+        if read in self._step or read.type != "ReadVariableOp" or not variable.sparse:
+            return
+        if all(op.type != "DisableCopyOnRead" for op in read.control_inputs):
+            with self._beside(read):
+                read._add_control_input(tf.raw_ops.DisableCopyOnRead(resource=read.inputs[0]))
+
+    def _must_copy(self, read: tf.Operation, number: int) -> bool:
+        """Whether a reader of a reference variable, or of what is the same buffer, may be late."""
+        large = _is_large(read)
+        for user, shares in _users(read):
+            if user in self._step and self._depends(user, number):
+                return True
+            if user not in self._step and large:
+                continue
+            shown = any(_place(output) in self._fetched for output in user.outputs)
+            if shares and shown:
+                return True
+            if user not in self._step and not shares and self._uses(user):
+                return True
+        return False
+
+    def _copy(self, read: tf.Operation) -> tf.Operation:
+        """Gives a reader of a reference variable a copy; returns what is to precede writes."""
+        index = next(i for i, one in enumerate(read.inputs) if accesses.is_reference(one))
+        given = read.inputs[index]
+        if _place(given) not in self._copies:
+            with self._beside(given.op):
+                self._copies[_place(given)] = copy = tf.raw_ops.DeepCopy(x=given)
+            self._before[copy.op] = [given.op]
+            self._all[copy.op] = None
+        copy = self._copies[_place(given)]
+        read._update_input(index, copy)
+        self._before[read] = structure.before_of(read)
+        return copy.op if self._places.of_inputs(read) == structure.TOP else read
+
+    @contextlib.contextmanager
+    def _beside(self, op: tf.Operation) -> Iterator[None]:
+        """Makes a context for an op that runs where another one does."""
+        with tf.control_dependencies(None), tf.device(op.device), tf.name_scope("reads_first"):
+            yield
+
+    def _add(self) -> int:
+        """Adds the edges that make no circle; of those that do, the first ones until one closes."""
+        wanted: dict[tf.Operation, list[tf.Operation]] = {}
+        for read, write in self._edges:
+            if read is not write and read not in self._before[write]:
+                wanted.setdefault(write, []).append(read)
+        circular = self._circular(wanted)
+        doubtful = []
+        if circular:
+            for write, reads in wanted.items():
+                if write in circular:
+                    doubtful += [(read, write) for read in reads if read in circular]
+                    wanted[write] = [read for read in reads if read not in circular]
+        for read, write in doubtful:
+            if self._waits(read, write, wanted, circular):
+                logger.debug("%s may run before %s or after it.", read.name, write.name)
+            else:
+                wanted[write].append(read)
+        for write, reads in wanted.items():
+            write._add_control_inputs(reads)
+        return sum(map(len, wanted.values()))
+
+    def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
+        """Finds the ops that would wait for themselves, or for one that does."""
+        waits: dict[tf.Operation, int] = {}
+        later: dict[tf.Operation, list[tf.Operation]] = {}
+        for op in self._all:
+            before = [*self._before[op], *wanted.get(op, ())]
+            waits[op] = len(before)
+            for one in before:
+                later.setdefault(one, []).append(op)
+        ready = [op for op, count in waits.items() if not count]
+        while ready:
+            op = ready.pop()
+            del waits[op]
+            for one in later.get(op, ()):
+                waits[one] -= 1
+                if not waits[one]:
+                    ready.append(one)
+        return set(waits)
+
+    def _waits(
+        self,
+        op: tf.Operation,
+        other: tf.Operation,
+        wanted: Mapping[tf.Operation, list[tf.Operation]],
+        among: set[tf.Operation],
+    ) -> bool:
+        """Whether an op runs after another one, both of `among`."""
+        seen, waiting = {op}, [op]
+        while waiting:
+            one = waiting.pop()
+            if one is other:
+                return True
+            for before in (*self._before[one], *wanted.get(one, ())):
+                if before in among and before not in seen:
+                    seen.add(before)
+                    waiting.append(before)
+        return False
+
+
+def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
+    """Yields what reads the buffer of a reference variable, and whether it may pass it on."""
+    seen, waiting = {read}, [read]
+    while waiting:
+        op = waiting.pop()
+        shares = op.type in _SHARING
+        yield op, shares
+        if shares:
+            for output in op.outputs:
+                for one in output.consumers():
+                    if one not in seen:
+                        seen.add(one)
+                        waiting.append(one)
+
+
+def _is_large(read: tf.Operation) -> bool:
+    output = read.outputs[0]
+    size = output.shape.num_elements()
+    return size is None or size * output.dtype.size > _LARGE
+
+
+def _kept_variables() -> set[str]:
+    """Returns the names of the variables that are initialized before the first step."""
+    keys = tf.compat.v1.GraphKeys
+    return {
+        variable.op.name
+        for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
+        for variable in tf.compat.v1.get_collection(key)
+        if isinstance(variable, tf.Variable)
+    }
+
+
+def _op(fetched: Fetched) -> tf.Operation:
+    return fetched if isinstance(fetched, tf.Operation) else fetched.op
+
+
+def _place(tensor: tf.Tensor) -> tuple[tf.Operation, int]:
+    return tensor.op, tensor.value_index

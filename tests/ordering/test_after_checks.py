@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step that ends in an error of its batch has written nothing, whatever model_fn writes."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.engines.cores import Cores
+from estimator_emb.engines.helper_variable import HELPER_VARIABLE
+from estimator_emb.engines.host import HostEngine
+from estimator_emb.ordering import after_checks
+
+GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
+ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
+BAD = {
+    "an id of int32": (
+        {"x": np.array([0, 1, 4, 3], np.int32)},
+        f"Feature x of table tx: id 4 is outside [0, 4). {ID}",
+    ),
+    "values and indices that differ in number": (
+        {"y": GOOD["y"]._replace(values=np.array([1, 2, 2], np.int64))},
+        "Feature y of table ty: its ids have 3 values, but indices of shape [4 2]: each value "
+        "needs one index.",
+    ),
+    "a negative dense shape": (
+        {"y": GOOD["y"]._replace(dense_shape=np.array([-4, 2], np.int64))},
+        "Feature y of table ty: the dense shape [-4 2] of its ids is negative.",
+    ),
+    "an index outside the dense shape": (
+        {"y": GOOD["y"]._replace(dense_shape=np.array([4, 1], np.int64))},
+        "Feature y of table ty: sparse index [2 1] is outside the dense shape [4 1].",
+    ),
+    "another batch size": (
+        {"x": np.array([0, 1], np.int32)},
+        "Feature y of table ty has 4 samples, but feature x has 2. All features of a batch need "
+        "the same number.",
+    ),
+}
+
+
+class Model:
+    """A training step with every kind of write that needs no lookup, over fed batches."""
+
+    def __init__(self, build):
+        self.fed = {
+            "x": tf.compat.v1.placeholder(tf.int32, [None]),
+            "y": tf.compat.v1.sparse_placeholder(tf.int64, [None, None]),
+        }
+        spec = ee.EmbeddingConfigSpec(
+            feature_to_config_dict={key: ee.FeatureConfig(f"t{key}") for key in "xy"},
+            table_to_config_dict={f"t{key}": ee.TableConfig(4, 2) for key in "xy"},
+            optimization_parameters=ee.AdagradParameters(0.5, 0.1),
+        )
+        with Cores().running():
+            engine = HostEngine(spec, training=True)
+            seen = engine.enqueue(self.fed)
+            step = tf.compat.v1.train.get_or_create_global_step()
+            train_op = build(tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
+            engine.connect()
+            engine.hold_writes(train_op)
+            self.step = tf.group(train_op, engine.apply_gradients())
+        self.variables = {one.name: one for one in tf.compat.v1.global_variables()}
+
+    def run(self, session, **other):
+        batch = {**GOOD, **other}
+        session.run(self.step, {self.fed[key]: value for key, value in batch.items()})
+
+
+def variable(name, resource):
+    return tf.compat.v1.get_variable(
+        name, [3], initializer=tf.compat.v1.ones_initializer(), use_resource=resource
+    )
+
+
+def minimized(optimizer, resource):
+    def build(loss, step):
+        loss += tf.reduce_sum(variable("bias", resource))
+        rows = tf.gather(tf.compat.v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
+        return optimizer().minimize(loss + tf.reduce_sum(rows), step)
+
+    return build
+
+
+def assigned(resource):
+    def build(loss, step):
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        first, second = variable("first", resource), variable("second", resource)
+        many = tf.compat.v1.get_variable("many", [5, 2], use_resource=resource)
+        return tf.group(
+            train,
+            tf.compat.v1.assign_add(first, [1, 2, 3]),
+            tf.compat.v1.assign(second, tf.zeros([3])),
+            tf.compat.v1.scatter_update(many, [2], [[7.0, 7.0]]),
+        )
+
+    return build
+
+
+def in_a_function(loss, step):
+    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    bias = variable("bias", True)
+
+    @tf.function
+    def increase():
+        bias.assign_add([1.0, 2.0, 3.0])
+        return bias.read_value()
+
+    return tf.group(train, increase())
+
+
+def in_a_branch(loss, step):
+    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    bias = variable("bias", True)
+
+    def increase():
+        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
+            return tf.constant(1)
+
+    return tf.group(train, tf.cond(step < 100, increase, lambda: tf.constant(0)))
+
+
+def in_a_loop(loss, step):
+    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    bias = variable("bias", True)
+
+    def body(i):
+        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
+            return i + 1
+
+    return tf.group(train, tf.while_loop(lambda i: i < 3, body, [0]))
+
+
+BUILDS = {
+    "sgd": minimized(lambda: tf.compat.v1.train.GradientDescentOptimizer(0.1), True),
+    "adam": minimized(lambda: tf.compat.v1.train.AdamOptimizer(0.1), True),
+    "ftrl of ref variables": minimized(lambda: tf.compat.v1.train.FtrlOptimizer(0.1), False),
+    "assigned": assigned(True),
+    "ref variables assigned": assigned(False),
+    "function": in_a_function,
+    "branch": in_a_branch,
+    "loop": in_a_loop,
+}
+
+
+@pytest.fixture
+def control_flow_v1():
+    tf.compat.v1.disable_control_flow_v2()
+    yield
+    tf.compat.v1.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize("kind", ["loop", "branch", "assigned"])
+def test_nothing_is_written_with_control_flow_v1(kind, control_flow_v1, native):
+    _test_nothing_is_written(kind)
+
+
+@pytest.mark.parametrize("use_native", ["0", "1"])
+@pytest.mark.parametrize("kind", BUILDS)
+def test_nothing_is_written(kind, use_native, native, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
+    _test_nothing_is_written(kind)
+
+
+def _test_nothing_is_written(kind):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = Model(BUILDS[kind])
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(tf.compat.v1.local_variables_initializer())
+        for bad, message in BAD.values():
+            before = session.run(model.variables)
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                model.run(session, **bad)
+            found = error.value.message.replace("\\'", "'")
+            assert f"assertion failed: [{message}]" in found
+            for name, value in session.run(model.variables).items():
+                np.testing.assert_array_equal(value, before[name], err_msg=name)
+        model.run(session)
+        for name, value in session.run(model.variables).items():
+            if HELPER_VARIABLE not in name:
+                assert np.any(value != before[name]), name
+    if kind == "loop" and not tf.compat.v1.control_flow_v2_enabled():
+        assert any(op.type == "Enter" for op in model.step.graph.get_operations())
+
+
+def test_a_write_that_the_check_needs_is_left_alone():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        counter = tf.compat.v1.get_variable("counter", initializer=0, use_resource=True)
+        with tf.control_dependencies([counter.assign_add(1, read_value=False)]):
+            checked = tf.identity(True)
+        after_checks.wait([tf.group(counter.assign_add(10, read_value=False), checked.op)], checked)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(checked)
+        assert session.run(counter) == 1

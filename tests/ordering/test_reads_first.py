@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step reads is what stood there before the step, whatever is slow.
+
+Each case holds the read, or what uses it, back until the write would long be done. The values
+expected are those of a step that computes all of its outputs from its inputs, as a TPU's does.
+"""
+
+import contextlib
+import time
+
+import pytest
+import tensorflow as tf
+
+from estimator_emb.ordering import reads_first
+
+v1 = tf.compat.v1
+DELAY = 0.02
+
+
+def slowly(value):
+    """`value` as a tensor, after the time that any write takes."""
+
+    def sleep(value):
+        time.sleep(DELAY)
+        return value
+
+    (late,) = v1.py_func(sleep, [value], [value.dtype])
+    late.set_shape(value.shape)
+    return late
+
+
+@contextlib.contextmanager
+def held_back():
+    with tf.control_dependencies([slowly(tf.constant(0.0))]):
+        yield
+
+
+@contextlib.contextmanager
+def control_flow(version):
+    before = v1.control_flow_v2_enabled()
+    (v1.enable_control_flow_v2 if version == 2 else v1.disable_control_flow_v2)()
+    try:
+        yield
+    finally:
+        (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+
+
+def in_function(variable):
+    @tf.function
+    def read():
+        with held_back():
+            return variable * 1.0
+
+    return read()
+
+
+def in_branch(version):
+    def read(variable):
+        def late():
+            with held_back():
+                return tf.identity(variable) * 1.0
+
+        with control_flow(version):
+            return tf.cond(slowly(tf.constant(True)), late, lambda: tf.zeros([2]))
+
+    return read
+
+
+def in_loop(version):
+    def read(variable):
+        def body(i, total):
+            with held_back():
+                return i + 1, total + tf.identity(variable) / 2.0
+
+        with control_flow(version):
+            loop = tf.while_loop(lambda i, _: i < 2, body, [slowly(tf.constant(0)), tf.zeros([2])])
+            return loop[1]
+
+    return read
+
+
+READS = {
+    "value": lambda variable: tf.identity(variable) * 1.0,
+    "gather": lambda variable: tf.gather(variable, [0, 1]),
+    "gather_nd": lambda variable: tf.gather_nd(variable, [[0], [1]]),
+    "function": in_function,
+    "branch of v1": in_branch(1),
+    "branch of v2": in_branch(2),
+    "loop of v1": in_loop(1),
+    "loop of v2": in_loop(2),
+}
+
+
+def by_function(variable):
+    @tf.function
+    def write():
+        variable.assign_add([1.0, 1.0])
+
+    write()
+    calls = [op for op in v1.get_default_graph().get_operations() if "Call" in op.type]
+    return calls[-1]
+
+
+def by_branch(version):
+    def write(variable):
+        with control_flow(version):
+            return tf.cond(
+                v1.placeholder_with_default(True, []),
+                lambda: tf.group(variable.assign_add([1.0, 1.0])),
+                lambda: tf.group(tf.no_op()),
+            )
+
+    return write
+
+
+def by_loop(version):
+    def write(variable):
+        def body(i):
+            with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+                return i + 1
+
+        with control_flow(version):
+            done = tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
+            return tf.nest.flatten(done)[0].op
+
+    return write
+
+
+def by_optimizer(variable):
+    optimizer = v1.train.GradientDescentOptimizer(1.0)
+    return optimizer.apply_gradients([(tf.constant([-1.0, -1.0]), variable)])
+
+
+def by_sparse_optimizer(variable):
+    gradient = tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
+    return v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, variable)])
+
+
+WRITES = {
+    "assign": lambda variable: variable.assign(variable + 1.0).op,
+    "assign_add": lambda variable: variable.assign_add([1.0, 1.0]).op,
+    "assign_sub": lambda variable: variable.assign_sub([-1.0, -1.0]).op,
+    "scatter": lambda variable: v1.scatter_add(variable, [0, 1], [1.0, 1.0]).op,
+    "optimizer": by_optimizer,
+    "sparse optimizer": by_sparse_optimizer,
+    "function": by_function,
+    "branch of v1": by_branch(1),
+    "branch of v2": by_branch(2),
+    "loop of v1": by_loop(1),
+    "loop of v2": by_loop(2),
+}
+# TensorFlow's own: a reference variable cannot be captured by a function.
+NO_REFERENCE = {"function", "branch of v2", "loop of v2"}
+
+
+def variable_of(resource):
+    return v1.get_variable(
+        "v", [2], initializer=v1.zeros_initializer(), use_resource=resource
+    )
+
+
+def values_read(read, write, every_step=True, steps=3):
+    """What `read` gives in each of some steps that also run `write`."""
+    fetched = [read] if every_step else []
+    reads_first.order([write, *fetched], [read])
+    with v1.Session() as session:
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+        return [session.run([read, write])[0].tolist() for _ in range(steps)]
+
+
+BEFORE = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+
+
+def pairs(without=frozenset()):
+    """Every read and every write, and those of TensorFlow 1's control flow with each other."""
+    some = ("value", "branch of v1", "loop of v1")
+    return [
+        (read, write)
+        for read in sorted(READS.keys() - without)
+        for write in sorted(WRITES.keys() - without)
+        if read in some or write == "assign_add"
+    ]
+
+
+@pytest.mark.parametrize(("read", "write"), pairs())
+def test_a_resource_variable_is_read_first(read, write):
+    with tf.Graph().as_default():
+        variable = variable_of(True)
+        with held_back():
+            value = READS[read](variable)
+        assert values_read(value, WRITES[write](variable)) == BEFORE
+
+
+@pytest.mark.parametrize(("read", "write"), pairs(NO_REFERENCE))
+def test_a_reference_variable_is_read_first(read, write):
+    with tf.Graph().as_default():
+        variable = variable_of(False)
+        with held_back():
+            value = READS[read](variable)
+        assert values_read(value, WRITES[write](variable)) == BEFORE
+
+
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize("every_step", [True, False])
+def test_what_is_fetched_beside_the_step_is_read_first(resource, every_step):
+    with tf.Graph().as_default():
+        variable = variable_of(resource)
+        # What only some steps fetch can be made part of all where it waits for nothing else.
+        with held_back() if every_step else contextlib.nullcontext():
+            value = tf.identity(variable)
+        late = slowly(tf.reshape(value, [2]))
+        write = variable.assign_add([1.0, 1.0]).op
+        assert values_read(late, write, every_step) == BEFORE
+
+
+def test_the_buffer_of_a_reference_variable_is_not_fetched():
+    with tf.Graph().as_default():
+        variable = variable_of(False)
+        value = tf.reshape(tf.identity(variable), [2])
+        write = variable.assign_add([1.0, 1.0]).op
+        assert values_read(value, write) == BEFORE
+
+
+@pytest.mark.parametrize("rows", [4, 1 << 15])
+def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
+    with tf.Graph().as_default():
+        variable = v1.get_variable(
+            "v", [rows], initializer=v1.zeros_initializer(), use_resource=False
+        )
+        value = tf.reshape(tf.identity(variable), [rows, 1])
+        write = variable.assign_add(tf.ones([rows])).op
+        with tf.control_dependencies([write]):
+            late = tf.reduce_max(value * 1.0) * tf.ones([2])
+        assert values_read(late, write) == BEFORE
+
+
+@pytest.mark.parametrize("resource", [True, False])
+def test_the_order_of_the_program_stays(resource):
+    with tf.Graph().as_default():
+        variable = variable_of(resource)
+        average = v1.get_variable("average", [2], initializer=v1.zeros_initializer())
+        write = variable.assign_add([1.0, 1.0])
+        with tf.control_dependencies([write]), held_back():
+            after = tf.identity(variable) * 1.0
+            moved = v1.assign_add(average, tf.identity(variable))
+        with held_back():
+            before = tf.identity(average) * 1.0
+        step = tf.group(write, moved)
+        reads_first.order([step, after, before])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = [session.run([after, before, step])[:2] for _ in range(3)]
+    assert [one.tolist() for one, _ in seen] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    assert [one.tolist() for _, one in seen] == [[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
+    if version == 2 and not resource:
+        return  # A reference variable cannot be captured by a function.
+    with tf.Graph().as_default(), control_flow(version):
+        variable = variable_of(resource)
+
+        def inner(i):
+            with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+                return i + 1
+
+        def outer(i):
+            return tf.nest.flatten(tf.while_loop(lambda j: j < i + 2, inner, [i]))[0]
+
+        # The loop writes in two steps, whichever loop it is.
+        done = tf.while_loop(lambda i: i < 2, outer if nested else inner, [tf.constant(0)])
+        with tf.control_dependencies(tf.nest.flatten(done)):
+            after = variable.read_value() * 1.0
+        with held_back():
+            before = tf.identity(variable) * 1.0
+        write = tf.group(done)
+        reads_first.order([write, after, before])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = [session.run([after, before, write])[:2] for _ in range(3)]
+    assert [one.tolist() for one, _ in seen] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    assert [one.tolist() for _, one in seen] == BEFORE
+
+
+def test_a_circle_is_left_open_at_its_last_edge():
+    # The program reads each of two variables after it has written the other.
+    with tf.Graph().as_default():
+        first, second = (
+            v1.get_variable(name, [], initializer=v1.zeros_initializer()) for name in "ab"
+        )
+        add_first, add_second = first.assign_add(1.0).op, second.assign_add(1.0).op
+        with tf.control_dependencies([add_second]), held_back():
+            read_first = first.read_value() * 1.0
+        with tf.control_dependencies([add_first]), held_back():
+            read_second = second.read_value() * 1.0
+        assert reads_first.order([add_first, add_second, read_first, read_second]) == 1
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = [
+                session.run([read_first, read_second, add_first, add_second])[:2]
+                for _ in range(3)
+            ]
+    assert seen == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
+
+
+def nodes(graph):
+    return {node.name: list(node.input) for node in graph.as_graph_def().node}
+
+
+def test_what_a_step_does_not_need_is_not_made_part_of_it():
+    with tf.Graph().as_default() as graph:
+        variable = variable_of(True)
+        unset = v1.Variable([1.0], collections=[], use_resource=True, name="unset")
+        fed = v1.placeholder(tf.float32, [])
+        with tf.control_dependencies([fed]):
+            waiting = variable.read_value()
+        other = v1.get_variable("other", initializer=lambda: variable.read_value())
+        write = tf.group(variable.assign_add([1.0, 1.0]), unset.assign([2.0]))
+        not_fetched = tf.gather(variable, [0]) + unset.read_value()
+        v1.train.Saver([variable, other]).build()
+        (row,) = (op.name for op in graph.get_operations() if op.type == "ResourceGather")
+        waiting += 1.0
+        before = nodes(graph)
+        reads_first.order([write], [waiting, not_fetched])
+        after = nodes(graph)
+        with v1.Session() as session:
+            session.run(variable.initializer)
+            session.run(other.initializer)
+            for _ in range(3):
+                session.run(write)
+            assert session.run(variable).tolist() == [3.0, 3.0]
+    # Only the row that may be fetched besides, which takes nothing but the variable.
+    changed = {name: [one for one in after[name] if one not in before[name]] for name in before}
+    assert {name: added for name, added in changed.items() if added} == {
+        "AssignAddVariableOp": [f"^{row}"]
+    }
+    assert set(after) == set(before)
+
+
+def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
+    with tf.Graph().as_default():
+        table = v1.get_variable("t", [1 << 22, 4], initializer=v1.ones_initializer())
+        gradient = tf.IndexedSlices(tf.ones([1, 4]), tf.constant([7]), tf.constant([1 << 22, 4]))
+        write = v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, table)])
+        row = tf.identity(table)[7] * 1.0
+        reads_first.order([write], [row])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(write)
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            metadata = v1.RunMetadata()
+            session.run(write, options=options, run_metadata=metadata)
+            assert session.run([row, write])[0].tolist() == [-1.0] * 4
+    allocated = [
+        record.alloc_bytes
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for memory in node.memory
+        for record in memory.allocation_records
+    ]
+    assert max(allocated, default=0) < 1 << 20
+
+
+def test_a_large_graph_is_ordered_in_the_time_that_reading_it_takes():
+    with tf.Graph().as_default() as graph:
+        tensor, count = tf.constant(1.0), 400
+        variables = [
+            v1.get_variable(f"v{i}", [], initializer=v1.ones_initializer()) for i in range(count)
+        ]
+        for i in range(20000):
+            tensor = tf.raw_ops.AddV2(x=tensor, y=tensor) if i % 50 else tensor * variables[i // 50]
+        step = tf.group(*(one.assign_add(tensor) for one in variables))
+        begun = time.perf_counter()
+        for op in graph.get_operations():
+            list(op.inputs), op.control_inputs
+        reading = time.perf_counter() - begun
+        begun = time.perf_counter()
+        reads_first.order([step])
+        assert time.perf_counter() - begun < 5 * reading

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole trainings and evaluations, whose every read is held back until the step would be over.
+
+What step n reads is what n steps have written, as on a TPU; the numbers follow from n alone.
+"""
+
+import glob
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_reads_first import held_back, slowly
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+STEPS = 6
+
+WAYS = {
+    "host": {},
+    "host, reference variables": {"resource": False},
+    "host, tables": {"tables": True},
+    "host, tables, reference variables": {"tables": True, "resource": False},
+    "one core": {"cores": 1},
+    "one core, tables": {"cores": 1, "tables": True},
+    "one core, tables, reference variables": {"cores": 1, "tables": True, "resource": False},
+    "eight cores": {"cores": 8},
+    "eight cores, tables, a loop": {"cores": 8, "tables": True, "loop": 3},
+    "one core, a loop": {"cores": 1, "loop": 3},
+}
+
+
+@pytest.fixture
+def resource_variables():
+    before = v1.resource_variables_enabled()
+
+    def use(resource):
+        (v1.enable_resource_variables if resource else v1.disable_resource_variables)()
+
+    yield use
+    use(before)
+
+
+def spec_of(tables):
+    if not tables:
+        return None
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("ids", 3), 2, initializer=tf.zeros_initializer()
+    )
+    return ee.EmbeddingConfigSpec(
+        feature_columns=[column],
+        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+        experimental_gradient_multiplier_fn=lambda step: 1.0 + slowly(tf.cast(step, tf.float32)),
+    )
+
+
+class Program:
+    """A model whose variables count its steps, and whose readers of them are slow."""
+
+    def __init__(self):
+        self.received = []
+        self.fetched = []
+
+    def model_fn(self, features, labels, mode, params):
+        global_step = v1.train.get_global_step()
+        counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer())
+        weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+        with held_back():
+            late = [tf.identity(one) for one in (counter, weight)]
+            late += [tf.cast(global_step, tf.float32)]
+            late += [v1.train.polynomial_decay(1.0, global_step, 8, 0.0)]
+        late = [tf.reshape(one, [1]) for one in late]
+        self.late = slowly(late[0])
+        v1.summary.scalar("late", late[0][0])
+        v1.summary.scalar("late_step", slowly(late[2])[0])
+        loss = weight * tf.reduce_mean(labels)
+        if "ids" in features:
+            loss += tf.reduce_mean(features["ids"])
+        if mode == ee.ModeKeys.EVAL:
+            count = counter.assign_add(1.0).op
+            with tf.control_dependencies([count]):
+                loss = tf.identity(loss)
+            given = [tf.tile(one, [params["batch_size"]]) for one in late]
+            return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(self.metrics, given))
+        optimizer = v1.train.GradientDescentOptimizer(1.0)
+        if params["use_tpu"]:
+            optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+        train_op = tf.group(optimizer.minimize(loss, global_step), counter.assign_add(1.0).op)
+        return ee.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            host_call=(self.host_call, late),
+            training_hooks=[] if params["use_tpu"] else [self.hook()],
+        )
+
+    def host_call(self, *late):
+        def keep(*late):
+            self.received.append([one.tolist() for one in late])
+            return np.int32(0)
+
+        return v1.py_func(keep, late, tf.int32)
+
+    def metrics(self, *late):
+        return {f"late {i}": v1.metrics.mean(one) for i, one in enumerate(late)}
+
+    def hook(self):
+        program = self
+
+        class Fetches(v1.train.SessionRunHook):
+            def before_run(self, run_context):
+                return v1.train.SessionRunArgs(program.late)
+
+            def after_run(self, run_context, run_values):
+                program.fetched.append(run_values.results.tolist())
+
+        return Fetches()
+
+
+def input_fn(params):
+    one = {"ids": np.int64(0), "other": np.float32(0.0)}, np.float32(1.0)
+    samples = tf.data.Dataset.from_tensors(one).repeat()
+    return samples.batch(params["batch_size"], drop_remainder=True)
+
+
+def estimator(program, directory, cores=None, tables=False, loop=1, **_):
+    config = ee.RunConfig(
+        model_dir=str(directory),
+        save_summary_steps=1,
+        log_step_count_steps=None,
+        tpu_config=ee.TPUConfig(loop, num_shards=cores, device="host" if cores else None),
+    )
+
+    def model_fn(features, labels, mode, params):
+        if tables:
+            return program.model_fn(features, labels, mode, params)
+        return program.model_fn({"other": features["other"]}, labels, mode, params)
+
+    return ee.TPUEstimator(
+        model_fn,
+        config=config,
+        use_tpu=cores is not None,
+        train_batch_size=8,
+        eval_batch_size=8,
+        embedding_config_spec=spec_of(tables),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variables, way):
+    options = {"resource": True, **WAYS[way]}
+    resource_variables(options["resource"])
+    program = Program()
+    trained = estimator(program, tmp_path, **options)
+    trained.train(input_fn, max_steps=STEPS)
+    cores = options.get("cores") or 1
+    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]
+    assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
+    fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
+    assert program.fetched == fetched
+    shown = list(range(STEPS))[options.get("loop", 1) - 1 :: options.get("loop", 1)]
+    assert summaries(tmp_path, "late") == summaries(tmp_path, "late_step") == shown
+    values = {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
+    assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
+    if options.get("tables"):
+        (table,) = (value for name, value in values.items() if value.shape == (3, 2))
+        # The gradient of a mean over 16 values, that eight samples of the row receive.
+        total = sum(8 / 16 * (1 + n) for n in range(STEPS))
+        np.testing.assert_allclose(table, [[-total, -total], [0, 0], [0, 0]], rtol=1e-6)
+    metrics = trained.evaluate(input_fn, steps=4)
+    # Four steps begin with a counter of 6, 7, 8 and 9.
+    assert metrics["late 0"] == np.mean([6, 7, 8, 9])
+    assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
+
+
+def summaries(directory, tag):
+    """The values of a summary, in the order of their writing."""
+    (path,) = glob.glob(f"{directory}/events.*")
+    return [
+        tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else value.simple_value
+        for event in v1.train.summary_iterator(path)
+        for value in event.summary.value
+        if value.tag == tag
+    ]
+
+
+class SumsTable(v1.train.SessionRunHook):
+    """Fetches the sum of a table beside each step, as programs do that look a variable up."""
+
+    def __init__(self):
+        self.sums = []
+
+    def begin(self):
+        tables = [one for one in v1.trainable_variables() if one.shape == (3, 2)]
+        self._sum = tf.reduce_sum(tf.identity(tables[0]))
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self._sum)
+
+    def after_run(self, run_context, run_values):
+        self.sums.append(float(run_values.results))
+        graph = run_context.session.graph
+        (read,) = (op for op in graph.get_operations() if op.name == self._sum.op.inputs[0].op.name)
+        (read,) = (tensor.op for tensor in read.inputs)
+        assert read.type == "ReadVariableOp"
+        assert [op.type for op in read.control_inputs] == ["DisableCopyOnRead"]
+        later = [op for op in read._control_outputs if op.type in TABLE_UPDATES]
+        assert later
+
+
+TABLE_UPDATES = ("HostTablesUpdate", "ResourceScatterUpdate")
+
+
+@pytest.mark.parametrize("kernels", ["0", "1"])
+@pytest.mark.parametrize("cores", [None, 2])
+def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, kernels, cores):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", kernels)
+    hook = SumsTable()
+    trained = estimator(Program(), tmp_path, cores, tables=True)
+    trained.train(input_fn, max_steps=STEPS, hooks=[hook])
+    # Two numbers of one row, each of which step n takes (1 + n) / 2 of.
+    expected = [-sum(1 + n for n in range(step)) for step in range(STEPS)]
+    np.testing.assert_allclose(hook.sums, expected, rtol=1e-6)
