@@ -24,13 +24,13 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
 
     Raises:
       TypeError: a column is of another kind.
-      ValueError: two columns read the same feature, or one table is asked for in two shapes or
-        with two combiners or rates.
+      ValueError: two columns read the same feature, one is given twice, or one table is asked for
+        in two shapes or with two combiners or rates.
     """
     configs: dict[str, TableConfig] = {}
     scope_keys: dict[str, str] = {}
     features: dict[str, list[Feature]] = {}
-    owner_of_key: dict[str, str] = {}
+    column_of_key: dict[str, Any] = {}
     for column in columns:
         if not hasattr(column, "get_embedding_var_name"):
             raise TypeError(
@@ -41,13 +41,9 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
         key = column.get_feature_key_name()
         scope_key = column.get_embedding_var_name()
         name = TABLE_PREFIX + scope_key
-        if key in owner_of_key:
-            raise ValueError(
-                f"Feature {key!r} is used by two embedding columns, of tables "
-                f"{owner_of_key[key]!r} and {name!r}; a feature can feed one table only. Give the "
-                "second column its own key, and copy the feature under that key in input_fn."
-            )
-        owner_of_key[key] = name
+        if key in column_of_key:
+            raise _two_columns(key, column_of_key[key], column)
+        column_of_key[key] = column
         vocabulary_size, dimension = column.get_embedding_table_size()
         config = TableConfig(
             vocabulary_size,
@@ -76,6 +72,7 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
                 column.get_weight_key_name(),
                 column_name=column.name,
                 to_ids=_string_lookup(column.categorical_column),
+                integers_to_ids=_integer_lookup(column.categorical_column),
             )
         )
     return [
@@ -89,22 +86,58 @@ def tables_of_columns(columns: Sequence[Any]) -> list[Table]:
     ]
 
 
+def _two_columns(key: str, first: Any, second: Any) -> ValueError:
+    if _shown(first) == _shown(second):
+        return ValueError(
+            f"Column {second.name!r} is in the EmbeddingConfigSpec twice; take one of the two out."
+        )
+    return ValueError(
+        f"Feature {key!r} is used with multiple embeddings: {_shown(first)} and {_shown(second)}. "
+        "A feature can feed one table only. Give the second column its own key, and copy the "
+        "feature under that key in input_fn."
+    )
+
+
+def _shown(column: Any) -> str:
+    size, dimension = column.get_embedding_table_size()
+    return (
+        f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
+        f"{size} x {dimension}, combiner {column.get_combiner()!r})"
+    )
+
+
 def _string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """The categorical column's own way from strings to ids, on a vector."""
+    column = _without_wrappers(categorical_column)
+    return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
+
+
+def _integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """The categorical column's own way from integers to ids, where they are not ids already."""
+    column = _without_wrappers(categorical_column)
+    dtype = getattr(column, "dtype", None)
+    if dtype is not None and dtype.is_integer:
+        return _lookup(column)
+    has_default = getattr(column, "default_value", None) is not None
+    return _lookup(column) if dtype is None and has_default else None
+
+
+def _without_wrappers(categorical_column: Any) -> Any:
     while hasattr(categorical_column, "categorical_column"):  # weighted, sequence
         categorical_column = categorical_column.categorical_column
-    if getattr(categorical_column, "dtype", None) != tf.string:
-        return None
+    return categorical_column
 
-    def to_ids(strings: tf.Tensor) -> tf.Tensor:
-        _check_vocabulary_file(categorical_column)
-        positions = tf.range(tf.size(strings, out_type=tf.int64))
+
+def _lookup(column: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    def to_ids(values: tf.Tensor) -> tf.Tensor:
+        _check_vocabulary_file(column)
+        positions = tf.range(tf.size(values, out_type=tf.int64))
         as_column = tf.SparseTensor(
             tf.stack([positions, tf.zeros_like(positions)], axis=1),
-            strings,
-            tf.stack([tf.size(strings, out_type=tf.int64), tf.constant(1, tf.int64)]),
+            values,
+            tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
         )
-        return categorical_column._transform_input_tensor(as_column).values
+        return column._transform_input_tensor(as_column).values
 
     return to_ids
 

@@ -253,6 +253,12 @@ def test_learning_rate_accepted(ours):
     assert refused(ValueError, ours, float("nan")) == (
         f"{by_name(ours)}: learning_rate must not be NaN."
     )
+    assert refused(ValueError, ours, -0.5) == (
+        f"{by_name(ours)}: learning_rate must not be negative; got -0.5."
+    )
+    assert refused(ValueError, ours, float("inf")) == (
+        f"{by_name(ours)}: learning_rate must be finite in float32; got inf."
+    )
     assert refused(TypeError, ours, True) == (
         f"{by_name(ours)}: learning_rate must be a number or a function without arguments; got "
         "True."

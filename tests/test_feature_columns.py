@@ -155,9 +155,30 @@ def test_two_columns_on_one_feature():
     with pytest.raises(ValueError) as error:
         tables_of_columns(columns)
     assert str(error.value) == (
-        "Feature 'item' is used by two embedding columns, of tables 'tbl_item' and 'tbl_both'; a "
-        "feature can feed one table only. Give the second column its own key, and copy the feature "
-        "under that key in input_fn."
+        "Feature 'item' is used with multiple embeddings: column 'item_embedding' (table "
+        "'tbl_item', 20 x 2, combiner 'mean') and column 'item_shared_embedding' (table "
+        "'tbl_both', 20 x 2, combiner 'mean'). A feature can feed one table only. Give the "
+        "second column its own key, and copy the feature under that key in input_fn."
+    )
+
+
+def test_two_columns_of_one_name():
+    columns = [fc.embedding_column(identity("item"), dimension) for dimension in (2, 4)]
+    with pytest.raises(ValueError) as error:
+        tables_of_columns(columns)
+    assert str(error.value) == (
+        "Feature 'item' is used with multiple embeddings: column 'item_embedding' (table "
+        "'tbl_item', 20 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', "
+        "20 x 4, combiner 'mean'). A feature can feed one table only. Give the second column its "
+        "own key, and copy the feature under that key in input_fn."
+    )
+
+
+def test_one_column_twice():
+    with pytest.raises(ValueError) as error:
+        tables_of_columns([fc.embedding_column(identity("item"), 2) for _ in range(2)])
+    assert str(error.value) == (
+        "Column 'item_embedding' is in the EmbeddingConfigSpec twice; take one of the two out."
     )
 
 
@@ -218,7 +239,6 @@ def shared_of_tensorflow_2():
         fc.crossed_column(["a", "b"], 10),
         fc.categorical_column_with_hash_bucket("item", 5),
         fc.sequence_categorical_column_with_identity("item", 5),
-        shared_of_tensorflow_2(),
     ],
     ids=lambda column: type(column).__name__,
 )
@@ -227,7 +247,7 @@ def test_spec_refuses_columns_that_are_no_embeddings(column):
     with pytest.raises(TypeError) as error:
         ee.EmbeddingConfigSpec([good, column], ee.AdagradParameters(0.1))
     assert str(error.value) == (
-        "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+        "EmbeddingConfigSpec: All feature columns must be supported types, made by "
         "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
         f"{column!r}."
     )
@@ -242,14 +262,22 @@ def test_spec_refuses_columns_that_are_no_embeddings(column):
             "item_embedding",
             "EmbeddingColumn",
         ),
+        (shared_of_tensorflow_2(), "a_shared_embedding", "SharedEmbeddingColumn"),
     ],
-    ids=["numeric", "TensorFlow's own embedding"],
+    ids=["numeric", "TensorFlow's own embedding", "TensorFlow's own shared embedding"],
 )
 def test_columns_that_the_model_computes_itself(column, name, kind):
-    """The spec takes them, as tensorflow-estimator's does, but they have no table to train."""
-    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    for columns in ([column], [fc.embedding_column(identity("word"), 2), column]):
+        with pytest.raises(TypeError) as error:
+            ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+        assert str(error.value) == (
+            "EmbeddingConfigSpec: All feature columns must be supported types, made by "
+            "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
+            f"{name!r} is a {kind}, which the model computes by itself. Make it with one of the "
+            "two, or leave it out of the spec and use it in model_fn."
+        )
     with pytest.raises(TypeError) as error:
-        tables_of_columns(spec.feature_columns)
+        tables_of_columns([column])
     assert str(error.value) == (
         f"Column {name!r} of the EmbeddingConfigSpec has no table for an embedding engine; make it "
         "with feature_columns.embedding_column or feature_columns.shared_embedding_columns. It is "

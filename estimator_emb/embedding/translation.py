@@ -16,7 +16,7 @@ from estimator_emb.embedding.configs import (
     TableConfig,
 )
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, OptimizationParameters
-from feature_columns.tables import tables_of_columns
+from estimator_emb.spec import optimizer_of, tables_of
 
 logger = logging.getLogger("estimator_emb")
 
@@ -146,18 +146,8 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
         "Limits of gradients belong in the optimizer's clipvalue, factors in the training step.",
     )
     features = {}
-    tables = (
-        config.tables_of_dicts(spec)
-        if spec.table_to_config_dict
-        else tables_of_columns(spec.feature_columns or ())
-    )
-    for one in tables:
-        parameters = one.config.optimization_parameters or spec.optimization_parameters
-        if parameters is None:
-            raise ValueError(
-                f"Table {one.name!r} has no optimizer: give it optimization_parameters in its "
-                "TableConfig, or in the EmbeddingConfigSpec."
-            )
+    for one in tables_of(spec):
+        parameters = optimizer_of(one, spec)
         table = from_legacy(one.config._replace(optimization_parameters=parameters), one.name)
         for feature in one.features:
             legacy = config.FeatureConfig(

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.tables.checks import outside
-from estimator_emb.tables.inputs import Ids
+from estimator_emb.tables.inputs import Ids, number_of_ops, ops_since
 from estimator_emb.tables.storage import local_variable
 
 logger = logging.getLogger("estimator_emb")
@@ -34,20 +34,25 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         """`read` without its bad ids."""
         dropped = []
         for one in read:
-            bad = outside(one)
-            kept = tf.where(tf.logical_not(bad))[:, 0]
+            before = number_of_ops()
+            kept = tf.where(tf.logical_not(outside(one.table, one.ids)))[:, 0]
             if self._count:
+                # Also of those beyond the length of a sequence: none of them is an id.
+                bad = outside(one.table, one.ids if one.uncut is None else one.uncut)
                 with tf.control_dependencies([self._add(one.table.name, bad)]):
                     kept = tf.identity(kept)
             segments = tf.range(one.batch) if one.segments is None else one.segments
-            dropped.append(
-                dataclasses.replace(
-                    one,
-                    ids=tf.gather(one.ids, kept),
-                    segments=tf.gather(segments, kept),
-                    weights=None if one.weights is None else tf.gather(one.weights, kept),
-                )
+            left = dataclasses.replace(
+                one,
+                ids=tf.gather(one.ids, kept),
+                segments=tf.gather(segments, kept),
+                weights=None if one.weights is None else tf.gather(one.weights, kept),
+                uncut=None,
             )
+            if one.came is not None:
+                made = one.came.made | ops_since(before)
+                left = dataclasses.replace(left, came=dataclasses.replace(one.came, made=made))
+            dropped.append(left)
         return dropped
 
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
@@ -58,7 +63,8 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
 
     def summarize(self, after: list[tf.Tensor]) -> None:
         """Adds the scalars to the graph's summaries, as of `after`, which `drop` has put out."""
-        with tf.control_dependencies(after):
+        # A summary's tag begins with the name scope that it is made in.
+        with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():
                 tf.compat.v1.summary.scalar(f"bad_ids/{table}", total.read_value())
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.arguments import suggestion
 from estimator_emb.config import Feature, Table
 
 PADDING_ID = -1
@@ -31,8 +32,11 @@ class Ids:
       static_batch: the number of samples where the graph fixes it, else None.
       lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
         that is no sequence.
+      uncut: int32 or int64, the ids of a sequence with those beyond its length, which must be good
+        too; None where there are no others than `ids`.
       fit: how the weights fit the ids, as they came; None without weights.
       places: of ids that came as a SparseTensor; None of others, which cannot be out of place.
+      came: the feature as it came; None where its form needs no check any more.
     """
 
     table: Table
@@ -43,8 +47,10 @@ class Ids:
     batch: tf.Tensor
     static_batch: int | None
     lengths: tf.Tensor | None = None
+    uncut: tf.Tensor | None = None
     fit: "WeightsFit | None" = None
     places: "Places | None" = None
+    came: "Came | None" = None
 
     @property
     def owner(self) -> str:
@@ -61,6 +67,21 @@ class Ids:
         if self.segments is None:
             return tf.range(self.batch)
         return self.segments // self.segments_per_sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Came:
+    """A feature before anything is computed from it.
+
+    Attributes:
+      value: SparseTensor, RaggedTensor or dense tensor.
+      weights: the same of its weights; None without.
+      made: names of the ops that were made to read it.
+    """
+
+    value: Any
+    weights: Any
+    made: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,19 +139,37 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
       ValueError: its form, its dtype or its weights are unsupported.
     """
     owner = _owner(table, feature)
+    before = number_of_ops()
     if feature.key not in features:
-        raise KeyError(f"{owner} is not among the features of the batch, {sorted(features)}.")
+        raise KeyError(
+            f"{owner} is not among the features of the batch, {sorted(features)}."
+            f"{suggestion(feature.key, features)}"
+        )
     value = features[feature.key]
-    from_ragged = isinstance(value, tf.RaggedTensor)
-    if from_ragged:
-        value = value.to_sparse()
-    elif not isinstance(value, tf.SparseTensor):
+    if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         value = tf.convert_to_tensor(value)
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
-    if isinstance(value, tf.SparseTensor):
-        return _read_sparse(owner, table, feature, value, weights, from_ragged)
-    return _read_dense(owner, table, feature, value, weights)
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        one = _read_sparse(owner, table, feature, value, weights)
+    else:
+        one = _read_dense(owner, table, feature, value, weights)
+    return dataclasses.replace(one, came=Came(value, weights, ops_since(before)))
+
+
+def number_of_ops() -> int:
+    """How many ops the graph has, for `ops_since`."""
+    if tf.executing_eagerly():
+        return 0
+    return len(tf.compat.v1.get_default_graph().get_operations())
+
+
+def ops_since(before: int) -> frozenset[str]:
+    """Names of the ops that the graph got since it had `before`."""
+    if tf.executing_eagerly():
+        return frozenset()
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    return frozenset(operation.name for operation in operations[before:])
 
 
 def _check_dtype(owner: str, feature: Feature, dtype: tf.DType) -> None:
@@ -153,12 +192,10 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
     if key not in features:
         raise ValueError(
             f"{owner}: its weights {key} are not among the features of the batch, "
-            f"{sorted(features)}."
+            f"{sorted(features)}.{suggestion(key, features)}"
         )
     weights = features[key]
-    if isinstance(weights, tf.RaggedTensor):
-        weights = weights.to_sparse()
-    elif not isinstance(weights, tf.SparseTensor):
+    if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
         weights = tf.convert_to_tensor(weights)
     if not (weights.dtype.is_floating or weights.dtype.is_integer):
         raise ValueError(f"{owner}: weights {key} must be numbers; got {weights.dtype.name}.")
@@ -169,25 +206,34 @@ def _read_sparse(
     owner: str,
     table: Table,
     feature: Feature,
-    value: tf.SparseTensor,
+    value: Any,
     weights: Any,
-    from_ragged: bool,
 ) -> Ids:
+    from_ragged = isinstance(value, tf.RaggedTensor)
     rank = value.shape.rank
     if rank not in (None, 2):
-        raise ValueError(f"{owner}: sparse ids must have shape [batch, n]; got {value.shape}.")
-    if weights is not None and not isinstance(weights, tf.SparseTensor):
-        raise ValueError(
-            f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
-            "too, with the same indices; got a dense tensor."
-        )
-    indices, shape = value.indices, value.dense_shape
-    if rank is None:
-        indices, shape = _of_rank_2(owner, indices, shape)
-    ids = value.values
+        kind = "ragged" if from_ragged else "sparse"
+        raise ValueError(f"{owner}: {kind} ids must have shape [batch, n]; got {value.shape}.")
+    if from_ragged:
+        value = value.to_sparse()
+    if weights is not None:
+        if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
+                "too, with the same indices; got a dense tensor."
+            )
+        if weights.shape.rank not in (None, 2):
+            raise ValueError(
+                f"{owner}: its weights {feature.weight_key} must have shape [batch, n]; got "
+                f"{weights.shape}."
+            )
+        if isinstance(weights, tf.RaggedTensor):
+            weights = weights.to_sparse()
+    indices, shape = _of_rank_2(value)
+    ids = value.values if value.values.shape.rank == 1 else _promised(value.values, [None])
     flat_weights, fit = None, None
     if weights is not None:
-        flat_weights, fit = _fitted(ids, indices, weights.values, weights.indices)
+        flat_weights, fit = _fitted(ids, indices, weights.values, _of_rank_2(weights)[0])
     places = None if from_ragged else Places(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and feature.max_sequence_length:
@@ -201,17 +247,22 @@ def _read_sparse(
     return dataclasses.replace(read, fit=fit, places=places)
 
 
-def _of_rank_2(
-    owner: str, indices: tf.Tensor, shape: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    text = f"{owner}: sparse ids must have shape [batch, n]; got {{}}."
-    right = tf.equal(tf.size(shape), 2)
-    found = tf.strings.format(text, shape)
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=right, data=[found])]):
-        indices, shape = tf.identity(indices), tf.identity(shape)
-    indices.set_shape([None, 2])
-    shape.set_shape([2])
+def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Indices [n, 2] and dense shape [2]; where the graph does not say so, `check` sees to it."""
+    indices, shape = value.indices, value.dense_shape
+    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:
+        indices = _promised(indices, [None, 2])
+    if not shape.shape.is_fully_defined():
+        shape = _promised(shape, [2])
     return indices, shape
+
+
+def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
+    # Not tf.ensure_shape: from it Grappler concludes that the tensor has this shape everywhere, and
+    # folds the check that finds out.
+    tensor = tf.identity(tensor)
+    tensor.set_shape(shape)
+    return tensor
 
 
 def _read_dense(
@@ -223,10 +274,10 @@ def _read_dense(
             f"{owner}: dense ids must have shape [batch] or [batch, n]; got {value.shape}."
         )
     if weights is not None:
-        if isinstance(weights, tf.SparseTensor):
+        if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
             raise ValueError(
                 f"{owner}: its ids are dense, so its weights {feature.weight_key} must be dense "
-                "too, of the same shape; got a SparseTensor."
+                f"too, of the same shape; got a {type(weights).__name__}."
             )
         if not weights.shape.is_compatible_with(value.shape):
             raise ValueError(
@@ -238,7 +289,7 @@ def _read_dense(
     fit = None
     if weights is not None:
         # Equal numbers in another shape would pair ids with other samples' weights.
-        weights_shape = tf.shape(tf.ensure_shape(weights, [None] * rank), out_type=tf.int64)
+        weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     one_per_sample = rank == 1 or value.shape[1] == 1
     if table.config.combiner is None and not one_per_sample and not feature.max_sequence_length:
@@ -301,8 +352,9 @@ def _occurrences(
 
     Unknown strings are left out. In a sequence they are positions all the same.
     """
-    limit, lengths, segments = feature.max_sequence_length, None, rows
+    limit, lengths, segments, uncut = feature.max_sequence_length, None, rows, None
     if limit:
+        uncut = None if ids.dtype == tf.string else ids
         longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
         lengths = tf.clip_by_value(longest, 0, limit)
         lengths.set_shape([static_batch])
@@ -316,7 +368,7 @@ def _occurrences(
         if weights is not None:
             weights = tf.boolean_mask(weights, known)
         ids, segments = (tf.boolean_mask(x, known) for x in (ids, segments))
-    return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths)
+    return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths, uncut)
 
 
 def _owner(table: Table, feature: Feature) -> str:

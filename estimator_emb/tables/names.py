@@ -1,29 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the variable of a table is called: by the scope in which the model used its column."""
+"""What the variables of tables are called, and that no two tables share one."""
+
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.python.tpu import feature_column as tpu_fc
+from tensorflow.python.ops import variable_scope
 
 from estimator_emb.config import Table
+from estimator_emb.tables.storage import saved_name
 
 
-def captured_scopes() -> dict[str, tuple[str, str]]:
-    """Scope key -> (variable scope, variable name), as the columns have recorded them.
+def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str, str]:
+    """The name of each table's variable, by table; slots append their suffix to it.
 
-    The record is taken out of the default graph.
+    Args:
+      tables: those that the model uses.
+      used: scope key -> name, as `scopes.taken` gives it.
+
+    Raises:
+      ValueError: two tables have one name, or a variable of that name is in the graph.
     """
-    graph = tf.compat.v1.get_default_graph()
-    recorded = graph.get_collection(tpu_fc._TPU_FC_TO_SCOPE)
-    graph.clear_collection(tpu_fc._TPU_FC_TO_SCOPE)
-    return recorded[0] if recorded else {}
+    wanted = {table.name: _wanted(table, used) for table in tables}
+    owners: dict[str, str] = {}
+    for table, name in wanted.items():
+        first = owners.setdefault(name, table)
+        if first != table:
+            raise ValueError(
+                f"Tables {first!r} and {table!r} would share the variable {name!r}, and the "
+                "EmbeddingConfigSpec does not say that they are one table: model_fn uses the "
+                "columns of both in one scope. Use each column in a scope of its own, or make "
+                "them with shared_embedding_columns if they are to be one table."
+            )
+    check_free({table: [name] for table, name in wanted.items()})
+    return _as_columns_are_called(wanted, {t.name for t in tables if t.scope_key in used})
 
 
-def variable_name(table: Table, scopes: dict[str, tuple[str, str]]) -> str:
-    """The name of a table's variable; slots append their suffix to it."""
+def check_free(variables: Mapping[str, Sequence[str]]) -> None:
+    """Checks that each variable will be a new one of one table, before any is created.
+
+    Args:
+      variables: table -> the names of its weights and slots.
+
+    Raises:
+      ValueError: a name is that of another table's variable, or of a variable in the graph.
+    """
+    existing = _existing()
+    owners: dict[str, str] = {}
+    for table, names in variables.items():
+        for name in names:
+            first = owners.setdefault(name, table)
+            if first != table:
+                raise ValueError(
+                    f"Tables {first!r} and {table!r} would share the variable {name!r}, which is "
+                    "the name of the weights or of a slot of both. Rename one of the tables."
+                )
+            if name in existing:
+                raise ValueError(
+                    f"Table {table!r} would share the variable {name!r} with model_fn, which has "
+                    "made a variable of that name. Rename that variable, or use the column of the "
+                    "table in another scope."
+                )
+
+
+def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
+    """Checks that no variable was created for two purposes, as a program's own function could.
+
+    Args:
+      variables: table -> its weights and slots.
+
+    Raises:
+      ValueError: one variable is listed twice.
+    """
+    owners: dict[int, str] = {}
+    for table, of_table in variables.items():
+        for variable in of_table:
+            first = owners.setdefault(id(variable), table)
+            if first != table:
+                raise ValueError(
+                    f"Tables {first!r} and {table!r} would share the variable "
+                    f"{saved_name(variable)!r}: slot_variable_creation_fn gave it to both. It must "
+                    "create variables of its own for each table, named after the table that it is "
+                    "given."
+                )
+
+
+def _wanted(table: Table, used: Mapping[str, str]) -> str:
     if table.scope_key is None:
         return table.name
-    if table.scope_key in scopes:
-        scope, name = scopes[table.scope_key]
-        return f"{scope}/{name}" if scope else name
+    if table.scope_key in used:
+        return used[table.scope_key]
     # The model reads features[key] instead of using the column.
     return f"{table.features[0].column_name}/embedding_weights"
+
+
+def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> dict[str, str]:
+    """`wanted`, where columns' names that differ by case only are told apart as a graph does it."""
+    given: dict[str, str] = {}
+    in_use: set[str] = set()
+    for table, name in wanted.items():
+        unique, count = name, 0
+        while table in by_column and unique.lower() in in_use:
+            count += 1
+            unique = f"{name}_{count}"
+        in_use.add(unique.lower())
+        given[table] = unique
+    return given
+
+
+def _existing() -> set[str]:
+    """The names of the graph's variables, as a whole and as parts."""
+    graph = tf.compat.v1.get_default_graph()
+    keys = tf.compat.v1.GraphKeys
+    names = set(variable_scope._get_default_variable_store()._vars)
+    for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+        for variable in graph.get_collection(key):
+            names.add(variable.op.name)
+            names.add(saved_name(variable))
+    return names

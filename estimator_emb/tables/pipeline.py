@@ -13,8 +13,12 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.training.saving import saveable_object
 
 from estimator_emb.tables.lookup import Occurrences
+
+_KEPT = "estimator_emb_kept_for_next_step"
+"""Graph collection of the ops that keep what a session call computes for the next one."""
 
 
 class NextStep(tf.compat.v1.train.SessionRunHook):
@@ -47,7 +51,9 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         """Keeps `tensors`, and returns what was kept before."""
         name = f"estimator_emb_next_step_{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
-        self._kept.append(tf.raw_ops.Stage(values=tensors, shared_name=name))
+        kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
+        tf.compat.v1.add_to_collection(_KEPT, kept)
+        self._kept.append(kept)
         self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
         return tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
 
@@ -61,6 +67,50 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._forget)
         session.run(self._kept)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What `NextStep` keeps in this graph, for whoever saves where the input stands.
+
+    Attributes:
+      saveables: saves and restores it.
+      keep: reads a batch, and keeps it.
+      forget: forgets what is kept.
+    """
+
+    saveables: list["_KeptTensors"]
+    keep: list[tf.Operation]
+    forget: list[tf.Operation]
+
+
+def kept_in_graph() -> Kept | None:
+    """What `NextStep` keeps in the default graph; None where it keeps nothing."""
+    keep = tf.compat.v1.get_collection(_KEPT)
+    if not keep:
+        return None
+    saveables = [_KeptTensors(op) for op in keep]
+    return Kept(saveables, keep, [one.forget for one in saveables])
+
+
+class _KeptTensors(saveable_object.SaveableObject):
+    """What one op keeps for the next session call; to be saved between two calls."""
+
+    def __init__(self, op: tf.Operation):
+        self._dtypes = [tensor.dtype for tensor in op.inputs]
+        self._stage = op.get_attr("shared_name").decode()
+        with tf.device(op.device):
+            self.forget = tf.raw_ops.StageClear(dtypes=self._dtypes, shared_name=self._stage)
+            kept = tf.raw_ops.StagePeek(index=0, dtypes=self._dtypes, shared_name=self._stage)
+        specs = [
+            saveable_object.SaveSpec(tensor, "", f"{self._stage}/{number}", device=op.device)
+            for number, tensor in enumerate(kept)
+        ]
+        super().__init__(op, specs, self._stage)
+
+    def restore(self, restored_tensors: list[tf.Tensor], restored_shapes: Any) -> tf.Operation:
+        with tf.device(self.op.device), tf.control_dependencies([self.forget]):
+            return tf.raw_ops.Stage(values=restored_tensors, shared_name=self._stage)
 
 
 def with_one_more(input_fn_result: Any, batches: int) -> Any:

@@ -81,7 +81,8 @@ def create(
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
     partition = Partition(table.config.vocabulary_size, shards)
     # A scope of our own: what the program has set on its scopes, say a partitioner, stays there.
-    with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
+    # No variable is handed out a second time in it.
+    with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(
             _shard(table, name, parameters, _Place(partition, i, as_part)) for i in range(shards)
         )
@@ -211,7 +212,8 @@ def _variable(
         trainable=trainable,
         use_resource=True,
     )
-    if part:
+    # An op of another name: one of the program has this name. A checkpoint tells none of it.
+    if part or variable.op.name != name:
         variable._set_save_slice_info(
             tf.Variable.SaveSliceInfo(
                 full_name=name,
@@ -275,6 +277,13 @@ def saved_name(variable: tf.Variable) -> str:
     """What a checkpoint calls a variable, or the whole of which it is a part."""
     part = variable._get_save_slice_info()
     return part.full_name if part else variable.op.name
+
+
+def names_of(name: str, parameters: OptimizationParameters | None) -> list[str]:
+    """What `create` calls the weights and slots; without those that the program creates itself."""
+    if parameters is None or parameters.slot_variable_creation_fn:
+        return [name]
+    return [name, *(name + slot.suffix for slot in parameters.slots)]
 
 
 def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from estimator_emb.config import Feature, Table, TableConfig
 from estimator_emb.tables import checks, inputs
+from estimator_emb.tables.checks import readable
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -16,7 +17,10 @@ def table_of(*features, combiner="mean", vocabulary=10):
 
 def message_of(error):
     """The message of a failed check, without TensorFlow's own words around it."""
-    return error.value.message.split("assertion failed: [")[1].split("]")[0]
+    return readable(error.value.message).split("assertion failed: [")[1].split("]")[0]
+
+
+DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 
 
 def check(table, features):
@@ -38,7 +42,7 @@ def check(table, features):
 def test_id_outside_the_vocabulary(ids, bad):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(table_of(Feature("x")), {"x": ids})
-    assert message_of(error) == f"Feature x of table users: id {bad} is outside [0, 10)."
+    assert message_of(error) == f"Feature x of table users: id {bad} is outside [0, 10).{DROP}"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -148,7 +152,7 @@ def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             session.run([read.ids, read.segments], {ids: value})
         assert error.value.message.split("assertion failed: [")[1].startswith(
-            "Feature x of table users: sparse ids must have shape [batch, n]; got "
+            "Feature x of table users: its ids must have shape [batch, n]; got "
             f"[{' '.join(map(str, shape))}]."
         )
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
@@ -166,14 +170,17 @@ def test_batches_of_different_sizes():
     table = table_of(Feature("x"), Feature("y"))
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(table, {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])})
-    assert message_of(error) == "Feature y of table users has 3 samples, but feature x has 2."
+    assert message_of(error) == (
+        "Feature y of table users has 3 samples, but feature x has 2. All features of a batch need "
+        "the same number."
+    )
 
 
 def test_the_first_of_several_problems_is_reported():
     table = table_of(Feature("x"), Feature("y"))
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(table, {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])})
-    assert message_of(error) == "Feature x of table users: id 20 is outside [0, 10)."
+    assert message_of(error) == f"Feature x of table users: id 20 is outside [0, 10).{DROP}"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +210,46 @@ def test_the_first_of_several_problems_is_reported():
             ValueError,
             "Feature x of table users: ids must be int32 or int64; got strings. Strings need "
             "a categorical column with a vocabulary or hash buckets.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.SparseTensor([[0, 0]], [True], [1, 1])},
+            ValueError,
+            "Feature x of table users: ids must be int32 or int64; got bool.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.ragged.constant([[1]], dtype=tf.uint8)},
+            ValueError,
+            "Feature x of table users: ids must be int32 or int64; got uint8.",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.ragged.constant([[[1]]])},
+            ValueError,
+            "Feature x of table users: ragged ids must have shape [batch, n]; got (1, None, None).",
+        ),
+        (
+            Feature("x"),
+            {"x": tf.constant(1)},
+            ValueError,
+            "Feature x of table users: dense ids must have shape [batch] or [batch, n]; got ().",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {"x": tf.constant([[1]]), "w": tf.ragged.constant([[1.0]])},
+            ValueError,
+            "Feature x of table users: its ids are dense, so its weights w must be dense "
+            "too, of the same shape; got a RaggedTensor.",
+        ),
+        (
+            Feature("x", weight_key="w"),
+            {
+                "x": tf.SparseTensor([[0, 0]], [1], [1, 1]),
+                "w": tf.SparseTensor([[0, 0, 0]], [1.0], [1, 1, 1]),
+            },
+            ValueError,
+            "Feature x of table users: its weights w must have shape [batch, n]; got (1, 1, 1).",
         ),
         (
             Feature("x"),

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the parts of a feature's tensors belong together, asked before anything is computed.
+
+A SparseTensor or RaggedTensor is several tensors, and a graph cannot promise that they fit: values
+and indices may differ in number, and a dense shape may be negative, or larger than any memory.
+Ops that read such parts fail without a name, end the process, or count one sample's ids in another.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.config import Feature, Table
+from estimator_emb.tables.inputs import Ids
+
+Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
+"""A bool tensor that holds where all is well, and the message where it does not."""
+
+
+def problems(one: Ids) -> list[Problem]:
+    """Lists what may be wrong with the form of a feature and its weights, in order."""
+    if one.came is None:
+        return []
+    weights = f"its weights {one.feature.weight_key}"
+    found = []
+    for what, value in (("its ids", one.came.value), (weights, one.came.weights)):
+        if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+            found += of_parts(f"{one.owner}: {what}", value)
+        elif value is not None and value.shape.rank is None:
+            text = f"{one.owner}: {what} must have the rank of its ids; got shape {{}}."
+            rank = one.came.value.shape.rank
+            found.append((tf.equal(tf.rank(value), rank), _message(text, tf.shape(value))))
+    if isinstance(one.came.value, tf.SparseTensor):
+        found += _of_size(one, one.came.value.dense_shape)
+    return found
+
+
+def of_parts(owner: str, value: Any) -> list[Problem]:
+    """Lists what may be wrong between the parts of a SparseTensor or RaggedTensor."""
+    if isinstance(value, tf.SparseTensor):
+        return _of_sparse(owner, value)
+    return _of_ragged(owner, value)
+
+
+def hold(one: Ids, checked: tf.Tensor) -> None:
+    """Makes what was computed from a feature wait until its form was found good."""
+    if one.came is None or not one.came.made:
+        return
+    for value in (one.came.value, one.came.weights):
+        for part in _parts(value):
+            for reader in part.consumers():
+                if reader.name in one.came.made:
+                    reader._add_control_inputs([checked.op])
+
+
+def most_samples(table: Table, feature: Feature) -> int:
+    """Returns the largest batch of a feature whose activations could be held in memory."""
+    positions = feature.max_sequence_length or 1
+    # Of an activation and its gradient, in float32.
+    fitting = min(_memory() // (8 * table.config.dimension), 2**31 - 1)
+    return max(fitting // positions, 1)
+
+
+@functools.cache
+def _memory() -> int:
+    """Returns the bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _parts(value: Any) -> Sequence[tf.Tensor]:
+    if isinstance(value, tf.SparseTensor):
+        return value.indices, value.values, value.dense_shape
+    if isinstance(value, tf.RaggedTensor):
+        return value.row_splits, value.values
+    return () if value is None else (value,)
+
+
+def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
+    indices, values, shape = value.indices, value.values, value.dense_shape
+    found: list[Problem] = []
+    if not shape.shape.is_fully_defined():
+        text = f"{owner} must have shape [batch, n]; got {{}}."
+        found.append((tf.equal(tf.size(shape), 2), _message(text, shape)))
+    extent = tf.shape(indices, out_type=tf.int64)
+    fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
+    for tensor, rank in ((indices, 2), (values, 1)):
+        if tensor.shape.rank is None:
+            fits &= tf.equal(tf.rank(tensor), rank)
+    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
+        fits &= tf.equal(_at(indices, extent, 1), 2)
+    text = f"{owner} have {{}} values, but indices of shape {{}}: each value needs one index."
+    found.append((fits, _message(text, tf.size(values), extent)))
+    return found
+
+
+def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
+    """Returns `extent[axis]`, or -1 where the rank turns out lower when the step runs."""
+    if tensor.shape.rank is None:
+        extent = tf.concat([extent, [-1, -1]], axis=0)
+    return extent[axis]
+
+
+def _of_size(one: Ids, shape: tf.Tensor) -> list[Problem]:
+    most = most_samples(one.table, one.feature)
+    batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
+    return [
+        (
+            tf.reduce_all(shape >= 0),
+            _message(f"{one.owner}: the dense shape {{}} of its ids is negative.", shape),
+        ),
+        (
+            batch <= most,
+            _message(
+                f"{one.owner}: the dense shape {{}} of its ids has more samples than {most}, "
+                "the most whose activations and gradients this machine's memory could hold.",
+                shape,
+            ),
+        ),
+    ]
+
+
+def _of_ragged(owner: str, value: tf.RaggedTensor) -> list[Problem]:
+    splits, count = value.row_splits, tf.shape(value.values)[0]
+    # Of an empty list of splits, which divides nothing, the ends are 0 and -1.
+    ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)
+    fits = (
+        tf.equal(ends[0], 0)
+        & tf.equal(ends[1], tf.cast(count, splits.dtype))
+        & tf.reduce_all(splits[1:] >= splits[:-1])
+    )
+    text = f"{owner} have {{}} values, which row splits {{}} do not divide."
+    return [(fits, _message(text, count, splits))]
+
+
+def _message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
+    return lambda: tf.strings.format(text, values)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program's own functions of the step: learning rates and the gradient multiplier.
+
+Whatever such a function does wrong is reported with its name and that of the table.
+"""
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative
+
+MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
+_PLAIN_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    NameError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
+    """Returns the learning rate that a function gives, a float32 scalar.
+
+    Args:
+      owner: whose function it is and which, for messages.
+      function: the program's.
+      *step: what it is called with.
+
+    Raises:
+      TypeError: it returns None, or something that is no number.
+      ValueError: the value is no scalar, or it is known beforehand and negative, NaN or infinite.
+      Exception: what the function raises, as an exception of that type whose message begins with
+        `owner` and the name of the function; a RuntimeError for the less common types.
+    """
+    return _scalar(owner, function, step, may_be_negative=False)
+
+
+def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
+    """Returns the factor of all gradients, a float32 scalar that may be negative.
+
+    Raises:
+      Exception: as `rate`.
+    """
+    return _scalar(MULTIPLIER, function, (step,), may_be_negative=True)
+
+
+def name_of(function: Any) -> str:
+    """Returns what a message calls a function: its name, and its place where Python knows it."""
+    inner = inspect.unwrap(function)
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    name = name.rpartition("<locals>.")[2]
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        return name
+    return f"{name} ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
+
+
+def _scalar(
+    owner: str, function: Callable[..., Any], step: tuple[tf.Tensor, ...], may_be_negative: bool
+) -> tf.Tensor:
+    owner = f"{owner} {name_of(function)}"
+    try:
+        value = function(*step)
+    except Exception as error:
+        raise _explained(owner, error) from error
+    if value is None:
+        raise TypeError(
+            f"{owner} returned None; it must return a number or a scalar tensor. Is its `return` "
+            "missing?"
+        )
+    expected = f"{owner} must return a number or a scalar tensor"
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{expected}; got {value!r}.") from None
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
+        raise TypeError(f"{expected}; got a {tensor.dtype.name}: {value!r}.")
+    if tensor.shape.rank is None:
+        tensor = tf.ensure_shape(tensor, [])
+    if tensor.shape.rank != 0:
+        raise ValueError(f"{expected}; got the shape {tensor.shape}.")
+    known = tf.get_static_value(tensor)
+    if known is not None:
+        check_finite(f"{owner}: its value", known)
+        if not may_be_negative:
+            check_not_negative(f"{owner}: its value", float(str(known)))  # -0.1 for float32 -0.1
+    return tf.cast(tensor, tf.float32)
+
+
+def _explained(owner: str, error: Exception) -> Exception:
+    message = f"{owner} failed: {type(error).__name__}: {error}"
+    if isinstance(error, _PLAIN_ERRORS) and type(error).__module__ == "builtins":
+        try:
+            return type(error)(message)
+        except TypeError:
+            pass  # UnicodeError and others that want more.
+    return RuntimeError(message)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that look integers up: a vocabulary of integers, hash buckets, a default value.
+
+Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids, as it always
+did. On a TPU, emulated or not, nothing does: the integers that reach a table are its ids, and
+input_fn has looked them up.
+
+Here the integers are written as strings, which are then read as the strings of any column are: what
+is not in the vocabulary is left out, and in a sequence is a position all the same.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.config import Feature, Table
+from estimator_emb.tables.inputs import PADDING_ID
+
+
+def looked_up(tables: list[Table]) -> list[Table]:
+    """Returns `tables`, whose columns that look integers up read decimal strings."""
+
+    def of_strings(feature: Feature) -> Feature:
+        to_ids = feature.integers_to_ids
+        return feature if to_ids is None else dataclasses.replace(feature, to_ids=_parsing(to_ids))
+
+    return [
+        dataclasses.replace(table, features=tuple(map(of_strings, table.features)))
+        for table in tables
+    ]
+
+
+def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda strings: to_ids(tf.strings.to_number(strings, tf.int64))
+
+
+def as_strings(tables: list[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns `features`, with the integers that are looked up as decimal strings.
+
+    Raises:
+      ValueError: a feature of such a column has no integers.
+    """
+    written = dict(features)
+    for table in tables:
+        for feature in table.features:
+            if feature.integers_to_ids is None or feature.key not in features:
+                continue
+            value = features[feature.key]
+            if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+                value = tf.convert_to_tensor(value)
+            if not value.dtype.is_integer:
+                raise ValueError(
+                    f"Feature {feature.key} of table {table.name}: its column looks up integers, "
+                    f"so its values must be int32 or int64; got {value.dtype.name}."
+                )
+            written[feature.key] = _written(value)
+    return written
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tf.SparseTensor):
+        return value.with_values(tf.strings.as_string(value.values))
+    if isinstance(value, tf.RaggedTensor):
+        return value.with_flat_values(tf.strings.as_string(value.flat_values))
+    return tf.where(tf.equal(value, PADDING_ID), "", tf.strings.as_string(value))

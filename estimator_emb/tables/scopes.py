@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a model_fn uses the columns of TPU tables, which decides what their variables are called.
+
+Off a TPU, a column creates its variable where it is used, and the place gives the name; which place
+it is depends on who creates the variable:
+
+* `tf.compat.v1.keras.layers.DenseFeatures`, `SequenceFeatures`, `input_layer`, `linear_model` and
+  all shared columns call `get_variable`: the variable scope.
+* `tf.keras.layers.DenseFeatures` calls `add_weight`, which makes a `tf.Variable`: the name scope.
+
+On a TPU, and here, a column creates nothing and only records a place. TensorFlow's columns record
+the variable scope always; under `tf.keras.layers.DenseFeatures` that is the same for all columns.
+Here the columns record the name that the variable would have had, while a model_fn runs that
+`recording` has wrapped; elsewhere nothing changes.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
+from tensorflow.python.tpu import feature_column as tpu_fc
+from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
+
+
+class Uses:
+    """What the columns recorded in one call of a model_fn.
+
+    Attributes:
+      names: scope key of a table -> name that its variable would have.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def record(self, scope_key: str, name: str, keep_first: bool) -> None:
+        """Records a use.
+
+        Raises:
+          ValueError: the model used the column elsewhere already, and not `keep_first`.
+        """
+        first = self.names.setdefault(scope_key, name)
+        if first != name and not keep_first:
+            raise ValueError(
+                f"For embedding var name {scope_key}, the variable scope name is different, got "
+                f"{_scope(name)!r}; expected {_scope(first)!r}. model_fn uses the column of "
+                f"{scope_key!r} in two layers, and its table has one variable: use one layer, "
+                "whose output may be used twice, or give the second layer a column of its own, "
+                "with its own feature key."
+            )
+
+
+_uses_of_graph: weakref.WeakKeyDictionary[tf.Graph, Uses] = weakref.WeakKeyDictionary()
+_built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
+"""State manager of a layer -> the names of its columns' variables, by scope key."""
+
+
+def recording(model_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `model_fn`, whose uses of columns `taken` gives."""
+    _install()
+
+    @functools.wraps(model_fn)
+    def with_uses(*args: Any, **kwargs: Any) -> Any:
+        uses = Uses()
+        for graph in _graphs():
+            _uses_of_graph[graph] = uses
+        return model_fn(*args, **kwargs)
+
+    return with_uses
+
+
+def taken() -> dict[str, str]:
+    """Takes out what was recorded in the default graph: scope key -> variable name."""
+    uses = _uses_of_graph.pop(tf.compat.v1.get_default_graph(), None)
+    return uses.names if uses else {}
+
+
+def recorded() -> dict[str, str]:
+    """Returns what `taken` would, and leaves it; without `recording`, TensorFlow's own record."""
+    uses = _current()
+    if uses:
+        return dict(uses.names)
+    by_tensorflow = tf.compat.v1.get_default_graph().get_collection(tpu_fc._TPU_FC_TO_SCOPE)
+    return {key: name for one in by_tensorflow for key, (_, name) in one.items()}
+
+
+def _graphs() -> Iterator[tf.Graph]:
+    """Yields the default graph, and those around it where it is of a function or a loop."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _current() -> Uses | None:
+    return next((_uses_of_graph[graph] for graph in _graphs() if graph in _uses_of_graph), None)
+
+
+def _joined(scope: str, name: str) -> str:
+    return f"{scope}/{name}" if scope else name
+
+
+def _scope(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., None]:
+    """Wraps TensorFlow's own way to record, by the variable scope."""
+
+    @functools.wraps(original)
+    def record(
+        embedding_var_name: str,
+        embedding_var_name_in_fc: str,
+        is_shared_embedding: bool = False,
+        bypass_scope_validation: bool = False,
+    ) -> None:
+        uses = _current()
+        if uses is None:
+            original(
+                embedding_var_name,
+                embedding_var_name_in_fc,
+                is_shared_embedding=is_shared_embedding,
+                bypass_scope_validation=bypass_scope_validation,
+            )
+            return
+        scope = tf.compat.v1.get_variable_scope().name
+        uses.record(
+            embedding_var_name,
+            _joined(scope, embedding_var_name_in_fc),
+            is_shared_embedding or bypass_scope_validation,
+        )
+
+    return record
+
+
+def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps what a layer calls where a column would create its variable."""
+
+    @functools.wraps(original)
+    def create_state(column: Any, state_manager: Any) -> Any:
+        uses = None if tpu_fc._is_running_on_cpu() else _current()
+        if uses is None:
+            return original(column, state_manager)
+        scope_key = column.get_embedding_var_name()
+        by_variable_scope = (
+            type(state_manager).create_variable is fc_v2._StateManagerImpl.create_variable
+        )
+        if by_variable_scope:
+            scope = tf.compat.v1.get_variable_scope().name
+        else:
+            scope = tf.compat.v1.get_default_graph().get_name_scope()
+        name = _joined(scope, "embedding_weights")
+        uses.record(scope_key, name, column._bypass_scope_validation)
+        _built.setdefault(state_manager, {})[scope_key] = name
+        return None
+
+    return create_state
+
+
+def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps what a layer calls for the values of a column, each time that it is called."""
+
+    @functools.wraps(original)
+    def read(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
+        uses = None if tpu_fc._is_running_on_cpu() else _current()
+        name = _built.get(state_manager, {}).get(column.get_embedding_var_name()) if uses else None
+        if uses and name:
+            # A layer that outlives its graph was built in another one.
+            uses.record(column.get_embedding_var_name(), name, column._bypass_scope_validation)
+        return original(column, transformation_cache, state_manager)
+
+    return read
+
+
+@functools.cache
+def _install() -> None:
+    """Has TensorFlow's TPU columns record here; not before a program has such columns."""
+    for module in (tpu_fc, tpu_fc_v2):
+        module._record_variable_scope_and_name = _recording_variable_scope(
+            module._record_variable_scope_and_name
+        )
+    column = tpu_fc_v2._TPUEmbeddingColumnV2
+    column.create_state = _creating_state(column.create_state)
+    column.get_dense_tensor = _reading(column.get_dense_tensor)
+    column.get_sequence_dense_tensor = _reading(column.get_sequence_dense_tensor)

@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that consume the columns of TPU tables in every way there is, for tests of names.
+
+Nothing here imports estimator_emb. Run as a program under TensorFlow 2.15.1, this module trains
+each with stock tensorflow-estimator and `use_tpu=False` and prints, as JSON, what its checkpoint
+holds:
+
+    python tests/spellings.py > tests/data/stock_names.json
+
+The loss is the sum of what a program returns, so that each activation's gradient is 1 for each use
+of its column. The program's optimizer has the rate 0: dense variables keep that so.
+"""
+
+import dataclasses
+import importlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+VOCABULARY, DIMENSION, BATCH, LENGTH = 6, 4, 8, 3
+"""Of every table; samples of a batch; positions of a sequence."""
+
+KEYS = ("c0", "c1", "c2")
+SEQUENCES = ("s0", "s1")
+
+v1 = tf.compat.v1
+fc = tf.feature_column
+tpu_columns = v1.tpu.experimental
+
+
+@dataclasses.dataclass(frozen=True)
+class Spelling:
+    """A way to consume columns.
+
+    Attributes:
+      program: takes features and the columns by key, returns a tensor or several.
+      keys: of the columns it uses.
+      columns: makes the columns, of `keys`, in their order.
+      uses: how often it uses each, as a factor of the gradient.
+      beside: what its dense columns add to a prediction.
+    """
+
+    program: Callable[[dict[str, Any], dict[str, Any]], Any]
+    keys: tuple[str, ...] = KEYS
+    columns: Callable[[tuple[str, ...]], list[Any]] | None = None
+    uses: int = 1
+    beside: float = 0.0
+
+
+def table_value(key: str) -> float:
+    """What every number of a table is at first; different for each key."""
+    return 1.0 + [*KEYS, *SEQUENCES, "C0", "shared"].index(key)
+
+
+def ids(key: str) -> np.ndarray:
+    """The ids of each step, for each sample or each position; different for each key."""
+    first = [*KEYS, *SEQUENCES, "C0"].index(key)
+    shape = (BATCH, LENGTH) if key in SEQUENCES else (BATCH, 1)
+    return np.minimum(np.arange(np.prod(shape)) % 4 % (first + 1) + first % 2, 5).reshape(shape)
+
+
+def features(keys: tuple[str, ...]) -> dict[str, Any]:
+    made = {
+        key: tf.sparse.from_dense(tf.constant(ids(key) + 1, tf.int64)) for key in keys
+    }  # 0 is no value of a SparseTensor.
+    made = {
+        key: tf.SparseTensor(value.indices, value.values - 1, value.dense_shape)
+        for key, value in made.items()
+    }
+    made["number"] = tf.ones([BATCH, 1])
+    made["kind"] = tf.zeros([BATCH, 1], tf.int64)
+    return made
+
+
+def input_fn_of(keys: tuple[str, ...]) -> Callable[..., Any]:
+    def input_fn(params: Any) -> Any:
+        one = tf.data.Dataset.from_tensors((features(keys), tf.zeros([BATCH])))
+        return one.repeat(2)
+
+    return input_fn
+
+
+def constant(key: str) -> Any:
+    return v1.constant_initializer(table_value(key))
+
+
+def columns_of(keys: tuple[str, ...]) -> list[Any]:
+    """One table for each key."""
+    made = []
+    for key in keys:
+        if key in SEQUENCES:
+            ids_column = fc.sequence_categorical_column_with_identity(key, VOCABULARY)
+            length = LENGTH
+        else:
+            ids_column = fc.categorical_column_with_identity(key, VOCABULARY)
+            length = 0
+        made.append(
+            tpu_columns.embedding_column(
+                ids_column,
+                DIMENSION,
+                combiner="sum",
+                initializer=constant(key),
+                max_sequence_length=length,
+            )
+        )
+    return made
+
+
+def shared_columns_of(keys: tuple[str, ...]) -> list[Any]:
+    """One table for c0 and c1, or for s0 and s1; each other key has its own."""
+    pairs = {key for key in keys if key[1] in "01"}
+    made = dict(zip(keys, columns_of(keys), strict=True))
+    together = [key for key in keys if key in pairs]
+    columns = tpu_columns.shared_embedding_columns(
+        [made[key].categorical_column for key in together],
+        DIMENSION,
+        combiner="sum",
+        initializer=constant("shared"),
+        max_sequence_lengths=[LENGTH if key in SEQUENCES else 0 for key in together],
+    )
+    made.update(zip(together, columns, strict=True))
+    return list(made.values())
+
+
+def model_fn_of(spelling: Spelling, by_key: dict[str, Any], spec_class: Any) -> Callable[..., Any]:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        tensors = tf.nest.flatten(spelling.program(features, by_key))
+        each = [tf.reduce_sum(tf.reshape(one, [tf.shape(one)[0], -1]), axis=1) for one in tensors]
+        if mode == "infer":
+            return spec_class(mode, predictions={"each": tf.add_n(each)})
+        loss = tf.reduce_sum(tf.add_n(each))
+        train_op = None
+        if mode == "train":
+            optimizer = v1.train.AdagradOptimizer(0.0)
+            if params["use_tpu"]:
+                optimizer = v1.tpu.CrossShardOptimizer(
+                    optimizer, reduction=v1.losses.Reduction.SUM
+                )
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return spec_class(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def layers() -> dict[str, Any]:
+    """The layers that turn columns into a dense tensor, by how they are spelled."""
+    return {
+        "v2": tf.keras.layers.DenseFeatures,
+        "v1": v1.keras.layers.DenseFeatures,
+        "tf_keras_v2": lambda *args, **kwargs: _tf_keras.layers.DenseFeatures(*args, **kwargs),
+        "tf_keras_v1": _tf_keras_v1_layer,
+    }
+
+
+class _Imported:
+    """A module that is imported when it is used.
+
+    On TensorFlow 2.15, where tf.keras is another package, an import of tf_keras gives the names of
+    Keras's classes to its own, for the whole process.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+_tf_keras: Any = _Imported("tf_keras")
+
+
+def _tf_keras_v1_layer(*args: Any, **kwargs: Any) -> Any:
+    layer = importlib.import_module("tf_keras.src.feature_column.dense_features")
+    return layer.DenseFeatures(*args, **kwargs)
+
+
+def sequence_layers() -> dict[str, Any]:
+    return {
+        "v2": tf.keras.experimental.SequenceFeatures,
+        "v1": v1.keras.experimental.SequenceFeatures,
+        "tf_keras": lambda *args, **kwargs: (
+            _tf_keras.experimental.SequenceFeatures(*args, **kwargs)
+        ),
+    }
+
+
+def dense_ways(layer: str) -> dict[str, Spelling]:
+    """Ways that each kind of `DenseFeatures` has."""
+    keras = _tf_keras if layer.startswith("tf_keras") else tf.keras
+
+    def make(columns: Any, **kwargs: Any) -> Any:
+        return layers()[layer](columns, **kwargs)
+
+    def all_of(by_key: dict[str, Any]) -> list[Any]:
+        return list(by_key.values())
+
+    def one_layer(features: Any, by_key: Any) -> Any:
+        return make(all_of(by_key))(features)
+
+    def one_for_each(features: Any, by_key: Any) -> Any:
+        return [make([column])(features) for column in by_key.values()]
+
+    def named(features: Any, by_key: Any) -> Any:
+        return make(all_of(by_key), name="inputs")(features)
+
+    def two_of_one_name(features: Any, by_key: Any) -> Any:
+        first, *others = all_of(by_key)
+        return make([first], name="inputs")(features), make(others, name="inputs")(features)
+
+    def called_twice(features: Any, by_key: Any) -> Any:
+        made = make(all_of(by_key))
+        return made(features), made(dict(features))
+
+    def called_twice_and_another(features: Any, by_key: Any) -> Any:
+        first, *others = all_of(by_key)
+        made = make([first])
+        called = [made(features), made(features)]
+        return make(others)(features), called[0]
+
+    def in_variable_scope(features: Any, by_key: Any) -> Any:
+        with v1.variable_scope("deep"), v1.variable_scope("inputs"):
+            return make(all_of(by_key))(features)
+
+    def each_in_one_variable_scope(features: Any, by_key: Any) -> Any:
+        made = []
+        for column in by_key.values():
+            with v1.variable_scope("deep", reuse=v1.AUTO_REUSE):
+                made.append(make([column])(features))
+        return made
+
+    def in_default_variable_scope(features: Any, by_key: Any) -> Any:
+        made = []
+        for column in by_key.values():
+            with v1.variable_scope(None, "tower"):
+                made.append(make([column])(features))
+        return made
+
+    def in_name_scope(features: Any, by_key: Any) -> Any:
+        with tf.name_scope("deep"):
+            return make(all_of(by_key))(features)
+
+    def each_in_name_scope(features: Any, by_key: Any) -> Any:
+        made = []
+        for column in by_key.values():
+            with v1.name_scope("deep"):
+                made.append(make([column])(features))
+        return made
+
+    def made_outside_of_the_scope(features: Any, by_key: Any) -> Any:
+        made = make(all_of(by_key))
+        with v1.variable_scope("deep"):
+            return made(features)
+
+    def sequential(features: Any, by_key: Any) -> Any:
+        return keras.Sequential(
+            [make(all_of(by_key)), keras.layers.Dense(1, kernel_initializer="ones")]
+        )(features)
+
+    def functional(features: Any, by_key: Any) -> Any:
+        inputs = {key: keras.Input(tensor=features[key]) for key in by_key}
+        output = keras.layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
+        return keras.Model(inputs, output).output
+
+    def subclassed(features: Any, by_key: Any) -> Any:
+        class Tower(keras.Model):
+            def __init__(self, columns: Any):
+                super().__init__()
+                self.inputs_of_tower = make(columns)
+                self.head = keras.layers.Dense(1, kernel_initializer="ones")
+
+            def call(self, features: Any) -> Any:
+                return self.head(self.inputs_of_tower(features))
+
+        return Tower(all_of(by_key))(features)
+
+    def nested(features: Any, by_key: Any) -> Any:
+        class Inner(keras.layers.Layer):
+            def __init__(self, columns: Any):
+                super().__init__()
+                self.columns = [make([column]) for column in columns]
+
+            def call(self, features: Any) -> Any:
+                return tf.concat([layer(features) for layer in self.columns], axis=1)
+
+        class Outer(keras.Model):
+            def __init__(self, columns: Any):
+                super().__init__(name="outer")
+                self.first, self.second = Inner(columns[:1]), Inner(columns[1:])
+
+            def call(self, features: Any) -> Any:
+                return tf.concat([self.first(features), self.second(features)], axis=1)
+
+        return Outer(all_of(by_key))(features)
+
+    def module(features: Any, by_key: Any) -> Any:
+        class Tower(tf.Module):
+            def __init__(self, columns: Any):
+                super().__init__(name="tower")
+                self.layer = make(columns)
+
+            @tf.Module.with_name_scope
+            def __call__(self, features: Any) -> Any:
+                return self.layer(features)
+
+        return Tower(all_of(by_key))(features)
+
+    def template(features: Any, by_key: Any) -> Any:
+        columns = all_of(by_key)
+        return v1.make_template("tower", lambda given: make(columns)(given))(features)
+
+    def beside_dense_columns(features: Any, by_key: Any) -> Any:
+        kind = fc.categorical_column_with_identity("kind", 2)
+        return make(
+            [
+                *all_of(by_key),
+                fc.numeric_column("number"),
+                fc.indicator_column(kind),
+                fc.embedding_column(kind, 2, initializer=v1.zeros_initializer()),
+            ]
+        )(features)
+
+    def shared(features: Any, by_key: Any) -> Any:
+        return make(all_of(by_key))(features)
+
+    def shared_by_two_layers(features: Any, by_key: Any) -> Any:
+        return [make([column])(features) for column in by_key.values()]
+
+    def shared_in_variable_scopes(features: Any, by_key: Any) -> Any:
+        made = []
+        for scope, column in zip("abc", by_key.values(), strict=True):
+            with v1.variable_scope(scope):
+                made.append(make([column])(features))
+        return made
+
+    ways = {
+        way.__name__: Spelling(way, uses=2 if way is called_twice else 1)
+        for way in (
+            one_layer,
+            one_for_each,
+            named,
+            two_of_one_name,
+            called_twice,
+            called_twice_and_another,
+            in_variable_scope,
+            each_in_one_variable_scope,
+            in_default_variable_scope,
+            in_name_scope,
+            each_in_name_scope,
+            made_outside_of_the_scope,
+            sequential,
+            functional,
+            subclassed,
+            nested,
+            module,
+            template,
+        )
+    }
+    ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
+    for way in (shared, shared_by_two_layers, shared_in_variable_scopes):
+        ways[way.__name__] = Spelling(way, columns=shared_columns_of)
+    names_in_two_cases = ("C0", "c0")
+    ways["names_in_two_cases"] = Spelling(one_layer, keys=names_in_two_cases)
+    ways["names_in_two_cases_in_two_layers"] = Spelling(one_for_each, keys=names_in_two_cases)
+    return ways
+
+
+def sequence_ways(layer: str) -> dict[str, Spelling]:
+    """Ways that each kind of `SequenceFeatures` has."""
+
+    def make(columns: Any, **kwargs: Any) -> Any:
+        return sequence_layers()[layer](columns, **kwargs)
+
+    def one_layer(features: Any, by_key: Any) -> Any:
+        return make(list(by_key.values()))(features)[0]
+
+    def one_for_each(features: Any, by_key: Any) -> Any:
+        return [make([column])(features)[0] for column in by_key.values()]
+
+    def named_in_variable_scope(features: Any, by_key: Any) -> Any:
+        with v1.variable_scope("deep"):
+            return make(list(by_key.values()), name="inputs")(features)[0]
+
+    def in_name_scope(features: Any, by_key: Any) -> Any:
+        with tf.name_scope("deep"):
+            return make(list(by_key.values()))(features)[0]
+
+    def called_twice(features: Any, by_key: Any) -> Any:
+        made = make(list(by_key.values()))
+        return made(features)[0], made(features)[0]
+
+    def subclassed(features: Any, by_key: Any) -> Any:
+        class Tower(tf.keras.Model):
+            def __init__(self, columns: Any):
+                super().__init__()
+                self.sequences = make(columns)
+
+            def call(self, features: Any) -> Any:
+                return self.sequences(features)[0]
+
+        return Tower(list(by_key.values()))(features)
+
+    ways = {
+        way.__name__: Spelling(way, keys=SEQUENCES, uses=2 if way is called_twice else 1)
+        for way in (
+            one_layer,
+            one_for_each,
+            named_in_variable_scope,
+            in_name_scope,
+            called_twice,
+            subclassed,
+        )
+    }
+    ways["shared"] = Spelling(one_layer, keys=SEQUENCES, columns=shared_columns_of)
+    return ways
+
+
+def other_ways() -> dict[str, Spelling]:
+    """`input_layer`, `linear_model`, and mixtures."""
+    input_layer = v1.feature_column.input_layer
+
+    def one_input_layer(features: Any, by_key: Any) -> Any:
+        return input_layer(features, list(by_key.values()))
+
+    def one_input_layer_for_each(features: Any, by_key: Any) -> Any:
+        return [input_layer(features, [column]) for column in by_key.values()]
+
+    def input_layer_in_scopes(features: Any, by_key: Any) -> Any:
+        with v1.variable_scope("deep"), tf.name_scope("inner"):
+            return input_layer(features, list(by_key.values()))
+
+    def input_layer_beside_dense_columns(features: Any, by_key: Any) -> Any:
+        kind = fc.categorical_column_with_identity("kind", 2)
+        beside = [fc.numeric_column("number"), fc.indicator_column(kind)]
+        return input_layer(features, [*by_key.values(), *beside])
+
+    def input_layer_template(features: Any, by_key: Any) -> Any:
+        columns = list(by_key.values())
+        return v1.make_template("tower", lambda given: input_layer(given, columns))(features)
+
+    def linear_model(features: Any, by_key: Any) -> Any:
+        return v1.feature_column.linear_model(features, list(by_key.values()))
+
+    def mixture(features: Any, by_key: Any) -> Any:
+        c0, c1, c2 = by_key.values()
+        dense = layers()
+        return (
+            dense["v2"]([c0])(features),
+            dense["v1"]([c1])(features),
+            input_layer(features, [c2]),
+        )
+
+    def mixture_of_layers(features: Any, by_key: Any) -> Any:
+        c0, c1, c2 = by_key.values()
+        dense = layers()
+        return dense["v1"]([c0])(features), dense["v2"]([c1])(features), dense["v1"]([c2])(features)
+
+    def sequences_and_others(features: Any, by_key: Any) -> Any:
+        c0, s0 = by_key.values()
+        return (
+            layers()["v2"]([c0])(features),
+            sequence_layers()["v2"]([s0])(features)[0],
+        )
+
+    def layers_named_as_ops(features: Any, by_key: Any) -> Any:
+        c0, c1, s0, s1 = by_key.values()
+        return (
+            layers()["v2"]([c0], name="all")(features),
+            layers()["v2"]([c1], name="identity")(features),
+            sequence_layers()["v2"]([s0, s1], name="split")(features)[0],
+        )
+
+    def in_a_function(features: Any, by_key: Any) -> Any:
+        layer = layers()["v2"](list(by_key.values()))
+
+        @tf.function
+        def called() -> Any:
+            return layer(features)
+
+        return called()
+
+    ways = {
+        way.__name__: Spelling(way)
+        for way in (
+            one_input_layer,
+            one_input_layer_for_each,
+            input_layer_in_scopes,
+            input_layer_template,
+            mixture,
+            mixture_of_layers,
+            in_a_function,
+        )
+    }
+    ways["input_layer_beside_dense_columns"] = Spelling(
+        input_layer_beside_dense_columns, beside=2.0
+    )
+    # Its weights are zeros, and so are gradients and predictions.
+    ways["linear_model"] = Spelling(linear_model, uses=0)
+    ways["layers_named_as_ops"] = Spelling(layers_named_as_ops, keys=("c0", "c1", "s0", "s1"))
+    ways["sequences_and_others"] = Spelling(sequences_and_others, keys=("c0", "s0"))
+    return ways
+
+
+def every() -> dict[str, Spelling]:
+    made = {f"other/{name}": way for name, way in other_ways().items()}
+    for layer in layers():
+        made |= {f"{layer}/{name}": way for name, way in dense_ways(layer).items()}
+    for layer in sequence_layers():
+        made |= {f"sequence_{layer}/{name}": way for name, way in sequence_ways(layer).items()}
+    return made
+
+
+def columns_by_key(spelling: Spelling) -> dict[str, Any]:
+    made = (spelling.columns or columns_of)(spelling.keys)
+    return dict(zip(spelling.keys, made, strict=True))
+
+
+def stock(name: str) -> dict[str, Any]:
+    """The names in the checkpoint of stock, or what it raises."""
+    from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
+
+    assert "estimator_emb" not in sys.modules
+    way = every()[name]
+    with tempfile.TemporaryDirectory() as folder:
+        estimator = tpu_estimator.TPUEstimator(
+            model_fn_of(way, columns_by_key(way), tpu_estimator.TPUEstimatorSpec),
+            config=tpu_config.RunConfig(
+                model_dir=folder, save_summary_steps=None, log_step_count_steps=None
+            ),
+            use_tpu=False,
+            train_batch_size=BATCH,
+            eval_batch_size=BATCH,
+            predict_batch_size=BATCH,
+        )
+        try:
+            estimator.train(input_fn_of(way.keys), steps=2)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}".split("\n")[0]}
+        made = {"names": sorted(name for name, _ in tf.train.list_variables(folder))}
+        try:
+            estimator.evaluate(input_fn_of(way.keys), steps=1)
+            list(estimator.predict(input_fn_of(way.keys)))
+        except Exception as error:
+            made["restoring"] = f"{type(error).__name__}: {error}".split("\n")[0]
+        return made
+
+
+if __name__ == "__main__":
+    v1.logging.set_verbosity("ERROR")
+    names = sys.argv[1:] or list(every())
+    lines = [f"{json.dumps(name)}: {json.dumps(stock(name))}" for name in sorted(names)]
+    print("{", ",\n".join(lines), "}", sep="\n")
