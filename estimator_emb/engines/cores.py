@@ -13,6 +13,7 @@ is built, and computed from the values of all cores when the graph has been copi
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,21 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
 
-_lock = threading.RLock()
+_OPS = ("cross_replica_sum", "all_to_all", "collective_permute")
+
+
+class _Thread(threading.local):
+    """What a thread calls in place of the ops between cores."""
+
+    def __init__(self) -> None:
+        self.ops: dict[str, Callable[..., tf.Tensor]] = {}
+
+
+_thread = _Thread()
+_lock = threading.Lock()
+_originals: dict[str, Callable[..., tf.Tensor]] = {}
+_running = 0
+"""In how many threads, or how deep, originals are replaced."""
 
 _FRAME = "frame_name"
 
@@ -59,12 +74,15 @@ class Cores:
             `CrossShardOptimizer` count the cores; False leaves the columns to look up raw ids
             themselves, as they do without an EmbeddingConfigSpec.
         """
-        with _lock, contextlib.ExitStack() as stack:
-            for name in ("cross_replica_sum", "all_to_all", "collective_permute"):
-                original = getattr(gen_tpu_ops, name)
-                ours = _unchanged if self.count == 1 else getattr(self, f"_{name}")
-                setattr(gen_tpu_ops, name, ours)
-                stack.callback(setattr, gen_tpu_ops, name, original)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(
+                _replaced(
+                    {
+                        name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
+                        for name in _OPS
+                    }
+                )
+            )
             if shard_context:
                 stack.enter_context(tpu_function.tpu_shard_context(self.count))
             yield
@@ -91,6 +109,17 @@ class Cores:
     @property
     def has_collectives(self) -> bool:
         return bool(self._collectives)
+
+    @property
+    def exchanged(self) -> list[tf.Tensor]:
+        """What core 0 has received from ops between cores."""
+        return [collective.output for collective in self._collectives]
+
+    @property
+    def inputs(self) -> list[tf.Tensor]:
+        """What core 0 has been given of its own, without what is `exchanged`."""
+        exchanged = {tensor.name for tensor in self.exchanged}
+        return [values[0] for name, values in self._differing.items() if name not in exchanged]
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores; once for a graph.
@@ -215,6 +244,32 @@ class Cores:
             return self._between_cores("collective_permute", value, value.shape, combine), gradient
 
         return permuted(tf.convert_to_tensor(input))
+
+
+@contextlib.contextmanager
+def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
+    """Makes this thread call `ops` in place of TensorFlow's; others call what they called."""
+    global _running
+    with _lock:
+        if not _running:
+            for name in _OPS:
+                _originals[name] = getattr(gen_tpu_ops, name)
+                setattr(gen_tpu_ops, name, functools.partial(_call, name))
+        _running += 1
+    before, _thread.ops = _thread.ops, ops
+    try:
+        yield
+    finally:
+        _thread.ops = before
+        with _lock:
+            _running -= 1
+            if not _running:
+                for name in _OPS:
+                    setattr(gen_tpu_ops, name, _originals[name])
+
+
+def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:
+    return _thread.ops.get(op, _originals[op])(*args, **kwargs)
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:

@@ -19,6 +19,8 @@ from tensorflow.python.data.util import nest
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
+from estimator_emb import batch_sizes
+from estimator_emb.engines import core_batches
 from estimator_emb.engines.cores import Cores
 
 
@@ -77,7 +79,8 @@ def read(
         _Batch(_without(batch.features, consumed), batch.labels, batch.real) for batch in batches
     ]
     if len(of_cores) == 1 and cores.count > 1 and not _same_for_all(ctx):
-        of_cores = _split(of_cores[0], batch_axis, cores.count)
+        size = ctx.batch_size_for_input_fn
+        of_cores = _split(of_cores[0], batch_axis, cores.count, size)
     structure = _structure(of_cores[0])
     flat = late([nest.flatten(_structure(batch)) for batch in of_cores])
     if len(of_cores) > 1:
@@ -236,7 +239,9 @@ def _structure(batch: _Batch) -> dict[str, Any]:
     return {"features": batch.features, "labels": batch.labels}
 
 
-def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int) -> list[_Batch]:
+def _split(
+    batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int
+) -> list[_Batch]:
     structure = _structure(batch)
     flat = nest.flatten(structure)
     axes = [0] * len(flat) if batch_axis is None else list(batch_axis)
@@ -251,7 +256,9 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int) -> list[
                 "A batch that is split between TPU cores must be of dense tensors, unless an "
                 f"embedding table looks it up; got {value!r}."
             )
-    pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
+    samples = None if any(axes) else size
+    with batch_sizes.explained(batch.features, batch.labels, samples):
+        pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     of_cores = [
         nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
@@ -264,14 +271,6 @@ def _merged(features: list[Any], consumed: set[str]) -> Any:
     """The features that tables look up, of the batches of all cores."""
     if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
         return features[0]
-    return {
-        key: _concatenated([one[key] for one in features])
-        for key in features[0]
-        if key in consumed
-    }
-
-
-def _concatenated(values: list[Any]) -> Any:
-    if isinstance(values[0], tf.SparseTensor):
-        return tf.sparse.concat(0, values, expand_nonconcat_dims=True)
-    return tf.concat(values, axis=0)
+    of_cores = {key: [one[key] for one in features] for key in features[0] if key in consumed}
+    with core_batches.after_checks(of_cores):
+        return {key: core_batches.concatenated(values) for key, values in of_cores.items()}

@@ -20,11 +20,13 @@ from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
 from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
+from estimator_emb import batch_sizes
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import emulated_input, topology
+from estimator_emb.engines import emulated_input, topology, unsummed
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.engines.loop import LoopHook
+from estimator_emb.nan_loss import NanReportHook
 from estimator_emb.tables.dropped import DroppedIds
 
 logger = logging.getLogger("estimator_emb")
@@ -116,22 +118,29 @@ class EmulatedStep:
                 as_parts=True,
                 dropped=dropped,
             )
-        self._input = emulated_input.read(
-            ctx,
-            input_fn,
-            batch_axis,
-            self._cores,
-            self.engine.consumed if self.engine else set(),
-            self.engine.late if self.engine else lambda tensors: tensors,
-        )
+        # The name scope that input_fn has on a TPU.
+        with tf.name_scope("input_pipeline_task0"):
+            self._input = emulated_input.read(
+                ctx,
+                input_fn,
+                batch_axis,
+                self._cores,
+                self.engine.consumed if self.engine else set(),
+                self.engine.late if self.engine else lambda tensors: tensors,
+            )
         features = self._input.features
         if self.engine:
             features = {**features, **self.engine.enqueue(self._input.looked_up)}
         wrapper = tpu_estimator._ModelFnWrapper(model_fn, config, params, ctx)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
-        with self._cores.running(), _resource_variables():
-            spec_of_program = wrapper._call_model_fn(features, self._input.labels)
+        labels = self._input.labels
+        with (
+            batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
+            self._cores.running(),
+            _resource_variables(),
+        ):
+            spec_of_program = wrapper._call_model_fn(features, labels)
         made = graph.get_operations()[before:]
         for op in made:
             if "TPU" in op.device:
@@ -157,6 +166,7 @@ class EmulatedStep:
             logger.info(self.engine.describe())
         spec = self._wrapper._verify_estimator_spec(self._spec)
         host_call = getattr(spec, "host_call", None)
+        unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
         gradients = self.engine.gradients() if self.engine else {}
         values = self._replicate({"host_call": _tensors(host_call), "gradients": gradients})
         if (
@@ -168,7 +178,8 @@ class EmulatedStep:
         dense = tf.compat.v1.trainable_variables()
         updates = []
         if self.engine:
-            self.engine.connect()
+            self.engine.connect(spec)
+            self.engine.hold_writes(spec.train_op, spec.loss)
             updates.append(self.engine.apply_gradients(values["gradients"]))
             self.engine.hide_helper()
             dense = [one for one in dense if one in tf.compat.v1.trainable_variables()]
@@ -179,7 +190,7 @@ class EmulatedStep:
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([step]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
-            train_op = tf.group(step, *self._checks(dense))
+            train_op = tf.group(step, *self._checks(dense, spec.loss))
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
             for hook in spec.training_hooks
@@ -194,9 +205,11 @@ class EmulatedStep:
             training_hooks=[
                 *self._input_hooks(),
                 *([self.engine.next_step] if self.engine and self.engine.next_step else []),
-                tpu_estimator.InstallSignalHandlerHook(),
                 *self._logging_hooks(spec.loss, global_step, reporting),
                 *spec.training_hooks,
+                NanReportHook(
+                    spec.loss, self.engine.tables_on_host() if self.engine else (), emulated=True
+                ),
                 LoopHook(
                     step,
                     tf.nest.flatten(host_ops),
@@ -211,7 +224,7 @@ class EmulatedStep:
             {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
         )
         if self.engine:
-            self.engine.connect()
+            self.engine.connect(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
             tf.zeros([], spec.loss.dtype),
@@ -223,6 +236,8 @@ class EmulatedStep:
         metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
         updated = total.assign_add(spec.loss, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
+        if self.engine:
+            self.engine.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
         iterations = tpu_estimator._create_or_get_iterations_per_loop()
         with tf.control_dependencies([step]):
@@ -250,7 +265,7 @@ class EmulatedStep:
             {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
         )
         if self.engine:
-            self.engine.connect()
+            self.engine.connect(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         real = self._input.real
@@ -323,18 +338,32 @@ class EmulatedStep:
             raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
         return scaffold
 
-    def _checks(self, variables: list[tf.Variable]) -> list[tf.Operation]:
-        """As on a TPU, a variable that is NaN after a loop stops training."""
-        if self._ctx.is_input_broadcast_with_iterators():
-            return []
-        return [
-            tf.debugging.check_numerics(
-                variable.read_value(), f"Gradient for {variable.name} is NaN"
-            ).op
+    def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
+        """As on a TPU, a variable that is NaN after a loop stops training.
+
+        Where the loss is NaN as well, `NanReportHook` does, and says more.
+        """
+        checked = [
+            variable
             for variable in variables
             # A dense read of a variable that is updated sparsely would copy it.
             if variable.dtype.is_floating and not _updated_sparsely(variable)
         ]
+        if self._ctx.is_input_broadcast_with_iterators() or not checked:
+            return []
+
+        def check() -> tf.Operation:
+            return tf.group(
+                *(
+                    tf.debugging.check_numerics(
+                        variable.read_value(), f"Gradient for {variable.name} is NaN"
+                    ).op
+                    for variable in checked
+                )
+            )
+
+        reported = tf.reduce_any(tf.math.is_nan(tf.identity(loss)))
+        return [tf.cond(reported, tf.no_op, check)]
 
     def _input_hooks(self) -> list[Any]:
         return [tpu_util.MultiHostDatasetInitializerHook(self._input.initializers)]

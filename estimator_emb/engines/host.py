@@ -10,37 +10,41 @@ One `HostEngine` serves one graph. Around the program's model_fn it
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column as tpu_fc
+from tensorflow_estimator.python.estimator.export import export_output
 
-from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
+from estimator_emb import saver
+from estimator_emb.config import EmbeddingConfigSpec, Table
+from estimator_emb.engines import helper_variable
 from estimator_emb.engines.cores import Cores, wire
+from estimator_emb.nan_loss import TableOnHost
 from estimator_emb.native import engine as native_engine
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import checks, inputs, lookup, names, storage, tensor_core, update
+from estimator_emb.ordering import after_checks
+from estimator_emb.spec import optimizer_of, tables_of
+from estimator_emb.tables import (
+    checks,
+    functions,
+    inputs,
+    integers,
+    lookup,
+    names,
+    scopes,
+    storage,
+    tensor_core,
+    update,
+)
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.learning_rates import LearningRates
 from estimator_emb.tables.pipeline import NextStep
 from estimator_emb.tables.warm_start import with_slots
-from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
-
-HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
-"""Trainable, so that the program's optimizer differentiates with respect to it and thereby passes
-through the activations. The name begins as that of the legacy engine's, which programs skip."""
-
-
-def tables_of(spec: EmbeddingConfigSpec) -> list[Table]:
-    """The tables of a spec, sorted by name."""
-    if spec.table_to_config_dict:
-        return tables_of_dicts(spec)
-    return tables_of_columns(spec.feature_columns or ())
-
 
 class HostEngine:
     """Lookup and training of the tables of one graph.
@@ -55,6 +59,7 @@ class HostEngine:
       as_parts, shards: see `tables.storage.create`.
       dropped: leaves bad ids out; None makes them errors.
       native: False leaves the native kernels out, for a graph that others will run.
+      look_up_integers: see `tables.integers`.
 
     Attributes:
       next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
@@ -73,9 +78,12 @@ class HostEngine:
         shards: int = 1,
         dropped: DroppedIds | None = None,
         native: bool = True,
+        look_up_integers: bool = False,
     ):
         self._spec = spec
         self._tables = tables_of(spec)
+        if look_up_integers:
+            self._tables = integers.looked_up(self._tables)
         self._training = training
         self._cores = cores or Cores()
         self._batch_size = batch_size
@@ -83,6 +91,7 @@ class HostEngine:
         self._shards = shards
         self._dropped = dropped
         self._native = native
+        self._look_up_integers = look_up_integers
         self._kernels: native_engine.Kernels | None = None
         self._features: Mapping[str, Any] = {}
         self._inputs: dict[str, inputs.Ids] = {}
@@ -95,6 +104,7 @@ class HostEngine:
         self._weights: dict[str, tf.Tensor] = {}
         self._variables: dict[str, storage.Shards] = {}
         self._looked_up: list[tf.Tensor] = []
+        self._checked: tf.Tensor | None = None
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self._tables:
             self.next_step = NextStep()
@@ -117,10 +127,18 @@ class HostEngine:
             if key is not None
         }
 
+    @property
+    def static_batch(self) -> int | None:
+        """The number of samples of the batch that was read, where the graph fixes it."""
+        return next((ids.static_batch for ids in self._inputs.values()), None)
+
     def enqueue(self, features: Any) -> dict[str, tf.Tensor]:
         """What core 0's model sees in its features in place of what is `consumed`; see `read`."""
-        activations, others = self.read(features)
-        return {**others, **self.observed(activations)}
+        # Names of the program's own, which decide those of variables, must not meet those of these
+        # ops: which ops there are depends on the mode.
+        with tf.name_scope("embedding_input"):
+            activations, others = self.read(features)
+            return {**others, **self.observed(activations)}
 
     def read(self, features: Any) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """What core 0 is given in place of what is `consumed`: its activations, and the rest.
@@ -138,6 +156,8 @@ class HostEngine:
                 f"With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
                 f"{found}."
             )
+        if self._look_up_integers:
+            features = integers.as_strings(self._tables, features)
         read = [
             inputs.read(table, feature, features)
             for table in self._tables
@@ -165,7 +185,7 @@ class HostEngine:
         """Core 0's activations as its model sees them: in training, their gradients are kept."""
         self._seen = dict(activations)
         if self._training and activations:
-            helper = self._helper()
+            helper = helper_variable.read()
             # The rate of this step is that of the global step before the program increments it.
             self._step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
             with tf.control_dependencies([self._step]):
@@ -184,17 +204,6 @@ class HostEngine:
         count = self._cores.count
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
-    def _helper(self) -> tf.Tensor:
-        scope = tf.compat.v1.VariableScope(reuse=None)
-        with tf.init_scope(), tf.compat.v1.variable_scope(scope):
-            variable = tf.compat.v1.get_variable(
-                HELPER_VARIABLE,
-                initializer=tf.zeros([1]),
-                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-                use_resource=True,
-            )
-        return variable.read_value()
-
     def _intercepted(self, key: str, activation: tf.Tensor, helper: tf.Tensor) -> tf.Tensor:
         @tf.custom_gradient
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
@@ -211,17 +220,25 @@ class HostEngine:
 
         return intercept(activation, helper)
 
-    def connect(self) -> None:
+    def connect(self, returned: Any = None) -> None:
         """Creates the tables and wires their activations into the features that model_fn saw.
+
+        Args:
+          returned: what model_fn returned, in which an activation may stand as it is: that uses it.
 
         Raises:
           ValueError: in training, a feature that the model never uses.
           RuntimeError: in training, a gradient that cannot be taken out of where it was computed.
         """
-        scopes = names.captured_scopes()
         looked_up: list[tuple[Table, list[inputs.Ids]]] = []
+        in_results = {id(value) for value in _leaves(returned)}
         for table in self._tables:
-            used = [feature for feature in table.features if self._seen[feature.key].consumers()]
+            used = [
+                feature
+                for feature in table.features
+                if self._seen[feature.key].consumers()
+                or id(self._seen[feature.key]) in in_results
+            ]
             if self._training:
                 for feature in table.features:
                     if feature not in used:
@@ -230,17 +247,9 @@ class HostEngine:
                             "EmbeddingConfigSpec, but model_fn never uses it: take it out of the "
                             f"spec, or use features[{feature.key!r}] or its column."
                         )
-            if not used:
-                continue
-            variables = storage.create(
-                table,
-                names.variable_name(table, scopes),
-                self._parameters(table) if self._training else None,
-                self._as_parts,
-                self._shards,
-            )
-            self._variables[table.name] = variables
-            looked_up.append((table, [self._inputs[feature.key] for feature in used]))
+            if used:
+                looked_up.append((table, [self._inputs[feature.key] for feature in used]))
+        self._variables = self._create([table for table, _ in looked_up])
         if not looked_up:
             return
         self._kernels = self._native_kernels([table for table, _ in looked_up])
@@ -250,6 +259,28 @@ class HostEngine:
             else:
                 self._look_up(looked_up)
 
+    def _create(self, tables: list[Table]) -> dict[str, storage.Shards]:
+        name_of = names.variable_names(tables, scopes.taken())
+        parameters = {
+            table.name: self._parameters(table) if self._training else None for table in tables
+        }
+        names.check_free(
+            {table: storage.names_of(name_of[table], parameters[table]) for table in name_of}
+        )
+        created = {
+            table.name: storage.create(
+                table, name_of[table.name], parameters[table.name], self._as_parts, self._shards
+            )
+            for table in tables
+        }
+        names.check_distinct(
+            {
+                table: [one for shard in shards for one in (shard.weights, *shard.slots)]
+                for table, shards in created.items()
+            }
+        )
+        return created
+
     def _look_up_natively(
         self, kernels: native_engine.Kernels, tables: list[tuple[Table, list[inputs.Ids]]]
     ) -> None:
@@ -257,14 +288,13 @@ class HostEngine:
         read = list(self._inputs.values())
         found = kernels.lookup(read, used, self._features, self._batch_size)
         self._looked_up += found
+        self._checked = kernels.checked
         for ids, activation in zip(used, found, strict=True):
             self._found(ids.feature.key, activation)
 
     def _look_up(self, tables: list[tuple[Table, list[inputs.Ids]]]) -> None:
-        checked = {
-            ids.feature.key: ids
-            for ids in checks.check(list(self._inputs.values()), self._batch_size)
-        }
+        good, self._checked = checks.checked(list(self._inputs.values()), self._batch_size)
+        checked = {ids.feature.key: ids for ids in good}
         for table, of_table in tables:
             rows, occurrences = lookup.distinct(
                 [checked[ids.feature.key] for ids in of_table], table.config.combiner
@@ -280,6 +310,23 @@ class HostEngine:
             elif not any(shard.shared for shard in self._variables[table.name]):
                 self._weights[table.name] = values
             self._occurrences[table.name] = rows, occurrences
+
+    def hold_writes(self, *targets: Any) -> None:
+        """Makes the variables that `targets` write wait until the batch was found good.
+
+        Args:
+          targets: tensors and operations of the step, which the program made, and None.
+        """
+        if self._checked is not None:
+            after_checks.wait(targets, self._checked)
+
+    def checked(self, spec: Any) -> Any:
+        """An `EstimatorSpec` that trains or evaluates nothing until the batch was found good."""
+        self.hold_writes(getattr(spec, "train_op", None))
+        if self._checked is None or self._training or getattr(spec, "loss", None) is None:
+            return spec
+        with tf.control_dependencies([self._checked]):
+            return spec._replace(loss=tf.identity(spec.loss))
 
     def _turn(self) -> list[tf.Operation]:
         """What the lookup waits for."""
@@ -317,12 +364,7 @@ class HostEngine:
         )
 
     def _parameters(self, table: Table) -> OptimizationParameters:
-        parameters = table.config.optimization_parameters or self._spec.optimization_parameters
-        if parameters is None:
-            raise ValueError(
-                f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
-                "TableConfig, or in the EmbeddingConfigSpec."
-            )
+        parameters = optimizer_of(table, self._spec)
         required = parameters.required_dimension
         if required not in (None, table.config.dimension):
             raise ValueError(
@@ -360,7 +402,7 @@ class HostEngine:
                     "depend on them, or the optimizer was given a var_list without %s.",
                     without,
                     table.name,
-                    HELPER_VARIABLE,
+                    helper_variable.HELPER_VARIABLE,
                 )
 
     def _rates(self) -> list[tf.Tensor]:
@@ -416,7 +458,7 @@ class HostEngine:
 
     def _multiplier(self) -> tf.Tensor | None:
         function = self._spec.experimental_gradient_multiplier_fn
-        return None if function is None else tf.cast(function(self._step), tf.float32)
+        return None if function is None else functions.multiplier(function, self._step)
 
     def gradients(self) -> dict[str, tf.Tensor]:
         """By feature, the gradient that reached core 0's activation.
@@ -450,41 +492,33 @@ class HostEngine:
             [(self._variables[table.name], self._parameters(table)) for table in self._tables],
         )
 
-    def check_saver(self, scaffold: Any) -> None:
-        """Refuses a saver that model_fn made before the tables existed.
-
-        Raises:
-          ValueError: the scaffold's saver leaves tables out.
-        """
-        listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
-        if listed is None:
-            return
-        saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
-        missing = sorted(
-            variable.name
-            for shards in self._variables.values()
-            for shard in shards
-            for variable in (shard.weights, *shard.slots)
-            if variable.name not in saved
-        )
-        if missing:
-            raise ValueError(
-                f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
-                "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
-                "called after them."
+    def tables_on_host(self) -> list[TableOnHost]:
+        """What a report of a NaN loss looks at."""
+        return [
+            TableOnHost(
+                table.name,
+                [feature.key for feature in table.features],
+                [shard.weights for shard in self._variables[table.name]],
             )
+            for table in self._tables
+            if table.name in self._variables
+        ]
+
+    def check_saver(self, scaffold: Any) -> None:
+        """Refuses a saver that model_fn made before the tables existed; see `saver.check`."""
+        saver.check(
+            scaffold,
+            [
+                variable
+                for shards in self._variables.values()
+                for shard in shards
+                for variable in (shard.weights, *shard.slots)
+            ],
+        )
 
     def hide_helper(self) -> None:
         """Keeps the helper variable and its slots out of checkpoints and of later lists."""
-        keys = tf.compat.v1.GraphKeys
-        graph = tf.compat.v1.get_default_graph()
-        everything = graph.get_collection_ref(keys.GLOBAL_VARIABLES)
-        helpers = [variable for variable in everything if HELPER_VARIABLE in variable.name]
-        for variable in helpers:
-            graph.add_to_collection(keys.LOCAL_VARIABLES, variable)
-        for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
-            collection = graph.get_collection_ref(key)
-            collection[:] = [one for one in collection if HELPER_VARIABLE not in one.name]
+        helper_variable.hide()
 
     def describe(self) -> str:
         """One line: what runs where, and how large it is."""
@@ -493,3 +527,11 @@ class HostEngine:
             where += f", over {self._shards} parameter servers"
         of_tables = {table.name: self._parameters(table) for table in self._tables}
         return describe(self._tables, of_tables, where)
+
+
+def _leaves(structure: Any) -> Iterator[Any]:
+    """Yields what stands in a structure, and in the export outputs of an `EstimatorSpec`."""
+    for leaf in tf.nest.flatten(structure):
+        yield leaf
+        if isinstance(leaf, export_output.ExportOutput):
+            yield from tf.nest.flatten(list(vars(leaf).values()))

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
+from estimator_emb import run_checks, stopping
+
 
 class LoopHook(tpu_estimator._OutfeedHostCallHook):
     """Makes all steps of a loop but the last, which is the session call that other hooks see.
@@ -28,6 +30,7 @@ class LoopHook(tpu_estimator._OutfeedHostCallHook):
         self._every_n_steps = every_n_steps
         self._made: int | None = None
         """Steps of this loop made so far; None between loops."""
+        self._any_loop = False
 
     def begin(self) -> None:
         super().begin()
@@ -35,24 +38,26 @@ class LoopHook(tpu_estimator._OutfeedHostCallHook):
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)
-        for self._made in range(iterations - 1):
+        self._made = 0
+        while self._made < iterations - 1 and not stopping.requested():
             run_context.session.run([self._step, self._after_step(self._made)])
-        self._made = iterations - 1
+            self._made += 1
         return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._made = None
+        self._any_loop = True
 
     def end(self, session: tf.compat.v1.Session) -> None:
         super().end(session)
         if self._made is not None:
             # A session that ends by itself takes the end of its input for a regular stop.
-            raise tf.errors.OutOfRangeError(
-                None,
-                None,
+            if not self._made and not self._any_loop:
+                return  # `run_checks` says so in each way of running.
+            raise run_checks.InputEndedError(
                 f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
                 "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "
-                "steps.",
+                "steps."
             )
 
     def _after_step(self, index: int) -> list[Any]:

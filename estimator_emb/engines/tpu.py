@@ -34,6 +34,7 @@ from estimator_emb.optimizers import (
     StochasticGradientDescentParameters,
     as_parameters,
 )
+from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 
 TRAINING = TPUEmbeddingConfiguration.TRAINING
@@ -278,13 +279,18 @@ class TPUEmbedding:
         """
         weights: dict[str, list[tf.Variable]] = {}
         slots: dict[str, Any] = {}
+        called: dict[str, list[str]] = {}
+        for name, parameters in self._parameters.items():
+            variable = (embedding_variable_name_by_table or {}).get(name, name)
+            of_slots = (slot_variable_names_by_table or {}).get(name) or [
+                variable + slot.suffix for slot in parameters.slots
+            ]
+            called[name] = [variable, *of_slots]
+        names.check_free(called)
         with tf.compat.v1.device(tpu_variables.device_of_part(self._hosts)):
             for name, table in self._table_to_config_dict.items():
                 parameters, partition = self._parameters[name], self._partition(table)
-                variable = (embedding_variable_name_by_table or {}).get(name, name)
-                names = (slot_variable_names_by_table or {}).get(name) or [
-                    variable + slot.suffix for slot in parameters.slots
-                ]
+                variable, *of_slots = called[name]
                 weights[name] = tpu_variables.create_parts(
                     variable, partition, table.dimension, table.initializer
                 )
@@ -297,7 +303,7 @@ class TPUEmbedding:
                             table.dimension,
                             tf.compat.v1.constant_initializer(parameters.initial_value(slot)),
                         )
-                        for slot_name, slot in zip(names, parameters.slots, strict=True)
+                        for slot_name, slot in zip(of_slots, parameters.slots, strict=True)
                     ],
                 )
 

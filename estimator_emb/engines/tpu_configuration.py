@@ -15,6 +15,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbe
 
 from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.tables import functions, learning_rates
 
 _SHARDING = {
     "div": TPUEmbeddingConfiguration.DIV_DEFAULT,
@@ -39,6 +40,7 @@ class DynamicRates:
         parameters: Mapping[str, OptimizationParameters],
     ):
         self._functions: list[tuple[Callable[..., Any], bool]] = []
+        self._owners: list[str] = []
         self._tags: dict[str, int] = {}
         for name, table in tables.items():
             rate = parameters[name].learning_rate
@@ -50,6 +52,11 @@ class DynamicRates:
                 continue
             if function not in self._functions:
                 self._functions.append(function)
+                self._owners.append(
+                    learning_rates.table_function(name)
+                    if function[1]
+                    else learning_rates.optimizer_function(name, parameters[name])
+                )
             self._tags[name] = self._functions.index(function)
 
     def tag(self, table: str) -> int | None:
@@ -64,6 +71,7 @@ class DynamicRates:
 
         Raises:
           ValueError: a function wants the step, and it is None.
+          Exception: see `functions.rate`.
         """
         if step is None and any(takes_step for _, takes_step in self._functions):
             raise ValueError(
@@ -71,8 +79,8 @@ class DynamicRates:
                 "None."
             )
         return [
-            tf.cast(function(step) if takes_step else function(), tf.float32)
-            for function, takes_step in self._functions
+            functions.rate(owner, function, *([step] if takes_step else []))
+            for owner, (function, takes_step) in zip(self._owners, self._functions, strict=True)
         ]
 
 

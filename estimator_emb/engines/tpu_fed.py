@@ -31,7 +31,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, t
 from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import emulated_input
+from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.tables.pipeline import NextStep
@@ -170,9 +170,12 @@ class FedStep:
         seen = self.engine.observed({key: features[key] for key in self.engine.keys})
         spec = self._model_fn(features={**features, **seen}, **kwargs)
         if self._training:
+            given = tf.nest.flatten([features, kwargs.get("labels")])
+            inputs = [one for one in given if tf.is_tensor(one)]
+            unsummed.warn(self._cores.count, spec.train_op, inputs)
             spec = self._sending(spec)
         with tf.init_scope():
-            self.engine.connect()
+            self.engine.connect(spec)
             if self._training:
                 logger.info(self.engine.describe())
                 self.engine.hide_helper()
@@ -253,12 +256,12 @@ class FedEngine(HostEngine):
     def _put_back(self) -> tf.Operation:
         return self._token.enqueue(True)
 
-    def connect(self) -> None:
+    def connect(self, returned: Any = None) -> None:
         # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
         trainable = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
         count = len(trainable)
         with tf.device(self._host):
-            super().connect()
+            super().connect(returned)
             self._shown, trainable[count:] = trainable[count:], []
             if self._kernels and self._handover:
                 self._kernels.hand_over(self._handover.late)

@@ -15,10 +15,9 @@ import tensorflow as tf
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, Table
-from estimator_emb.engines import tpu_generations
-from estimator_emb.engines.host import HELPER_VARIABLE
+from estimator_emb.engines import helper_variable, tpu_generations
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
-from estimator_emb.tables import names
+from estimator_emb.tables import functions, names, scopes
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.inputs import PADDING_ID
 
@@ -47,12 +46,7 @@ def hide_helpers() -> None:
     tensorflow-estimator makes a helper variable for each table, for the sake of gradients, and
     keeps it out itself. Without its slots, checkpoints of a TPU and of the host hold the same.
     """
-    keys = tf.compat.v1.GraphKeys
-    graph = tf.compat.v1.get_default_graph()
-    everything = graph.get_collection_ref(keys.GLOBAL_VARIABLES)
-    for variable in [one for one in everything if HELPER_VARIABLE in one.name]:
-        graph.add_to_collection(keys.LOCAL_VARIABLES, variable)
-    everything[:] = [one for one in everything if HELPER_VARIABLE not in one.name]
+    helper_variable.hide(keep_trainable=True)
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
@@ -155,7 +149,7 @@ class EmbeddingConfig:
         if function is None:
             return None
         step = tf.compat.v1.train.get_global_step()
-        return tf.convert_to_tensor(tf.cast(function(step), tf.float32))
+        return functions.multiplier(function, step)
 
     def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
         """The engine of a mode."""
@@ -217,7 +211,6 @@ class _Engine(TPUEmbedding):
         embedding_variable_name_by_table: Mapping[str, str] | None = None,
         slot_variable_names_by_table: Mapping[str, Any] | None = None,
     ) -> VariablesAndOps:
-        scopes = names.captured_scopes()
         return super().create_variables_and_ops(
-            {table.name: names.variable_name(table, scopes) for table in self._tables}
+            names.variable_names(self._tables, scopes.taken())
         )

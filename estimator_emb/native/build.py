@@ -3,24 +3,27 @@
 
 The cache is the directory that ESTIMATOR_EMB_CACHE names, else `estimator_emb` in XDG_CACHE_HOME or
 ~/.cache. A library's file name is a hash of all it was made from: sources, flags, compiler and
-TensorFlow's version. Processes that need the same library wait for the one that builds it.
+TensorFlow's version. Processes that need the same library wait for the one that builds it. A build
+that failed is not tried again while the file that says so, beside the library's place, exists.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import logging
 import os
 import pathlib
 import platform
 import shutil
+import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
+
+from estimator_emb.native import cache
+from estimator_emb.native.cache import BuildError
 
 logger = logging.getLogger("estimator_emb")
 
@@ -30,12 +33,20 @@ _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
 # Products and sums are rounded one by one, so that every instruction set gives the same numbers.
 _NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-_SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
-_TIMEOUT = 600  # Seconds for one run of the compiler.
+_SANITIZE = (
+    "-fsanitize=address,undefined",
+    # With these, g++ takes no function's address for a constant, as TensorFlow's headers need it.
+    "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute",
+    "-fno-sanitize-recover=undefined",
+    "-g",
+    "-O1",
+)
+_TIMEOUT = 240.0  # Seconds for a build, which takes some 15.
+_PROGRESS = 30.0  # Seconds between two lines about a build that takes longer.
 
 
-class BuildError(Exception):
-    """No library can be had; the message says why, in one line."""
+class _Lasting(BuildError):
+    """What would fail again in the same way."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +60,11 @@ class Unit:
 
     source: str
     flags: tuple[str, ...] = ()
+
+
+def sanitizes() -> bool:
+    """Returns whether libraries are built with sanitizers, which this process has loaded."""
+    return os.environ.get("ESTIMATOR_EMB_NATIVE_SANITIZE") == "1"
 
 
 def x86() -> bool:
@@ -71,15 +87,6 @@ def read(name: str) -> str:
     return (HERE / name).read_text()
 
 
-def cache_directory() -> pathlib.Path:
-    """Where built kernels are kept."""
-    own = os.environ.get("ESTIMATOR_EMB_CACHE")
-    if own:
-        return pathlib.Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "estimator_emb"
-
-
 def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: str = "") -> str:
     """The path of the shared library made from `units`; builds it if the cache has it not.
 
@@ -93,32 +100,71 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
       BuildError: there is no compiler, the cache cannot be written, or the compiler failed.
     """
     compiler = _compiler()
-    sanitize = _SANITIZE if os.environ.get("ESTIMATOR_EMB_NATIVE_SANITIZE") == "1" else ()
+    sanitize = _SANITIZE if sanitizes() else ()
     headers = "".join(header.read_text() for header in sorted(HERE.glob("*.h")))
-    made_from = (units, link, sanitize, headers, _FLAGS, tf.version.VERSION, _identity(compiler))
+    made_from = (
+        units,
+        link,
+        sanitize,
+        headers,
+        _FLAGS,
+        cache.SEAL,
+        platform.machine(),
+        tf.version.VERSION,
+        _identity(compiler),
+    )
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
-    directory = cache_directory()
+    directory = cache.directory()
     path = directory / f"{name}-{digest}.so"
-    if path.exists():
-        return str(path)
     try:
+        if cache.is_whole(path):
+            cache.clean(directory)
+            return str(path)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _lock(directory / "lock"):
-            if path.exists():  # Another process was faster.
-                return str(path)
-            if about:
-                logger.info(
-                    "Building %s with %s, once, into %s: some 15 s.", about, compiler, directory
-                )
-            started = time.monotonic()
-            with tempfile.TemporaryDirectory(dir=directory) as scratch:
-                built = _build(compiler, units, (*_FLAGS, *sanitize), link, pathlib.Path(scratch))
-                os.replace(built, path)
-            if about:
-                logger.info("Built %s in %.1f s.", about, time.monotonic() - started)
+        with cache.locked(directory, 2 * _TIMEOUT):
+            if not cache.is_whole(path):  # Else another process was faster.
+                _check_not_failed(path)
+                with cache.scratch(directory) as scratch, _remembering(path):
+                    _remove_damaged(path, scratch)
+                    run = _Run(compiler, about, directory)
+                    cache.put(_build(run, units, (*_FLAGS, *sanitize), link, scratch), path)
     except OSError as error:
-        raise BuildError(f"the cache {directory} cannot be written ({error.strerror})") from error
+        damaged = f"{path} is damaged, and " if os.path.lexists(path) else ""
+        raise BuildError(
+            f"{damaged}the cache {directory} cannot be written ({error.strerror})"
+        ) from error
     return str(path)
+
+
+def _failed(path: pathlib.Path) -> pathlib.Path:
+    return path.with_suffix(".failed")
+
+
+def _check_not_failed(path: pathlib.Path) -> None:
+    try:
+        reason = _failed(path).read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return
+    if reason:
+        raise BuildError(reason)
+
+
+@contextlib.contextmanager
+def _remembering(path: pathlib.Path) -> Iterator[None]:
+    """Leaves word of a build that would fail again, for the next start."""
+    try:
+        yield
+    except _Lasting as error:
+        reason = f"{error} (not tried again while {_failed(path)} exists)"
+        _failed(path).write_text(reason + "\n")
+        raise BuildError(reason) from None
+
+
+def _remove_damaged(path: pathlib.Path, scratch: pathlib.Path) -> None:
+    """Moves what stands in the place of a library to where it is removed, whatever it is."""
+    if os.path.lexists(path):
+        logger.warning("%s is damaged: it is built again.", path)
+        os.rename(path, scratch / "damaged")
 
 
 def _compiler() -> str:
@@ -132,60 +178,130 @@ def _compiler() -> str:
 def _identity(compiler: str) -> tuple[str, int, int]:
     """Changes with the compiler; asking it for its version would take longer."""
     real = os.path.realpath(compiler)
-    status = os.stat(real)
+    try:
+        status = os.stat(real)
+    except OSError as error:
+        raise BuildError(f"{compiler} cannot be read ({error.strerror})") from error
     return real, status.st_size, int(status.st_mtime)
 
 
-@contextlib.contextmanager
-def _lock(path: pathlib.Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+@dataclasses.dataclass
+class _Run:
+    """A build under way.
+
+    Attributes:
+      compiler: its path.
+      about: see `library`.
+      directory: for the log.
+    """
+
+    compiler: str
+    about: str
+    directory: pathlib.Path
+
+    def __post_init__(self) -> None:
+        if self.about:
+            logger.info(
+                "Building %s with %s, once, into %s: some 15 s.",
+                self.about,
+                self.compiler,
+                self.directory,
+            )
+        self.started = time.monotonic()
+        self._next_line = _PROGRESS
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def done(self) -> None:
+        if self.about:
+            logger.info("Built %s in %.1f s.", self.about, self.seconds)
+
+    def start(self, arguments: Sequence[str]) -> subprocess.Popen:
+        """Runs the compiler in a process group of its own, with all that it starts."""
+        environment = dict(os.environ)
+        if sanitizes():
+            environment.pop("LD_PRELOAD", None)  # Of this process: they would watch the compiler.
+        try:
+            return subprocess.Popen(
+                [self.compiler, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BuildError(f"{self.compiler} cannot be run ({error.strerror})") from error
+
+    def finish(self, process: subprocess.Popen, made: pathlib.Path) -> None:
+        """Waits for the compiler, which must have made something."""
+        errors = self._wait(process).decode(errors="replace")
+        lines = errors.strip().splitlines()
+        first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
+        reason = f"the compiler failed with code {process.returncode}: {first.strip()}"
+        if process.returncode < 0 or "Killed" in errors or "No space left" in errors:
+            raise BuildError(reason)  # Of this machine at this time.
+        if process.returncode:
+            raise _Lasting(reason)
+        if not made.is_file() or not made.stat().st_size:
+            raise _Lasting(f"{self.compiler} reports success, but made no {made.suffix} file")
+
+    def _wait(self, process: subprocess.Popen) -> bytes:
+        while True:
+            left = min(self._next_line, _TIMEOUT) - self.seconds
+            try:
+                return process.communicate(timeout=max(left, 0.01))[1]
+            except subprocess.TimeoutExpired:
+                if self.seconds >= _TIMEOUT:
+                    raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s") from None
+                if self.seconds >= self._next_line:
+                    self._next_line += _PROGRESS
+                    logger.info(
+                        "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
+                        "does without it.",
+                        self.compiler,
+                        self.seconds,
+                        _TIMEOUT,
+                    )
 
 
 def _build(
-    compiler: str,
+    run: _Run,
     units: Sequence[Unit],
     flags: Sequence[str],
     link: Sequence[str],
     scratch: pathlib.Path,
 ) -> pathlib.Path:
-    running = []
-    for number, unit in enumerate(units):
-        source, made = scratch / f"{number}.cc", scratch / f"{number}.o"
-        source.write_text(unit.source)
-        # A sanitizer's -O1 comes last and wins.
-        arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(made)]
-        running.append((made, _start([compiler, *arguments])))
-    objects = []
+    running: list[tuple[pathlib.Path, subprocess.Popen]] = []
+    library_path = scratch / "library.so"
+    sanitizers = [flag for flag in flags if flag.startswith(("-fsanitize", "-fno-sanitize"))]
     try:
+        for number, unit in enumerate(units):
+            source, made = scratch / f"{number}.cc", scratch / f"{number}.o"
+            source.write_text(unit.source)
+            # A sanitizer's -O1 comes last and wins.
+            arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(made)]
+            running.append((made, run.start(arguments)))
         for made, process in running:
-            _finish(process)
-            objects.append(str(made))
+            run.finish(process, made)
+        objects = [str(made) for made, _ in running]
+        linking = run.start(
+            ["-shared", *sanitizers, *objects, *link, "-o", str(library_path)]
+        )
+        running.append((library_path, linking))
+        run.finish(linking, library_path)
     finally:
         for _, process in running:
-            process.kill()
-            process.wait()
-    library_path = scratch / "library.so"
-    sanitizers = [flag for flag in flags if flag.startswith("-fsanitize")]
-    _finish(
-        _start([compiler, "-shared", *sanitizers, *objects, *link, "-o", str(library_path)])
-    )
+            _end(process)
+    run.done()
     return library_path
 
 
-def _start(command: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-
-
-def _finish(process: subprocess.Popen) -> None:
-    try:
-        _, errors = process.communicate(timeout=_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"the compiler took more than {_TIMEOUT} s") from None
-    if process.returncode:
-        lines = errors.decode(errors="replace").strip().splitlines()
-        reason = next((line for line in lines if "error" in line), lines[-1] if lines else "")
-        raise BuildError(f"the compiler failed with code {process.returncode}: {reason.strip()}")
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stderr:
+        process.stderr.close()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator_emb.native import build, ops
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import checks, inputs
+from estimator_emb.tables import checks, forms, inputs
 from estimator_emb.tables.inputs import Ids
 from estimator_emb.tables.storage import Shards
 
@@ -50,7 +50,7 @@ class _Occurrences:
       places: int64 [n] or [n, 2], for form `_PLACES`.
       shape: int64, the number of samples first; for the same.
       weights: float32 [n].
-      raw: True if this is what came.
+      raw: True if this is what came, of which the kernels check all.
     """
 
     ids: tf.Tensor
@@ -114,6 +114,9 @@ def _check_tables(tables: Sequence[TableOp]) -> None:
 class Kernels:
     """The ops over the tables of one engine.
 
+    Attributes:
+      checked: after `lookup`, a tensor that cannot be computed where there is something bad.
+
     Raises:
       build.BuildError: the rule of an optimizer cannot be built.
     """
@@ -130,6 +133,7 @@ class Kernels:
             if table.parameters is not None
         ]
         self._features: dict[str, Any] = {}
+        self.checked: tf.Tensor | None = None
 
     def lookup(
         self,
@@ -150,22 +154,32 @@ class Kernels:
 
         def explain() -> tf.Tensor:
             # Reads raw ids once more: what it read outside would be computed in every step.
-            again = [
-                inputs.read(one.table, one.feature, features) if raw[one.feature.key].raw else one
-                for one in read
-            ]
-            with tf.control_dependencies([one.ids for one in checks.check(again, batch_size)]):
+            again = [_once_more(one, raw[one.feature.key].raw, features) for one in read]
+            _, found = checks.checked(again, batch_size)
+            unknown = (
+                "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
+                "ESTIMATOR_EMB_NATIVE=0 trains without them."
+            )
+            with tf.control_dependencies([found]):
+                refused = tf.raw_ops.Assert(condition=tf.constant(False), data=[unknown])
+            with tf.control_dependencies([refused]):
                 return tf.constant(False)
 
-        with tf.name_scope("check_ids"):
+        computed = [one for one in read if not raw[one.feature.key].raw]
+        with tf.name_scope("check_ids"), checks.after_forms(computed):
             good = self._ops.host_tables_ids_are_good(
                 **_arguments(read, raw, [0] * len(read)),
-                others=checks.places_hold(list(read), batch_size),
+                others=checks.reading_holds(computed),
                 sizes=[one.table.config.vocabulary_size for one in read],
+                most_samples=[forms.most_samples(one.table, one.feature) for one in read],
+                batch_size=-1 if batch_size is None else batch_size,
             )
-            checked = tf.cond(good, lambda: tf.constant(True), explain)
+            self.checked = tf.cond(good, lambda: tf.constant(True), explain)
+        for one in read:
+            if raw[one.feature.key].raw:
+                forms.hold(one, self.checked)  # The lengths of a sequence.
         self._features = _arguments(used, raw, [self._number[one.table.name] for one in used])
-        with tf.control_dependencies([checked]):
+        with tf.control_dependencies([self.checked]):
             return self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
                 F=len(used),
@@ -200,11 +214,10 @@ class Kernels:
 
 def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:
     value = features[one.feature.key]
-    if isinstance(value, tf.RaggedTensor):
-        value = value.to_sparse()
-    elif not isinstance(value, tf.SparseTensor):
+    if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         value = tf.convert_to_tensor(value)
-    if one.weights is None and value.dtype.is_integer:
+    ragged = isinstance(value, tf.RaggedTensor)
+    if one.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
             return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
         form = _ONE if one.segments is None else _DENSE
@@ -212,6 +225,18 @@ def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:
     if one.segments is None:
         return _Occurrences(one.ids, _ONE, None, None, one.weights, False)
     return _Occurrences(one.ids, _PLACES, one.segments, one.batch, one.weights, False)
+
+
+def _once_more(one: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
+    """A feature for `checks.check` in a branch of the graph."""
+    if not raw:
+        return dataclasses.replace(one, came=None)  # Its form was checked outside.
+    value = features[one.feature.key]
+    if not isinstance(value, tf.SparseTensor):
+        value = tf.convert_to_tensor(value)
+    # Of this branch, so that what reads them can wait in it.
+    mine = tf.nest.map_structure(tf.identity, value, expand_composites=True)
+    return inputs.read(one.table, one.feature, {one.feature.key: mine})
 
 
 def _arguments(
@@ -228,5 +253,6 @@ def _arguments(
         "combiners": [_COMBINERS[one.table.config.combiner] for one in used],
         "limits": [one.feature.max_sequence_length or 0 for one in used],
         "weighted": [one.weights is not None for one in occurrences],
+        "owners": [one.owner for one in used],
         "table_of": table_of,
     }

@@ -34,6 +34,41 @@ bool finite(const float* values, int64_t count) {
   return good;
 }
 
+bool places_in_range(const Feature* f) {
+  // As in `in_range`. A number of segments is positive, and so is their distance.
+  const uint64_t last = f->stride == 2 ? f->batch - 1 : f->segments() - 1;
+  const int64_t* const places = f->places;
+  uint64_t signs = 0;
+  if (f->stride == 1) {
+    for (int64_t j = 0; j < f->count; ++j) {
+      const uint64_t place = places[j];
+      signs |= place | (last - place);
+    }
+    return signs >> 63 == 0;
+  }
+  const uint64_t last_position = f->positions - 1;
+  for (int64_t j = 0; j < f->count; ++j) {
+    const uint64_t place = places[2 * j], position = places[2 * j + 1];
+    signs |= place | (last - place) | position | (last_position - position);
+  }
+  return signs >> 63 == 0;
+}
+
+bool places_ascend(const Feature* f) {
+  int64_t before = -1;
+  for (int64_t j = 0; j < f->count; ++j) {
+    int64_t segment = f->places[j * f->stride];
+    if (f->stride == 2) {
+      const int64_t position = f->places[2 * j + 1];
+      if (position >= f->limit) continue;
+      segment = segment * f->limit + position;
+    }
+    if (segment <= before) return false;
+    before = segment;
+  }
+  return true;
+}
+
 // Turns counts, or weights, into gains. `norms`: scratch, [batch].
 void finish_gains(const Feature& f, float* gains, const uint32_t* segments, float* norms) {
   if (f.weights == nullptr) {
@@ -127,6 +162,7 @@ Result update(const Feature* features, const float* const* gradients, int count,
 }  // namespace
 
 extern const Kernels KERNELS = {
-    ids_in_range, finite, lookup, lookup_unsorted, update_scratch, update};
+    ids_in_range,    finite,         places_in_range, places_ascend, lookup,
+    lookup_unsorted, update_scratch, update};
 
 }  // namespace estimator_emb

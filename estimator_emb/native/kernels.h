@@ -32,6 +32,7 @@ struct Feature {
   int64_t limit;          // Positions of a sequence, each a segment; 0 for no sequence.
   const int64_t* places;  // kPlaces: [count, stride].
   int64_t stride;
+  int64_t positions;     // kPlaces of stride 2: of a sample, in the dense shape.
   const float* weights;  // [count]; null: all 1.
   bool past_cache;       // The activations of all features are more than a cache holds.
 
@@ -68,6 +69,10 @@ struct Kernels {
   // Whether all ids are in [0, vocabulary); -1 too, where `padded`.
   bool (*ids_in_range)(const void* ids, bool wide, int64_t count, int64_t vocabulary, bool padded);
   bool (*finite)(const float* values, int64_t count);
+  // Whether all of a kPlaces feature are within its batch, and within `positions`.
+  bool (*places_in_range)(const Feature*);
+  // Whether the places of a kPlaces sequence ascend, so that no two ids share one.
+  bool (*places_ascend)(const Feature*);
   // Writes the activations of segments [first, last) from occurrences [begin, end), which must be
   // sorted by segment. kUnsorted: they are not.
   Result (*lookup)(const Feature*, const float* table, int64_t vocabulary, int64_t dimension,

@@ -67,6 +67,7 @@ Rules& rules() {
       .Attr("combiners: list(int)")                                                             \
       .Attr("limits: list(int)")                                                                \
       .Attr("weighted: list(bool)")                                                             \
+      .Attr("owners: list(string)")      /* how errors begin */                                 \
       .Attr("table_of: list(int)")
 
 class FeaturesKernel : public OpKernel {
@@ -76,16 +77,28 @@ class FeaturesKernel : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("combiners", &combiners_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("limits", &limits_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("weighted", &weighted_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("owners", &owners_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("table_of", &table_of_));
     const size_t n = forms_.size();
     OP_REQUIRES(ctx,
                 combiners_.size() == n && limits_.size() == n && weighted_.size() == n &&
-                    table_of_.size() == n,
+                    owners_.size() == n && table_of_.size() == n,
                 errors::InvalidArgument("The attributes of features differ in length."));
   }
 
  protected:
   tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
+    int unfit = -1;
+    TF_RETURN_IF_ERROR(read(ctx, features, &unfit));
+    if (unfit < 0) return tensorflow::Status();
+    return errors::InvalidArgument(owners_[unfit], ": its ids and what belongs to them (places, ",
+                                   "weights, batch) differ in shape.");
+  }
+
+  // Puts the number of a feature whose parts do not belong together in `unfit`, and then reads no
+  // further.
+  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
+                          int* unfit) const {
     OpInputList ids, places, shapes, weights;
     TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
     TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
@@ -112,7 +125,10 @@ class FeaturesKernel : public OpKernel {
         if (fits) {
           f.places = place.flat<tensorflow::int64>().data();
           f.stride = place.dims();
-          f.batch = shapes[next_place].flat<tensorflow::int64>()(0);
+          const auto shape = shapes[next_place].flat<tensorflow::int64>();
+          f.batch = shape(0);
+          f.positions = shape.size() > 1 ? shape(1) : 0;
+          fits = shape.size() == f.stride;
           ++next_place;
         }
       } else {
@@ -127,55 +143,73 @@ class FeaturesKernel : public OpKernel {
         f.weights = weight.flat<float>().data();
       }
       if (!fits || f.batch < 0) {
-        return errors::InvalidArgument("The ids of feature ", i, " and what belongs to them (",
-                                       "places, weights, batch) differ in shape.");
+        *unfit = i;
+        return tensorflow::Status();
       }
       features->push_back(f);
     }
     return tensorflow::Status();
   }
 
-  static tensorflow::Status explain(int result) {
-    switch (result) {
-      case kGood: return tensorflow::Status();
-      case kBadId: return errors::InvalidArgument("An id is outside its table.");
-      case kBadPlace: return errors::InvalidArgument("The indices of sparse ids lie outside its ",
-                                                     "dense shape.");
-      default: return errors::InvalidArgument("A table has more ids in one batch than the native ",
-                                              "kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
+  // What a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds it first,
+  // unless a graph leaves it out.
+  tensorflow::Status explain(int result, int i, const Feature& f, int64_t vocabulary) const {
+    if (result == kGood) return tensorflow::Status();
+    if (result == kBadId) {
+      for (int64_t j = 0; j < f.count; ++j) {
+        const int64_t id = f.wide ? static_cast<const int64_t*>(f.ids)[j]
+                                  : static_cast<const int32_t*>(f.ids)[j];
+        if ((id < 0 && !(id == -1 && f.form == kDense)) || id >= vocabulary) {
+          return errors::InvalidArgument(owners_[i], ": id ", id, " is outside [0, ", vocabulary,
+                                         ").");
+        }
+      }
     }
+    if (result == kBadPlace) {
+      return errors::InvalidArgument(owners_[i], ": sparse indices are outside the dense shape.");
+    }
+    return errors::InvalidArgument(owners_[i], ": its table has more ids in one batch than the ",
+                                   "native kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
   }
 
   std::vector<int> forms_, combiners_, limits_, table_of_;
   std::vector<bool> weighted_;
+  std::vector<std::string> owners_;
 };
 
 REGISTER_OP("HostTablesIdsAreGood")
     .ESTIMATOR_EMB_FEATURES.Input("others: B * bool")
     .Attr("B: int >= 0")
     .Attr("sizes: list(int)")
+    .Attr("most_samples: list(int)")
+    .Attr("batch_size: int")  // -1: any.
     .Output("good: bool")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("Whether ids are in their table, weights finite, batches equal, and all of `others` true.");
+    .Doc("Whether tensors fit together, ids are in their table and in place, weights finite, batches "
+         "equal, and all of `others` true.");
 
 class IdsAreGood : public FeaturesKernel {
  public:
   explicit IdsAreGood(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("most_samples", &most_samples_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("batch_size", &batch_size_));
   }
 
   void Compute(OpKernelContext* ctx) override {
     std::vector<Feature> features;
-    OP_REQUIRES_OK(ctx, read(ctx, &features));
+    int unfit = -1;
+    OP_REQUIRES_OK(ctx, read(ctx, &features, &unfit));
     OpInputList others;
     OP_REQUIRES_OK(ctx, ctx->input_list("others", &others));
-    std::atomic<bool> good{true};
+    std::atomic<bool> good{unfit < 0};
     for (int i = 0; i < others.size(); ++i) {
       if (!others[i].scalar<bool>()()) good = false;
     }
-    run_all(ctx, features.size(), [&](int i) {
+    run_all(ctx, good ? features.size() : 0, [&](int i) {
       const Feature& f = features[i];
-      if (f.batch <= 0 || f.batch != features[0].batch ||
+      if (f.batch <= 0 || f.batch != features[0].batch || f.batch > most_samples_[i] ||
+          (batch_size_ >= 0 && f.batch != batch_size_) || !in_place(f) ||
           !kernels().ids_in_range(f.ids, f.wide, f.count, sizes_[i], f.form == kDense) ||
           (f.weights != nullptr && !kernels().finite(f.weights, f.count))) {
         good = false;
@@ -187,7 +221,26 @@ class IdsAreGood : public FeaturesKernel {
   }
 
  private:
-  std::vector<tensorflow::int64> sizes_;
+  static bool in_place(const Feature& f) {
+    if (f.form != kPlaces) return true;
+    if (f.positions < 0 || !kernels().places_in_range(&f)) return false;
+    if (!f.limit || kernels().places_ascend(&f)) return true;
+    // In any order: two ids at one position of a sequence would be added up.
+    std::vector<bool> taken(f.segments());
+    for (int64_t j = 0; j < f.count; ++j) {
+      int64_t segment = f.places[j * f.stride];
+      if (f.stride == 2) {
+        if (f.places[2 * j + 1] >= f.limit) continue;
+        segment = segment * f.limit + f.places[2 * j + 1];
+      }
+      if (taken[segment]) return false;
+      taken[segment] = true;
+    }
+    return true;
+  }
+
+  std::vector<tensorflow::int64> sizes_, most_samples_;
+  tensorflow::int64 batch_size_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesIdsAreGood").Device(tensorflow::DEVICE_CPU), IdsAreGood);
 
@@ -249,7 +302,7 @@ class Lookup : public FeaturesKernel {
         result = kernels().lookup_unsorted(&features[i], tables.data(table), tables.rows(table),
                                            tables.columns(table), norms.data(), outputs[i]);
       }
-      OP_REQUIRES_OK(ctx, explain(result));
+      OP_REQUIRES_OK(ctx, explain(result, i, features[i], tables.rows(table_of_[i])));
     }
   }
 
@@ -373,7 +426,7 @@ class Update : public FeaturesKernel {
             ctx,
             gradients[i].NumElements() ==
                 features[i].segments() * variables.columns(table.variable),
-            errors::InvalidArgument("The gradient of feature ", i, " has another size than its ",
+            errors::InvalidArgument(owners_[i], ": its gradient has another size than its ",
                                     "activation: ", gradients[i].shape().DebugString()));
         batch.features.push_back(features[i]);
         batch.gradients.push_back(gradients[i].flat<float>().data());
@@ -396,7 +449,7 @@ class Update : public FeaturesKernel {
     }
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const Task& a, const Task& b) { return a.size > b.size; });
-    std::atomic<int> worst{kGood};
+    std::vector<std::atomic<int>> results(tables_.size());
     run_all(ctx, tasks.size(), [&](int i) {
       const Task& task = tasks[i];
       const Table& table = tables_[task.table];
@@ -412,9 +465,18 @@ class Update : public FeaturesKernel {
           task.part, task.parts, table.rule, &rows,
           scratch_of_thread(
               kernels().update_scratch(batch.features.data(), count, rows.dimension)));
-      if (result != kGood) worst = result;
+      if (result != kGood) results[task.table] = result;
     });
-    OP_REQUIRES_OK(ctx, explain(worst));
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (results[t] == kGood) continue;
+      const int64_t rows = variables.rows(tables_[t].variable);
+      int found = tables_[t].features[0];
+      for (int i : tables_[t].features) {
+        const Feature& f = features[i];
+        if (!kernels().ids_in_range(f.ids, f.wide, f.count, rows, f.form == kDense)) found = i;
+      }
+      OP_REQUIRES_OK(ctx, explain(results[t], found, features[found], rows));
+    }
   }
 
  private:

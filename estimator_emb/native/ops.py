@@ -40,7 +40,7 @@ def _register(library: Library, name: str, any_source: str, avx2_source: str) ->
     units = [build.numeric(any_source)]
     if build.x86():
         units.append(build.avx2(avx2_source))
-    loaded = ctypes.CDLL(build.library(name, units))
+    loaded = _open(build.library(name, units))
     library.register(
         name.encode(), loaded.rule_any, loaded.rule_avx2 if build.x86() else None
     )
@@ -79,7 +79,14 @@ def _load(path: str) -> Library:
         ops = tf.load_op_library(path)
     except tf.errors.OpError as error:
         raise build.BuildError(f"{path} cannot be loaded: {error.message}") from error
-    register = ctypes.CDLL(path).estimator_emb_register_rule
+    register = _open(path).estimator_emb_register_rule
     register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     register.restype = None
     return Library(ops, register)
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise build.BuildError(f"{path} cannot be loaded: {error}") from error

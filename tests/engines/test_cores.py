@@ -214,23 +214,39 @@ def test_nested_with_shards_is_refused_and_undone():
     assert shards() is None
 
 
-def test_one_thread_at_a_time():
-    """Two estimators in two threads: neither gives back the other's stand-ins."""
+@pytest.mark.parametrize("shard_context", [True, False])
+def test_threads_do_not_see_each_other(shard_context):
+    """Two estimators in two threads, both in their model_fn: each has its own cores."""
     before = replaceable()
-    entered, events = threading.Event(), []
+    both, done = threading.Barrier(2, timeout=60), threading.Event()
+    found = {}
 
-    def second():
-        entered.wait()
-        with Cores().running(shard_context=False):
-            events.append("second")
+    def summed(count):
+        with tf.Graph().as_default() as graph:
+            cores = Cores(count)
+            with cores.running(shard_context):
+                both.wait()
+                tf.compat.v1.tpu.cross_replica_sum(
+                    tf.constant([1.0]), [list(range(count))], name="total"
+                )
+                both.wait()
+                found[count] = shards(), cores.has_collectives
+                done.wait(60)
+            assert "CrossReplicaSum" not in {op.type for op in graph.get_operations()}
 
-    thread = threading.Thread(target=second)
-    thread.start()
-    with Cores().running(shard_context=False):
-        entered.set()
-        thread.join(0.2)
-        assert thread.is_alive()
-        events.append("first")
-    thread.join()
-    assert events == ["first", "second"]
+    threads = [threading.Thread(target=summed, args=[count]) for count in (1, 2)]
+    for thread in threads:
+        thread.start()
+    while len(found) < 2 and all(thread.is_alive() for thread in threads):
+        threads[0].join(0.01)
+    with tf.Graph().as_default():  # A third thread, outside of every model_fn.
+        total = tf.compat.v1.tpu.cross_replica_sum(tf.constant([1.0]), [[0]])
+        assert total.op.type == "CrossReplicaSum"
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert found == {
+        count: (count if shard_context else None, count > 1) for count in (1, 2)
+    }
     assert replaceable() == before
+

@@ -19,7 +19,7 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, 
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.engines import tpu, tpu_generations, tpu_system
-from estimator_emb.engines.host import tables_of
+from estimator_emb.spec import tables_of
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not tpu.TPUEmbedding
 POSITION = 4

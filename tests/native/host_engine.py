@@ -9,6 +9,7 @@ import tensorflow as tf
 from estimator_emb import config
 from estimator_emb.engines import host
 from estimator_emb.engines.cores import Cores
+from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 
 
 @contextlib.contextmanager
@@ -45,7 +46,7 @@ def train(spec, batches, native, num_cores=1, asked=None):
             key: tf.compat.v1.placeholder(tf.float32, activations[key].shape) for key in keys
         }
         helper = [
-            one for one in tf.compat.v1.local_variables() if host.HELPER_VARIABLE in one.name
+            one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name
         ]
         tf.gradients(
             list(activations.values()), helper, grad_ys=[gradients[key] for key in keys]

@@ -2,12 +2,16 @@
 """Where the kernels cannot be had or do not apply, TensorFlow's ops train; a line says why."""
 
 import ctypes
+import fcntl
 import logging
 import os
 import pathlib
+import pwd
 import stat
 import subprocess
 import sys
+import time
+import types
 
 import host_engine
 import numpy as np
@@ -15,7 +19,7 @@ import pytest
 from test_engine import one_table
 
 import estimator_emb as ee
-from estimator_emb.native import build, ops
+from estimator_emb.native import build, cache, ops
 
 BATCHES = [({"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)})]
 QUICK = [
@@ -46,12 +50,13 @@ def compiler(native_library):
     """Skips where there is none."""
 
 
-def broken_compiler(monkeypatch, tmp_path):
+def fake_compiler(monkeypatch, tmp_path, script):
     program = tmp_path / "bin" / "g++"
     program.parent.mkdir()
-    program.write_text(BROKEN)
+    program.write_text(script)
     program.chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return program
 
 
 def test_no_compiler(caplog, monkeypatch, empty_cache):
@@ -62,16 +67,113 @@ def test_no_compiler(caplog, monkeypatch, empty_cache):
 
 
 def test_a_compiler_that_fails(caplog, monkeypatch, empty_cache, tmp_path):
-    broken_compiler(monkeypatch, tmp_path)
+    fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setattr(build.logger, "info", _without_building(build.logger.info))
-    assert reasons(caplog) == (
-        "the compiler failed with code 3: x.cc:1: error: it is broken."
+    said = reasons(caplog)
+    lock, failed = sorted(empty_cache.iterdir())
+    assert lock.name == "lock"
+    assert said == (
+        "the compiler failed with code 3: x.cc:1: error: it is broken "
+        f"(not tried again while {failed} exists)."
     )
-    assert sorted(one.name for one in empty_cache.iterdir()) == ["lock"]
 
 
 def _without_building(info):
     return lambda text, *args: None if text.startswith("Building") else info(text, *args)
+
+
+def refused():
+    """Why a small library cannot be had."""
+    with pytest.raises(build.BuildError) as error:
+        build.library("quick", QUICK)
+    return str(error.value)
+
+
+def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
+    runs = tmp_path / "runs"
+    fake_compiler(monkeypatch, tmp_path, BROKEN.replace("echo", f"echo run >> {runs}\necho", 1))
+    first = refused()
+    assert refused() == first
+    assert runs.read_text() == "run\n"
+    (failed,) = empty_cache.glob("quick-*.failed")
+    assert str(failed) in first
+    failed.unlink()
+    assert refused() == first
+    assert runs.read_text() == "run\n" * 2
+    failed.write_text("")  # Cut by a crash.
+    assert refused() == first
+    assert runs.read_text() == "run\n" * 3
+
+
+def test_another_compiler_is_tried(monkeypatch, empty_cache, tmp_path, compiler):
+    path = os.environ["PATH"]
+    fake_compiler(monkeypatch, tmp_path, BROKEN)
+    refused()
+    monkeypatch.setenv("PATH", path)
+    assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
+
+
+def test_a_compiler_that_does_not_run(monkeypatch, empty_cache, tmp_path):
+    program = fake_compiler(monkeypatch, tmp_path, "#!/nowhere/sh\n")
+    assert refused() == f"{program} cannot be run (No such file or directory)"
+    program.write_bytes(b"\x7fELF not a program")
+    assert refused() == f"{program} cannot be run (Exec format error)"
+    assert [one.name for one in empty_cache.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("made", ["", "for last; do :; done; : > $last"])
+def test_a_compiler_that_makes_nothing(made, monkeypatch, empty_cache, tmp_path):
+    program = fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{made}\nexit 0\n")
+    said = refused()
+    (failed,) = empty_cache.glob("quick-*.failed")
+    assert said == (
+        f"{program} reports success, but made no .o file (not tried again while {failed} exists)"
+    )
+
+
+def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
+    """What it makes has the right digest, and is no library."""
+    fake_compiler(
+        monkeypatch, tmp_path, "#!/bin/sh\nfor last; do :; done; echo text > $last\n"
+    )
+    path = build.library("quick", QUICK)
+    with pytest.raises(build.BuildError) as error:
+        ops._open(path)
+    assert str(error.value).startswith(f"{path} cannot be loaded: {path}: ")
+
+
+def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    monkeypatch.setattr(build, "_TIMEOUT", 0.6)
+    monkeypatch.setattr(build, "_PROGRESS", 0.2)
+    alive = tmp_path / "alive"
+    program = fake_compiler(
+        monkeypatch, tmp_path, f"#!/bin/sh\n(sleep 4; echo > {alive}) &\nwait\n"
+    )
+    started = time.monotonic()
+    said = refused()
+    assert time.monotonic() - started < 4
+    (failed,) = empty_cache.glob("quick-*.failed")
+    assert said == f"the compiler took more than 1 s (not tried again while {failed} exists)"
+    assert refused() == said
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == (
+        f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 does without "
+        "it."
+    )
+    time.sleep(max(0.0, 4.5 - (time.monotonic() - started)))
+    assert not alive.exists()  # What the compiler had started is gone too.
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["kill -9 $$", "echo 'cc1plus: error: No space left on device' >&2; exit 1"],
+    ids=["killed", "disk full"],
+)
+def test_a_failure_of_the_moment_is_tried_again(script, monkeypatch, empty_cache, tmp_path):
+    fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{script}\n")
+    assert refused().startswith("the compiler failed with code ")
+    assert [one.name for one in empty_cache.iterdir()] == ["lock"]
 
 
 def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, compiler):
@@ -104,11 +206,160 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert build.cache_directory() == tmp_path / ".cache" / "estimator_emb"
+    assert cache.directory() == tmp_path / ".cache" / "estimator_emb"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert build.cache_directory() == tmp_path / "xdg" / "estimator_emb"
+    assert cache.directory() == tmp_path / "xdg" / "estimator_emb"
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "own"))
-    assert build.cache_directory() == tmp_path / "own"
+    assert cache.directory() == tmp_path / "own"
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", "~/own")
+    assert cache.directory() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", ".")  # A bare name would not be looked up there.
+    assert cache.directory() == tmp_path
+
+
+@pytest.mark.parametrize("home", [None, ""])
+def test_no_home(home, monkeypatch, tmp_path):
+    monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: types.SimpleNamespace(pw_dir=str(tmp_path)))
+    assert cache.directory() == tmp_path / ".cache" / "estimator_emb"
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert refused() == (
+        "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+    )
+
+
+def _cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def _cut_by_a_byte(path):
+    os.truncate(path, os.path.getsize(path) - 1)
+
+
+def _empty(path):
+    os.truncate(path, 0)
+
+
+def _zeroed(path):
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.write(bytes(size))
+
+
+def _a_flipped_bit(path):
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def _of_another_build(path):
+    other = build.library("quick", [build.Unit(QUICK[0].source.replace("42", "43"))])
+    os.replace(other, path)
+
+
+def _a_directory(path):
+    os.unlink(path)
+    os.mkdir(path)
+    pathlib.Path(path, "file").write_text("")
+
+
+def _a_link_to_nowhere(path):
+    os.unlink(path)
+    os.symlink("/nowhere/library.so", path)
+
+
+def _a_pipe(path):
+    os.unlink(path)
+    os.mkfifo(path)
+
+
+def _unreadable(path):
+    os.chmod(path, 0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+
+
+DAMAGES = [
+    _cut,
+    _cut_by_a_byte,
+    _empty,
+    _zeroed,
+    _a_flipped_bit,
+    _of_another_build,
+    _a_directory,
+    _a_link_to_nowhere,
+    _a_pipe,
+    _unreadable,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache):
+    path = build.library("quick", QUICK)
+    damage(path)
+    caplog.clear()
+    assert build.library("quick", QUICK) == path
+    assert ctypes.CDLL(path).answer() == 42
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is damaged: it is built again."
+    ]
+    assert build.library("quick", QUICK) == path
+    assert len(caplog.records) == 1
+
+
+def test_a_damaged_library_in_a_cache_that_cannot_be_written(
+    monkeypatch, compiler, empty_cache
+):
+    path = build.library("quick", QUICK)
+    (empty_cache / "lock").unlink()
+    (empty_cache / "lock").mkdir()  # Root may write everywhere else.
+    assert build.library("quick", QUICK) == path
+    _cut(path)
+    assert refused() == (
+        f"{path} is damaged, and the cache {empty_cache} cannot be written (Is a directory)"
+    )
+
+
+def test_what_killed_builds_left_is_removed(compiler, empty_cache, tmp_path):
+    path = build.library("quick", QUICK)
+    left = [empty_cache / f"{cache.SCRATCH}0a1b2c3d", empty_cache / "tmp0a1b2c3d"]
+    others = [empty_cache / "tmpothers__", empty_cache / "tmpempty___", empty_cache / "notes"]
+    for folder in (*left, *others):
+        folder.mkdir()
+    for folder in left:
+        (folder / "0.cc").write_text("")
+        (folder / "1.o").write_text("")
+    (others[0] / "letter.txt").write_text("")
+    with open(empty_cache / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # A build is under way: it may be its folder.
+        assert build.library("quick", QUICK) == path
+        assert all(folder.exists() for folder in left)
+    assert build.library("quick", QUICK) == path
+    assert not any(folder.exists() for folder in left)
+    assert all(folder.exists() for folder in others)
+
+
+def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, compiler):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    monkeypatch.setattr(build, "_TIMEOUT", 1.5)
+    empty_cache.mkdir()
+    with open(empty_cache / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert refused() == f"another process has held the lock {empty_cache}/lock for 3 s"
+    assert [record.getMessage() for record in caplog.records] == [
+        "Waiting for another process, which builds native kernels."
+    ]
 
 
 def test_a_library_is_built_once_and_again_for_other_sources(compiler, empty_cache):
@@ -160,3 +411,25 @@ def test_optimizers_that_differ_in_numbers_share_a_rule(native):
     assert first.name == second.name and first.constants != second.constants
     assert native.rule(ee.AdamParameters(0.1), 1.0).name != first.name
     assert ops.load() is native
+
+
+@pytest.mark.slow
+def test_a_failed_build_with_sanitizers_fails_the_tests(tmp_path):
+    """Tests that skip would look as if they had passed."""
+    program = tmp_path / "g++"
+    program.write_text(BROKEN)
+    program.chmod(stat.S_IRWXU)
+    here = pathlib.Path(__file__)
+    outcomes = {}
+    for sanitize in ("0", "1"):
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+            "ESTIMATOR_EMB_CACHE": str(tmp_path / "cache"),
+            "ESTIMATOR_EMB_NATIVE_SANITIZE": sanitize,
+        }
+        test = f"{here.parent}/test_engine.py::test_bad_weights_stop_the_step"
+        outcomes[sanitize] = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", test], env=environment, capture_output=True
+        ).returncode
+    assert outcomes == {"0": 0, "1": 1}

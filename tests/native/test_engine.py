@@ -354,6 +354,7 @@ def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
                 combiners=[0],
                 limits=[0],
                 weighted=[False],
+                owners=["Feature x of table t"],
                 table_of=[0],
                 rules=[rule.name],
                 slots=[0],

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of several cores as one, of which each is whole by itself.
+
+What is too much in one core's batch, such as an index beyond its samples, would be another core's
+when they are together, where nobody could tell any more.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.tables import forms
+from estimator_emb.tables.checks import require
+from estimator_emb.tables.inputs import Places
+
+
+def after_checks(
+    of_cores: Mapping[str, list[Any]],
+) -> contextlib.AbstractContextManager:
+    """Makes a context for ops that put the values of features together, each good by itself.
+
+    Args:
+      of_cores: the value of each core, by feature.
+    """
+    fit, inside = [], []
+    for key, values in of_cores.items():
+        for core, value in enumerate(values):
+            owner = f"Feature {key} of core {core}"
+            if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+                fit += forms.of_parts(f"{owner}: its ids or weights", value)
+            elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
+                fit += _as_wide(owner, value, values[0])
+    if not fit:
+        return contextlib.nullcontext()
+    checked = require(fit, "check_forms")
+    with tf.control_dependencies([checked]):
+        for key, values in of_cores.items():
+            for core, value in enumerate(values):
+                owner = f"Feature {key} of core {core}"
+                if isinstance(value, tf.SparseTensor):
+                    inside.append(_inside(owner, value))
+                inside += _as_many(owner, value, values[0])
+        if inside:
+            checked = require(inside, "check_places")
+    return tf.control_dependencies([checked])
+
+
+def concatenated(values: list[Any]) -> Any:
+    """Returns the samples of all cores, one core's after the other's."""
+    if not isinstance(values[0], tf.SparseTensor):
+        return tf.concat(values, axis=0)
+    if values[0].shape.rank not in (None, 2):
+        return values[0]  # `inputs.read` refuses it.
+    # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
+    shapes = tf.stack([value.dense_shape for value in values])
+    starts = tf.cumsum(shapes[:, 0], exclusive=True)
+    indices = [
+        value.indices + tf.stack([starts[core], 0]) for core, value in enumerate(values)
+    ]
+    return tf.SparseTensor(
+        tf.concat(indices, axis=0),
+        tf.concat([value.values for value in values], axis=0),
+        tf.stack([tf.reduce_sum(shapes[:, 0]), tf.reduce_max(shapes[:, 1])]),
+    )
+
+
+def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Problem]:
+    if value is first:
+        return []
+    widths = tf.shape(first)[1], tf.shape(value)[1]
+    text = f"{owner} has shape {{}}, but that of core 0 has {{}}: pad batches to one width."
+    shapes = tf.shape(value), tf.shape(first)
+    return [(tf.equal(*widths), lambda: tf.strings.format(text, shapes))]
+
+
+def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
+    if value is first or (value.shape.rank and value.shape[0] == first.shape[0] is not None):
+        return []
+    counts = _samples(value), _samples(first)
+    text = f"{owner} has {{}} samples, but that of core 0 has {{}}."
+    return [(tf.equal(*counts), lambda: tf.strings.format(text, counts))]
+
+
+def _samples(value: Any) -> tf.Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape[0]
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int64)
+    return tf.shape(value, out_type=tf.int64)[0]
+
+
+def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
+    places = Places(value.indices, value.dense_shape)
+    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
+    text = f"{owner}: sparse indices are outside the dense shape {{}}."
+    return few & places.all_inside(), lambda: tf.strings.format(text, value.dense_shape)

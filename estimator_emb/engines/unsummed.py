@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds variables of a model whose gradients are not summed over the cores that compute them."""
+
+import logging
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from estimator_emb.engines.helper_variable import HELPER_VARIABLE
+from estimator_emb.ordering import accesses, structure
+
+logger = logging.getLogger("estimator_emb")
+
+SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
+"""Ops by which cores sum what each of them has computed."""
+
+REMEDY = "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)"
+
+_SHOWN = 3
+
+
+def warn(
+    cores: int,
+    train_op: tf.Operation | tf.Tensor,
+    inputs: Iterable[tf.Tensor],
+    exchanged: Iterable[tf.Tensor] = (),
+) -> None:
+    """Warns of trainable variables that a core updates with its own part of the batch alone.
+
+    Args:
+      cores: how many share the batch.
+      train_op: what core 0 runs in a step.
+      inputs: what core 0 is given of the batch.
+      exchanged: what cores have sent each other, where that is no op of `SUMS`.
+    """
+    names = [] if cores == 1 else unsummed(train_op, inputs, exchanged)
+    if not names:
+        return
+    shown = ", ".join(names[:_SHOWN])
+    if len(names) > _SHOWN:
+        shown += f" and {len(names) - _SHOWN} more"
+    logger.warning(
+        "%d cores share the batch, and the gradients of %s are not summed over them: what every "
+        "core but core 0 has learned is lost. Use %s; with an optimizer that is not of "
+        "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum.",
+        cores,
+        shown,
+        REMEDY,
+    )
+
+
+def unsummed(
+    train_op: tf.Operation | tf.Tensor,
+    inputs: Iterable[tf.Tensor],
+    exchanged: Iterable[tf.Tensor] = (),
+) -> list[str]:
+    """Returns the names of the trainable variables that `warn` warns of."""
+    before: dict = {}
+    ops = structure.leading_to([getattr(train_op, "op", train_op)], before)
+    given = {tensor.op for tensor in inputs}
+    sums = {tensor.op for tensor in exchanged}
+    of_input: set[tf.Operation] = set()
+    of_sum: set[tf.Operation] = set()
+    for op in ops:
+        if op in sums or op.type in SUMS or any(one in of_sum for one in before[op]):
+            of_sum.add(op)
+        elif op in given or any(one in of_input for one in before[op]):
+            of_input.add(op)
+    trained = {
+        variable.op.name
+        for variable in tf.compat.v1.trainable_variables()
+        if isinstance(variable, tf.Variable) and HELPER_VARIABLE not in variable.name
+    }
+    return [
+        variable.name
+        for variable in accesses.variables_of(tf.compat.v1.get_default_graph())
+        if variable.name in trained and any(op in of_input for op in variable.writes)
+    ]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of built libraries, which processes share and which may be damaged at any time.
+
+A library ends with a digest of its name and content. It is written whole, synced and then renamed,
+so that a file without the right digest was damaged later, and is built again. Whoever writes holds
+the lock; what a killed build leaves behind is removed by the next process that gets it.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import pathlib
+import pwd
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+
+logger = logging.getLogger("estimator_emb")
+
+SCRATCH = "estimator_emb-build-"
+SEAL = b"\nestimator_emb library, sha256 "
+_EARLIER_SCRATCH = re.compile(r"tmp[a-z0-9_]{8}")
+_OF_BUILD = re.compile(r"\d+\.(cc|o)|library\.so")
+_LENGTH = len(SEAL) + 64
+
+
+class BuildError(Exception):
+    """No library can be had; the message says why, in one line."""
+
+
+def directory() -> pathlib.Path:
+    """Returns where built kernels are kept.
+
+    Raises:
+      BuildError: there is no home directory, and nothing else was named.
+    """
+    own = os.environ.get("ESTIMATOR_EMB_CACHE")
+    if own:
+        return pathlib.Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return pathlib.Path(base).absolute() / "estimator_emb"
+    home = os.environ.get("HOME")
+    if not home:
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            raise BuildError(
+                "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+            ) from None
+    return pathlib.Path(home).absolute() / ".cache" / "estimator_emb"
+
+
+def is_whole(path: pathlib.Path) -> bool:
+    """Returns whether `path` is a library as it was put there."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content[-_LENGTH:] == _seal(path.name, content[:-_LENGTH])
+
+
+def put(library: pathlib.Path, path: pathlib.Path) -> None:
+    """Seals a built library and moves it to its place at once; a crash leaves all or nothing."""
+    with open(library, "r+b") as file:
+        seal = _seal(path.name, file.read())
+        file.write(seal)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(library, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()
+    return SEAL + digest.encode()
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
+    """Keeps other processes from building, and removes what killed ones have left.
+
+    Raises:
+      BuildError: another process builds for longer than `timeout` seconds.
+    """
+    with open(folder / "lock", "w") as file:
+        started, said = time.monotonic(), False
+        while not _try_lock(file.fileno()):
+            waited = time.monotonic() - started
+            if waited > timeout:
+                raise BuildError(
+                    f"another process has held the lock {folder / 'lock'} for {timeout:.0f} s"
+                )
+            if waited > 2 and not said:
+                said = True
+                logger.info("Waiting for another process, which builds native kernels.")
+            time.sleep(0.05)
+        _clean(folder)
+        yield
+
+
+def clean(folder: pathlib.Path) -> None:
+    """Removes what killed builds have left, unless one is under way or the folder is read-only."""
+    with contextlib.suppress(OSError):
+        if _left_behind(folder):
+            with open(folder / "lock", "w") as file:
+                if _try_lock(file.fileno()):
+                    _clean(folder)
+
+
+@contextlib.contextmanager
+def scratch(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes a folder for one build; the lock must be held."""
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as made:
+        yield pathlib.Path(made)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _clean(folder: pathlib.Path) -> None:
+    for left in _left_behind(folder):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
+    return [
+        one
+        for one in folder.iterdir()
+        if one.name.startswith(SCRATCH) or _is_of_earlier_version(one)
+    ]
+
+
+def _is_of_earlier_version(path: pathlib.Path) -> bool:
+    # The cache may be a folder where others make temporary folders too.
+    if not _EARLIER_SCRATCH.fullmatch(path.name):
+        return False
+    try:
+        names = [one.name for one in path.iterdir()]
+    except OSError:
+        return False
+    return bool(names) and all(_OF_BUILD.fullmatch(name) for name in names)

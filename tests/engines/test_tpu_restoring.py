@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On a described TPU, a graph is compared with its checkpoint before a session opens."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_tpu_system
+import tpu_described
+from test_restoring import write
+
+import estimator_emb as ee
+from estimator_emb.tables.storage import saved_name
+
+TABLES = {"embedding hardware": {}, "tables on the host": {"tables": "host"}}
+
+
+def spec_of(rows, dimension, parameters):
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"words": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": ee.TableConfig(rows, dimension)},
+        optimization_parameters=parameters,
+    )
+
+
+def input_fn(params):
+    def element(_):
+        return {"words": test_tpu_system.sparse(params["batch_size"])}, tf.zeros(
+            [params["batch_size"]]
+        )
+
+    return tf.data.Dataset.range(100).map(element)
+
+
+def run(how, model_dir, where, hosts, rows=31, dimension=4, parameters=None, **kwargs):
+    """What a session would have got."""
+    estimator = tpu_described.estimator(
+        test_tpu_system.model_fn_of(None, ["words"]),
+        spec_of(rows, dimension, parameters or ee.AdagradParameters(0.1)),
+        model_dir,
+        hosts,
+        tpu_config=tpu_described.per_core_input(**TABLES[where]),
+        **kwargs,
+    )
+    return how(estimator, input_fn)
+
+
+@pytest.mark.parametrize(
+    "where, hosts",
+    [
+        ("embedding hardware", 1),
+        pytest.param("embedding hardware", 3, marks=pytest.mark.slow),
+        pytest.param("tables on the host", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_compared_before_a_session_opens(where, hosts, tmp_path):
+    train, evaluate = tpu_described.train, tpu_described.evaluate
+    reached = run(train, tmp_path / "new", where, hosts)
+    saved = {}
+    for variable in reached.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+        part = variable._get_save_slice_info()
+        shape = part.full_shape if part else variable.shape.as_list()
+        saved[saved_name(variable)] = np.zeros(shape, variable.dtype.as_numpy_dtype)
+    assert saved["words"].shape == saved["words/Adagrad"].shape == (31, 4)
+    assert not [name for name in saved if "dummy" in name]
+    folder = tmp_path / "model"
+    # A legacy TPU's has helpers, too.
+    helper = "tpu_embedding_dummy_table_variable_words"
+    path = write(
+        f"{folder}/model.ckpt-0",
+        {**saved, helper: np.zeros([1], np.float32), f"{helper}/Adam": np.zeros(1, np.float32)},
+    )
+    for how in (train, evaluate):
+        assert run(how, folder, where, hosts).graph
+    # The hardware's tables are not trainable, and a warm start takes them only if they are listed.
+    listed = "['words/part_', ...]" if where == "embedding hardware" else ""
+    first = f"Restoring from checkpoint failed: '{path}' does not fit the program:\n"
+    for how in (train, evaluate):
+        is_here = " and words/Adagrad are" if how is train else " is"
+        with pytest.raises(ValueError) as error:
+            run(how, folder, where, hosts, rows=40)
+        assert str(error.value) == (
+            f"{first}  table 'words': variable words{is_here} [40, 4] here and [31, 4] in the "
+            "checkpoint\nWhat to do: give the table its old number of rows again, or train in "
+            f"another model_dir with warm_start_from=WarmStartSettings('{path}', "
+            f"{listed}{listed and ', '}"
+            "var_name_to_vocab_info={'words': VocabInfo(...)}), which moves rows to their new ids."
+        )
+    start = f"WarmStartSettings('{path}', {listed})" if listed else f"'{path}'"
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        run(train, folder, where, hosts, parameters=ee.AdamParameters(0.1))
+    assert str(error.value) == (
+        f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
+        "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
+        "What to do: train with AdagradParameters again, or train in another model_dir with "
+        f"warm_start_from={start}, which takes the tables and begins their slots anew."
+    )
+    with pytest.raises(ValueError) as error:
+        settings = ee.WarmStartSettings(path, ["words/part_"])
+        run(train, tmp_path / "new", where, hosts, dimension=8, warm_start_from=settings)
+    assert str(error.value) == (
+        f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
+        "  table 'words': variable words is [31, 8] here and [31, 4] in the checkpoint\n"
+        "What to do: give the table its old dimension again, or leave words out of "
+        "vars_to_warm_start."
+    )
+    (folder / "checkpoint").unlink()
+    for how in (train, evaluate):
+        with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
+            run(how, folder, where, hosts)

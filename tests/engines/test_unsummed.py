@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model trained on several cores without a sum of gradients over them is warned of, by name."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+
+
+def minimized(optimizer):
+    def train(loss, variables):
+        return optimizer().minimize(loss, v1.train.get_global_step(), var_list=variables)
+
+    return train
+
+
+def by_keras(optimizer):
+    def train(loss, variables):
+        made = optimizer()
+        made.iterations = v1.train.get_global_step()
+        return tf.group(made.get_updates(loss, variables))
+
+    return train
+
+
+def by_hand(loss, variables):
+    gradients = [v1.tpu.cross_replica_sum(one) for one in tf.gradients(loss, variables)]
+    optimizer = v1.train.AdamOptimizer()
+    return optimizer.apply_gradients(
+        zip(gradients, variables, strict=True), v1.train.get_global_step()
+    )
+
+
+def assigned(loss, variables):
+    updates = [
+        variable.assign_sub(gradient)
+        for variable, gradient in zip(variables, tf.gradients(loss, variables), strict=True)
+    ]
+    return tf.group(*updates, v1.train.get_global_step().assign_add(1))
+
+
+def sgd():
+    return v1.train.GradientDescentOptimizer(0.1)
+
+
+SUMMED = {
+    "CrossShardOptimizer": minimized(lambda: v1.tpu.CrossShardOptimizer(sgd())),
+    "cross_replica_sum": by_hand,
+}
+UNSUMMED = {
+    "v1": minimized(sgd),
+    "v1, slots": minimized(lambda: v1.train.MomentumOptimizer(0.1, 0.9)),
+    "Keras": by_keras(lambda: tf.keras.optimizers.legacy.SGD(0.1)),
+    "assigned": assigned,
+}
+
+
+def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(labels)
+        variables = []
+        for i in range(dense):
+            variables.append(v1.get_variable(f"dense/{i}", [], use_resource=True))
+            loss += variables[-1] * tf.reduce_sum(features["x"])
+        if tables:
+            loss += tf.reduce_sum(features["ids"])
+            variables = None
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train(loss, variables))
+
+    def input_fn(params):
+        one = {"x": np.ones([], np.float32)}, np.ones([], np.float32)
+        if tables:
+            one[0]["ids"] = np.int64(1)
+        samples = tf.data.Dataset.from_tensors(one).repeat()
+        return samples.batch(params["batch_size"], drop_remainder=True)
+
+    spec = None
+    if tables:
+        column = fc.categorical_column_with_identity("ids", 4)
+        spec = ee.EmbeddingConfigSpec(
+            feature_columns=[fc.embedding_column(column, 2)],
+            optimization_parameters=ee.AdagradParameters(0.1),
+        )
+    estimator = ee.TPUEstimator(
+        model_fn,
+        str(directory),
+        ee.RunConfig(tpu_config=ee.TPUConfig(1, num_shards=cores, device="host")),
+        train_batch_size=4,
+        embedding_config_spec=spec,
+    )
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        estimator.train(input_fn, max_steps=1)
+    return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+
+
+def message(names):
+    return (
+        f"2 cores share the batch, and the gradients of {names} are not summed over them: what "
+        "every core but core 0 has learned is lost. Use "
+        "tf.compat.v1.tpu.CrossShardOptimizer(optimizer); with an optimizer that is not of "
+        "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum."
+    )
+
+
+@pytest.mark.parametrize("train", UNSUMMED)
+def test_gradients_that_are_not_summed_are_warned_of(tmp_path, caplog, train):
+    found = warnings_of(UNSUMMED[train], tmp_path, caplog)
+    assert found == [message("dense/0, dense/1, dense/2 and 2 more")]
+
+
+def test_of_a_model_with_tables_the_dense_variables_are_warned_of(tmp_path, caplog):
+    found = warnings_of(UNSUMMED["v1"], tmp_path, caplog, tables=True, dense=1)
+    assert found == [message("dense/0")]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"train": SUMMED["CrossShardOptimizer"]},
+        {"train": SUMMED["CrossShardOptimizer"], "tables": True},
+        {"train": SUMMED["cross_replica_sum"]},
+        {"train": UNSUMMED["v1"], "cores": 1},
+        {"train": UNSUMMED["v1"], "tables": True, "dense": 0},
+    ],
+)
+def test_nothing_is_said_where_nothing_is_lost(tmp_path, caplog, case):
+    assert warnings_of(directory=tmp_path, caplog=caplog, **case) == []
