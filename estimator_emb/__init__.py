@@ -59,6 +59,12 @@ from tensorflow_estimator.python.estimator.training import (
     train_and_evaluate,
 )
 
+from estimator_emb import failures
+from estimator_emb.compat import argument_names
+
+argument_names.install()
+failures.install()
+
 # For programs that are not to be changed.
 from estimator_emb.compat.install import install, uninstall
 

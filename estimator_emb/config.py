@@ -6,6 +6,7 @@ namedtuple's constructor, so everything is checked again where it is used (`vali
 """
 
 import collections
+import copy
 import dataclasses
 import math
 import numbers
@@ -14,7 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb import arguments
 from estimator_emb.optimizers import OptimizationParameters, as_parameters
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 PARTITION_STRATEGIES = ("div", "mod")
@@ -45,7 +48,8 @@ class TableConfig(
       combiner: how the ids of one sample become one activation: 'mean', 'sum', 'sqrtn', or None
         (one id per sample, dense input).
       hot_id_replication: speed hint for the hardware; changes no number.
-      learning_rate: constant rate of this table, in place of its optimizer's.
+      learning_rate: constant rate of this table, a finite number >= 0, in place of its
+        optimizer's.
       learning_rate_fn: function of the global step that gives the rate; excludes `learning_rate`.
       optimization_parameters: this table's own optimizer; None means the spec's.
 
@@ -89,6 +93,9 @@ class TableConfig(
             )
         if learning_rate is not None and not _is_number(learning_rate):
             raise ValueError(f"TableConfig: learning_rate must be a number; got {learning_rate!r}.")
+        if learning_rate is not None:
+            check_finite("TableConfig: learning_rate", learning_rate)
+            check_not_negative("TableConfig: learning_rate", learning_rate)
         if learning_rate_fn is not None and not callable(learning_rate_fn):
             raise ValueError(
                 "TableConfig: learning_rate_fn must be a function of the global step; got "
@@ -106,6 +113,12 @@ class TableConfig(
             learning_rate,
             learning_rate_fn,
             optimization_parameters,
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
+        # An initializer is called and never changed; a copy of its object would not be equal.
+        return type(self)(
+            *(one if callable(one) else copy.deepcopy(one, memo) for one in self)
         )
 
 
@@ -267,6 +280,26 @@ class EmbeddingConfigSpec(
             profile_data_directory,
         )
 
+    def __reduce__(self) -> Any:
+        # The fields are not the arguments of the constructor: columns were divided into two lists.
+        return _spec_of, (type(self), self._asdict())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingConfigSpec":
+        # model_fn holds the columns themselves; a copy of one would not be equal to it.
+        return _spec_of(
+            type(self),
+            {
+                name: field
+                if callable(field) or name in ("feature_columns", "tensor_core_feature_columns")
+                else copy.deepcopy(field, memo)
+                for name, field in self._asdict().items()
+            },
+        )
+
+
+for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
+    arguments.suggest_in(_config, "__new__")
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -279,6 +312,8 @@ class Feature:
       column_name: name of the feature column, None for a spec of config dicts.
       to_ids: turns the strings of this feature into ids, both [n]; None where only ids are allowed.
         An id of -1 stands for a string that is to be left out.
+      integers_to_ids: likewise turns integers into ids, of a column that looks integers up; None
+        where they are ids. See `tables/integers.py` for when it is used.
     """
 
     key: str
@@ -286,6 +321,7 @@ class Feature:
     weight_key: str | None = None
     column_name: str | None = None
     to_ids: Callable[[Any], Any] | None = None
+    integers_to_ids: Callable[[Any], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,12 +370,17 @@ def validated(spec: Any) -> EmbeddingConfigSpec:
     """
     if type(spec).__name__ != "EmbeddingConfigSpec" or not isinstance(spec, tuple):
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
-    fields = spec._asdict()  # type: ignore[attr-defined]
+    return _spec_of(EmbeddingConfigSpec, spec._asdict())  # type: ignore[attr-defined]
+
+
+def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> EmbeddingConfigSpec:
+    """Makes a spec of all fields of another."""
+    arguments = dict(fields)
     columns = [
-        *(fields.pop("feature_columns") or ()),
-        *(fields.pop("tensor_core_feature_columns") or ()),
+        *(arguments.pop("feature_columns") or ()),
+        *(arguments.pop("tensor_core_feature_columns") or ()),
     ]
-    return EmbeddingConfigSpec(feature_columns=columns or None, **fields)
+    return cls(feature_columns=columns or None, **arguments)
 
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -354,11 +395,15 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         tpu_fc._TPUSharedEmbeddingColumnV2,
         tpu_fc_v1._TPUEmbeddingColumn,
         tpu_fc_v1._TPUSharedEmbeddingColumn,
+    )
+    # Accepted by tensorflow-estimator's spec, and refused later: they have no table on a TPU.
+    of_the_model = (
         fc_v1._NumericColumn,
         fc.NumericColumn,
         fc_v1._EmbeddingColumn,
         fc.EmbeddingColumn,
         fc_v1._SharedEmbeddingColumn,
+        fc.SharedEmbeddingColumn,
     )
     device_specific = (
         tpu_fc._TPUDeviceSpecificEmbeddingColumnV2,
@@ -368,11 +413,17 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     tensor_core: list[Any] = []
     for column in columns:
         if not isinstance(column, supported):
-            raise TypeError(
-                "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+            allowed = (
+                "EmbeddingConfigSpec: All feature columns must be supported types, made by "
                 "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
-                f"got {column!r}."
             )
+            if isinstance(column, of_the_model):
+                raise TypeError(
+                    f"{allowed}column {column.name!r} is a {type(column).__name__}, which the "
+                    "model computes by itself. Make it with one of the two, or leave it out of the "
+                    "spec and use it in model_fn."
+                )
+            raise TypeError(f"{allowed}got {column!r}.")
         device = getattr(column, "_embedding_lookup_device", None)
         if (
             isinstance(column, device_specific)
@@ -402,6 +453,7 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
             raise ValueError(
                 f"EmbeddingConfigSpec: feature {feature!r} names table {config.table_id!r}, which "
                 f"is not in table_to_config_dict; its tables are {sorted(tables)}."
+                f"{arguments.suggestion(config.table_id, tables)}"
             )
     unused = sorted(set(tables) - {config.table_id for config in features.values()})
     if unused:

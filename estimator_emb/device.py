@@ -11,8 +11,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 
+from estimator_emb import arguments
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import tpu_generations
+from estimator_emb.tables import checks
 
 logger = logging.getLogger("estimator_emb")
 
@@ -96,6 +98,9 @@ class TPUConfig(tpu_config.TPUConfig):
         return type(self)(**{**self._asdict(), **ours, **kwargs})
 
 
+arguments.suggest_in(TPUConfig, "__new__", tpu_config.TPUConfig.__new__)
+
+
 def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     """`config` for a TPU that is this process.
 
@@ -177,9 +182,12 @@ def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Adds to the error about a missing TPU how to do without one."""
+    """Adds to the error about a missing TPU how to do without one, and makes others readable."""
     try:
         yield
+    except tf.errors.InvalidArgumentError as error:
+        error._message = checks.readable(error.message)
+        raise
     except RuntimeError as error:
         if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
             raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error

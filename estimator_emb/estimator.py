@@ -11,9 +11,10 @@ Where it runs is said, never guessed:
   ESTIMATOR_EMB_TABLES=host says so.
 """
 
-import inspect
+import contextlib
+import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -21,14 +22,33 @@ from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
+from estimator_emb import (
+    arguments,
+    batch_sizes,
+    checkpoint_files,
+    device,
+    failures,
+    input_fns,
+    nan_loss,
+    program_checks,
+    restoring,
+    run_checks,
+    saver,
+    stopping,
+    strategies,
+    unfinished_saves,
+)
 from estimator_emb import config as config_lib
-from estimator_emb import device, saver
+from estimator_emb.compat import custom_gradients
 from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
-from estimator_emb.engines.host import HostEngine, tables_of
-from estimator_emb.tables import pipeline
+from estimator_emb.engines.host import HostEngine
+from estimator_emb.ordering import hook as ordering
+from estimator_emb.program_checks import takes
+from estimator_emb.spec import check_for_host, tables_of
+from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds
 
 logger = logging.getLogger("estimator_emb")
@@ -68,6 +88,12 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = tpu_estimator.ExportSavedModelApiVersion.V1,
     ):
+        program_checks.check_model_fn(model_fn)
+        program_checks.check_batch_sizes(
+            train_batch_size=train_batch_size,
+            eval_batch_size=eval_batch_size,
+            predict_batch_size=predict_batch_size,
+        )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         self._on_host = not use_tpu or device.asked(config) == "host"
@@ -75,6 +101,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         if self._bad_ids == "drop" and not self._on_host:
             raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
+        strategies.check(config, embedding_config_spec is not None, self._emulated)
         # Whether the model runs on a TPU and the tables on its host.
         self._fed = (
             not self._on_host
@@ -86,10 +113,18 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         # As the program gave them, for `preflight`.
         self._program_model_fn, self._batch_axis = model_fn, batch_axis
         self._exporting = False
+        self._restored: restoring.Restoring | None = None
+        self._predict_keys: Any = ()
+        self._batch_sizes = {
+            model_fn_lib.ModeKeys.TRAIN: train_batch_size,
+            model_fn_lib.ModeKeys.EVAL: eval_batch_size,
+            model_fn_lib.ModeKeys.PREDICT: predict_batch_size,
+        }
+        self._must_count_steps = False
         self._asked_export_to_tpu = False
         if self._on_host or self._fed:
             if embedding_config_spec is not None:
-                _check_host_spec(embedding_config_spec)
+                check_for_host(embedding_config_spec)
                 if self._fed:
                     tpu_fed.check(config, embedding_config_spec)
             if self._emulated:
@@ -110,7 +145,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             model_fn=model_fn,
             model_dir=model_dir,
             config=config,
-            params=params,
+            params=program_checks.checked_params(params),
             use_tpu=use_tpu,
             train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size,
@@ -141,67 +176,217 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._tables_on_tpu = tables_of(embedding_config_spec)
             if self._tables_on_tpu:
                 tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
+        # Now a dict, where none were given.
+        self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        with device.explained():
-            return super().train(*args, **kwargs)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEstimator":
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        of_self = ("_model_fn", "_program_model_fn")  # The first refers to this estimator.
+        for name, value in vars(self).items():
+            kept = name in of_self
+            setattr(copied, name, value if kept else copy.deepcopy(value, memo))
+        assert self._program_model_fn is not None
+        copied._model_fn = copied._augment_model_fn(self._program_model_fn, self._batch_axis)
+        return copied
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with device.explained():
-            return super().evaluate(*args, **kwargs)
+    def train(
+        self,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: Any = None,
+        max_steps: Any = None,
+        saving_listeners: Any = None,
+    ) -> Any:
+        self._must_count_steps = steps is not None or max_steps is not None
+        run_checks.say_if_reached(self.model_dir, max_steps)
+        with (
+            device.explained(),
+            failures.readable(),
+            stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
+            run_checks.training(hooks) as check,
+            self._continuing(),
+        ):
+            hooks = [*(hooks or ()), check, *end_hooks]
+            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
 
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(
+        self,
+        input_fn: Any,
+        steps: Any = None,
+        hooks: Any = None,
+        checkpoint_path: Any = None,
+        name: Any = None,
+    ) -> Any:
+        path = self._checkpoint_to_read("evaluate", checkpoint_path)
+        with self._reading(path):
+            return super().evaluate(input_fn, steps, hooks, path, name)
+
+    def _evaluate_run(
+        self,
+        checkpoint_path: Any,
+        scaffold: Any,
+        update_op: Any,
+        eval_dict: Any,
+        all_hooks: Any,
+        output_dir: Any,
+    ) -> Any:
+        # Last: of a loop that the end of the input cuts short, its own hook says more.
+        hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
+        return super()._evaluate_run(
+            checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
+        )
+
+    def predict(
+        self,
+        input_fn: Any,
+        predict_keys: Any = None,
+        hooks: Any = None,
+        checkpoint_path: Any = None,
+        yield_single_examples: bool = True,
+    ) -> Any:
         if self._tables_on_tpu:
             raise NotImplementedError(
                 "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
                 "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
                 "use_tpu=False or TPUConfig(device='host')."
             )
-        with device.explained():
-            yield from super().predict(*args, **kwargs)
+        path = self._checkpoint_to_read("predict", checkpoint_path)
+        self._predict_keys = predict_keys if yield_single_examples else ()
+        with self._reading(path):
+            yield from super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
 
-    def _add_meta_graph_for_mode(self, *args: Any, **kwargs: Any) -> Any:
+    def latest_checkpoint(self) -> str | None:
+        return checkpoint_files.latest(self.model_dir)
+
+    def _checkpoint_to_read(self, call: str, checkpoint_path: Any) -> str | None:
+        if checkpoint_path:
+            return checkpoint_files.given(checkpoint_path)
+        path = self.latest_checkpoint()
+        run_checks.say_if_untrained(call, self.model_dir, path, self._asked_warm_start)
+        return path
+
+    @contextlib.contextmanager
+    def _reading(self, path: str | None) -> Iterator[None]:
+        """Explains the errors of an evaluation or a prediction with a checkpoint; None: none."""
+        with (
+            device.explained(),
+            failures.readable(),
+            self._restoring(path),
+            stopping.at_once(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _continuing(self) -> Iterator[None]:
+        """Prepares the model directory for training, in the one process that saves."""
+        if not self.config.is_chief:
+            yield
+            return
+        path = checkpoint_files.latest(self.model_dir)
+        with unfinished_saves.removed(self.model_dir), self._restoring(path):
+            yield
+
+    @contextlib.contextmanager
+    def _restoring(self, path: str | None) -> Iterator[None]:
+        """Compares the graph that is built with the checkpoint that it will restore; None: none."""
+        outer, self._restored = self._restored, restoring.Restoring(path)
+        try:
+            with checkpoint_files.explained(path):
+                yield
+        finally:
+            self._restored = outer
+
+    def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("checkpoint_path"):
+            checkpoint_files.given(kwargs["checkpoint_path"])
+        return super()._export_all_saved_models(*args, **kwargs)
+
+    def _add_meta_graph_for_mode(
+        self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        receivers = {
+            mode: program_checks.checked_receiver_fn(receiver_fn)
+            for mode, receiver_fn in receivers.items()
+        }
         if self._asked_export_to_tpu:
             why = "with tables on the host" if self._fed else "off a TPU"
             logger.info("export_to_tpu: %s, only the metagraph for CPU is written.", why)
         self._exporting = True
         try:
-            return super()._add_meta_graph_for_mode(*args, **kwargs)
+            with self._restoring(checkpoint_path):
+                return super()._add_meta_graph_for_mode(
+                    builder, receivers, checkpoint_path, *args, **kwargs
+                )
         finally:
             self._exporting = False
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
+        if isinstance(self._params, program_checks.Params):
+            self._params.mode = mode
+        if self._on_host:
+            input_fn = program_checks.checked_input_fn(
+                input_fn, self._spec is not None, self._emulated
+            )
         if self._fed:
             with self._ctx.with_mode(mode) as ctx:
                 on_cpu = ctx.is_running_on_cpu()
         else:
             on_cpu = self._on_host and not self._emulated and self._spec is not None
         if on_cpu:
-            input_fn = _with_context(input_fn)
+            input_fn = input_fns.with_context(input_fn)
         if self._tables_on_tpu:
-            input_fn = self._for_hardware(input_fn)
+            input_fn = input_fns.for_hardware(input_fn, self._tables_on_tpu)
         ahead = self._spec is not None and self._spec.pipeline_execution_with_tensor_core
         if ahead and self._on_host and mode == model_fn_lib.ModeKeys.TRAIN:
-            input_fn = _with_one_more(input_fn, self.config.tpu_config.num_shards or 1)
+            batches = self.config.tpu_config.num_shards or 1
+            input_fn = input_fns.with_one_more(input_fn, batches)
         return super()._call_input_fn(input_fn, mode, input_context)
 
-    def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
-        spec = super()._call_model_fn(*args, **kwargs)
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
+        if self._on_host and not self._exporting:
+            program_checks.check_takes_params(
+                self._program_model_fn, self._batch_sizes.get(mode) is not None
+            )
+        with custom_gradients.ending_with_graph():
+            spec = super()._call_model_fn(features, labels, mode, config)
         if self._tables_on_tpu:
             tpu_system.hide_helpers()
+        if self._on_host and spec.mode == model_fn_lib.ModeKeys.TRAIN:
+            self._check_global_step()
+        if self._on_host and spec.mode == model_fn_lib.ModeKeys.EVAL:
+            spec = ordering.added_to_evaluation(spec)
+        if self._restored:
+            scaffold = getattr(spec, "scaffold", None)
+            self._restored.check(scaffold, self._warm_start_settings, self._spec)
         return spec
 
-    def _for_hardware(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        def for_hardware(**kwargs: Any) -> Any:
-            return tpu_system.as_hardware_reads(input_fn(**kwargs), self._tables_on_tpu)
+    def _check_global_step(self) -> None:
+        wrong = program_checks.check_global_step()
+        if wrong and self._must_count_steps:
+            raise ValueError(wrong)
+        if wrong:
+            logger.warning(wrong)
 
-        return _takes(for_hardware, function_utils.fn_args(input_fn))
+    def _needs_batch(self, name: str) -> bool:
+        """Whether predictions of a name are handed out by example, or gathered from cores."""
+        if self._exporting:
+            return False
+        keys = self._predict_keys
+        return self._emulated or keys is None or name in keys
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
         augment = super()._augment_model_fn
+        if self._spec is not None:
+            model_fn = takes(scopes.recording(model_fn), function_utils.fn_args(model_fn))
         if not self._on_host and not self._fed:
             return augment(model_fn, batch_axis)
+        model_fn = program_checks.checked_model_fn(
+            model_fn,
+            tables_of(self._spec) if self._spec is not None else [],
+            self._spec is not None,
+            self._needs_batch,
+        )
         on_cpu = augment(self._on_one_core(model_fn), batch_axis)
 
         def fed(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
@@ -215,7 +400,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 def on_core(features: Any, **kwargs: Any) -> Any:
                     return step.on_core(features, **kwargs)
 
-                on_tpu = augment(_takes(on_core, function_utils.fn_args(model_fn)), None)
+                on_tpu = augment(takes(on_core, function_utils.fn_args(model_fn)), None)
                 with self._ctx.by_core():
                     built = on_tpu(step.input_fn, labels, mode, config, params)
                 if mode == model_fn_lib.ModeKeys.TRAIN:
@@ -271,7 +456,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 tpu_estimator._add_item_to_params(params, "context", context)
             return self._with_tables(model_fn, features, mode, kwargs)
 
-        return _takes(on_one_core, dict.fromkeys([*names, "mode"]))
+        return takes(on_one_core, dict.fromkeys([*names, "mode"]))
 
     def _with_tables(
         self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
@@ -287,6 +472,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
             dropped=dropped,
             native=not self._exporting,
+            look_up_integers=True,
         )
         if training:
             logger.info(engine.describe())
@@ -296,70 +482,44 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             kept, kwargs["labels"] = engine.late((kept, kwargs["labels"]))
         else:
             kept = engine.late(kept)
-        with cores.running():
+        with (
+            batch_sizes.explained(kept, kwargs.get("labels"), engine.static_batch),
+            cores.running(),
+        ):
             spec = model_fn(features={**kept, **looked_up}, **kwargs)
-        engine.connect()
+        engine.connect(spec)
+        spec = engine.checked(spec)
         if training:
             self._warm_start_settings = engine.warm_start(self._asked_warm_start)
         if training and getattr(spec, "train_op", None) is not None:
             engine.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
             engine.hide_helper()
+            report = nan_loss.NanReportHook(spec.loss, engine.tables_on_host())
+            spec = spec._replace(training_hooks=(*spec.training_hooks, report))
         if engine.next_step:
             spec = spec._replace(training_hooks=(*spec.training_hooks, engine.next_step))
         if dropped:
             spec = dropped.added_to(spec)
         return spec
 
-    def _train_with_estimator_spec(self, estimator_spec: Any, *args: Any, **kwargs: Any) -> Any:
+    def _train_with_estimator_spec(
+        self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         savers = tf.compat.v1.GraphKeys.SAVERS
         if self._on_host and self._spec is not None:
             if not (estimator_spec.scaffold.saver or tf.compat.v1.get_collection(savers)):
                 tf.compat.v1.add_to_collection(savers, saver.saver(self.config))
-        return super()._train_with_estimator_spec(estimator_spec, *args, **kwargs)
+        if self._on_host:
+            estimator_spec, hooks = nan_loss.first(estimator_spec, hooks, self._emulated)
+            estimator_spec = ordering.added_to_training(estimator_spec, [*worker_hooks, *hooks])
+        return super()._train_with_estimator_spec(
+            estimator_spec, worker_hooks, hooks, *args, **kwargs
+        )
 
     def _dropped(self) -> DroppedIds | None:
         return DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None
 
 
-def _check_host_spec(spec: config_lib.EmbeddingConfigSpec) -> None:
-    """Refuses what the host cannot do, before anything is built."""
-    for table in tables_of(spec):
-        parameters = table.config.optimization_parameters or spec.optimization_parameters
-        if parameters is not None and parameters.only_on_hardware:
-            raise ValueError(
-                f"Table {table.name!r}: the update rule of {type(parameters).__name__} was never "
-                "published, so only TPU hardware can train with it; on the host, choose another "
-                "optimizer."
-            )
-    if spec.profile_data_directory:
-        logger.warning(
-            "profile_data_directory: lookup statistics are the hardware's own; none are written on "
-            "the host."
-        )
-
-
-def _with_context(input_fn: Callable[..., Any]) -> Callable[..., Any]:
-    def with_context(**kwargs: Any) -> Any:
-        if "params" in kwargs:
-            context = HostContext(call_from_input_fn=True)
-            tpu_estimator._add_item_to_params(kwargs["params"], "context", context)
-        return input_fn(**kwargs)
-
-    return _takes(with_context, function_utils.fn_args(input_fn))
-
-
-def _with_one_more(input_fn: Callable[..., Any], batches: int) -> Callable[..., Any]:
-    def with_one_more(**kwargs: Any) -> Any:
-        return pipeline.with_one_more(input_fn(**kwargs), batches)
-
-    return _takes(with_one_more, function_utils.fn_args(input_fn))
-
-
-def _takes(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
-    """`function`, for tensorflow-estimator, which passes what a signature names."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, kind) for name in names]
-    )
-    return function
+for _method in ("__init__", "train", "evaluate", "predict"):
+    arguments.suggest_in(TPUEstimator, _method)

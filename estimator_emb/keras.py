@@ -12,11 +12,15 @@ model_fn of an Estimator: there Keras's optimizer returns nothing that would run
 ops stand in no order.
 """
 
+import functools
+import numbers
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
+
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 _KerasAdagrad: Any = tf.keras.optimizers.experimental.Adagrad
 _LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
@@ -33,6 +37,12 @@ def _unordered() -> bool:
     """Whether the ops of this graph run in any order, and only if fetched: not in a tf.function."""
     # The bodies of tf.cond and tf.while_loop are functions too, but keep to what surrounds them.
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
+
+
+def _check_rate(learning_rate: Any) -> None:
+    if isinstance(learning_rate, numbers.Real):
+        check_finite("Adagrad: learning_rate", learning_rate)
+        check_not_negative("Adagrad: learning_rate", learning_rate)
 
 
 class Adagrad(_KerasAdagrad):
@@ -70,10 +80,11 @@ class Adagrad(_KerasAdagrad):
     evaluates the schedule that it was given.
 
     Args:
-      learning_rate: step size, or a `tf.keras.optimizers.schedules.LearningRateSchedule`; kept in
-        float32 (`tf.keras.backend.floatx()`). Default 0.001.
-      initial_accumulator_value: start of every `a`; not checked. Default 0.1.
-      epsilon: keeps the root above 0. Default 1e-7.
+      learning_rate: step size, a finite number >= 0, or a
+        `tf.keras.optimizers.schedules.LearningRateSchedule`; kept in float32
+        (`tf.keras.backend.floatx()`). Default 0.001.
+      initial_accumulator_value: start of every `a`, a finite number >= 0. Default 0.1.
+      epsilon: keeps the root above 0, a finite number. Default 1e-7.
       weight_decay: factor, see above. Default None.
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
@@ -87,8 +98,9 @@ class Adagrad(_KerasAdagrad):
       name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
 
     Raises:
-      ValueError: a bad `ema_momentum` or `ema_overwrite_frequency`, `clipnorm` together with
-        `global_clipnorm`, an argument of the legacy optimizer.
+      ValueError: a number that is negative or not finite where it must be, a bad `ema_momentum` or
+        `ema_overwrite_frequency`, `clipnorm` together with `global_clipnorm`, an argument of the
+        legacy optimizer.
       TypeError: an unknown argument; in a v1 graph, a Tensor or a function as `learning_rate`.
 
     Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
@@ -96,6 +108,18 @@ class Adagrad(_KerasAdagrad):
     """
 
     ema_overwrite_frequency: int | None
+
+    @functools.wraps(_KerasAdagrad.__init__)  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("initial_accumulator_value", "epsilon", "weight_decay"):
+            value = getattr(self, name)
+            if isinstance(value, numbers.Real):
+                check_finite(f"Adagrad: {name}", value)
+        if isinstance(self.initial_accumulator_value, numbers.Real):
+            check_not_negative(
+                "Adagrad: initial_accumulator_value", self.initial_accumulator_value
+            )
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Takes a step down the gradient of `loss`.
@@ -214,6 +238,7 @@ class Adagrad(_KerasAdagrad):
                 "assignment. Pass a tf.keras.optimizers.schedules.LearningRateSchedule to the "
                 "constructor, or run learning_rate.assign(...) in the session."
             )
+        _check_rate(learning_rate)
         _KerasAdagrad.learning_rate.fset(self, learning_rate)
 
     def build(self, var_list: Iterable[tf.Variable]) -> None:
@@ -308,6 +333,7 @@ class Adagrad(_KerasAdagrad):
         return iterations
 
     def _build_learning_rate(self, learning_rate: Any) -> Any:
+        _check_rate(learning_rate)
         if not _in_v1_graph():
             return super()._build_learning_rate(learning_rate)
         if not isinstance(learning_rate, _LearningRateSchedule):

@@ -31,9 +31,10 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     Args:
       total_steps: the global step at which training ends. A resumed run starts where it was.
       batch_size: examples per step.
-      loss: the loss, a scalar tensor or its name in the graph; model_fn gives it one by
-        `loss = tf.identity(loss, name="loss")`. A name that the graph lacks is left out with a
-        warning: on a TPU, model_fn's tensors are inside the training loop. None shows no loss.
+      loss: 'loss' shows the loss that model_fn returns, which needs no name of its own: an op that
+        is called loss makes TensorFlow call the curve in TensorBoard loss_1. Else a scalar tensor,
+        or the name of one in the graph. A name that the graph lacks is left out with a warning: on
+        a TPU, model_fn's tensors are inside the training loop. None shows no loss.
     """
 
     def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
@@ -54,12 +55,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._fetches = {"step": self._global_step}
         loss = self._loss
         if isinstance(loss, str):
-            name = loss if ":" in loss else f"{loss}:0"
-            try:
-                loss = tf.compat.v1.get_default_graph().get_tensor_by_name(name)
-            except KeyError:
-                logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
-                loss = None
+            loss = _named(loss)
         if loss is not None:
             self._fetches["loss"] = loss
 
@@ -126,6 +122,30 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             if self._bar is not None:
                 self._bar.close()
                 self._bar = None
+
+
+def _named(loss: str) -> tf.Tensor | None:
+    """Returns the loss of this name, None where the graph has none."""
+    name = loss if ":" in loss else f"{loss}:0"
+    graph = tf.compat.v1.get_default_graph()
+    try:
+        tensor = graph.get_tensor_by_name(name)
+    except KeyError:
+        tensor = None
+    if tensor is not None and tensor.dtype.is_floating:
+        if loss == "loss":
+            logger.warning(
+                "ProgressHook: model_fn calls an op 'loss', for which TensorFlow calls the curve "
+                "of the loss in TensorBoard 'loss_1'. Take the name away: ProgressHook(..., "
+                "'loss') finds the loss without it."
+            )
+        return tensor
+    # An Estimator notes the loss that model_fn returned.
+    losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+    if loss == "loss" and losses:
+        return losses[-1]
+    logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
+    return None
 
 
 def _size() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def install() -> None:
       to be imported. `tf.compat.v1.estimator.tpu` holds `TPUEstimator`, `TPUConfig` and
       `experimental.EmbeddingConfigSpec` of estimator_emb.
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
-      `tf.data.experimental` has `CheckpointInputPipelineHook`.
+      `tf.data.experimental` has our `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` shows the classes of estimator_emb, also by the old
       names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
@@ -155,8 +155,7 @@ def _extend_api(changes: _Changes) -> None:
                 changes.set_attribute(root.tpu.experimental, optimizer_name, optimizer)
         if hasattr(root, "data"):
             hook = input_checkpoint.CheckpointInputPipelineHook
-            if not hasattr(root.data.experimental, hook.__name__):
-                changes.set_attribute(root.data.experimental, hook.__name__, hook)
+            changes.set_attribute(root.data.experimental, hook.__name__, hook)
 
 
 class SharedModule(ModuleType):

@@ -10,7 +10,45 @@ from typing import Any
 
 import numpy as np
 
+from estimator_emb.arguments import suggest_in
 from estimator_emb.optimizers._math import Math
+
+_NO_LIMIT = {
+    "clip_weight_min": -pymath.inf,
+    "clip_weight_max": pymath.inf,
+    "clip_gradient_min": -pymath.inf,
+    "clip_gradient_max": pymath.inf,
+}
+"""The infinity that stands for no limit, of the arguments that have one."""
+
+
+def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
+    """Refuses what is not finite in float32, in which tables train.
+
+    Args:
+      owner: what the number is, for the message.
+      value: a number.
+      allowed: the infinity that is accepted, if any.
+
+    Raises:
+      ValueError: it is NaN or infinite.
+    """
+    try:
+        value = float(value)
+    except OverflowError:  # A whole number.
+        value = pymath.inf if value > 0 else -pymath.inf
+    if pymath.isnan(value):
+        raise ValueError(f"{owner} must not be NaN.")
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    if pymath.isinf(rounded) and rounded != allowed:
+        raise ValueError(f"{owner} must be finite in float32; got {value!r}.")
+
+
+def check_not_negative(owner: str, value: Any) -> None:
+    """Refuses a negative number, with a ValueError in which `owner` says what it is."""
+    if value < 0:
+        raise ValueError(f"{owner} must not be negative; got {value!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +100,8 @@ class OptimizationParameters:
     Objects print as their constructor call, compare by value, copy and pickle.
 
     Args:
-      learning_rate: step size, a number. Rounded to float32 like every hyper-parameter, because
-        the hardware holds them so.
+      learning_rate: step size, a number >= 0. Rounded to float32 like every hyper-parameter,
+        because the hardware holds them so.
       use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
         update. False runs one update for each core whose slice of the batch holds the row; with
         one core the two are the same.
@@ -79,8 +117,9 @@ class OptimizationParameters:
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, a lower limit exceeds its upper limit, or a gradient
-        limit is given with `use_gradient_accumulation=False`.
+      ValueError: a number is not finite, `learning_rate` is negative, a lower limit
+        exceeds its upper limit, or a gradient limit is given with
+        `use_gradient_accumulation=False`. A limit may be infinite where that means no limit.
 
     Source: `_OptimizationParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
     """
@@ -154,6 +193,11 @@ class OptimizationParameters:
                 f"use_gradient_accumulation={use_gradient_accumulation}."
             )
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            suggest_in(cls, "__init__")
+
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         """One step of the optimizer on rows.
 
@@ -189,8 +233,9 @@ class OptimizationParameters:
         name = self.renamed.get(name, name)
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise TypeError(f"{type(self).__name__}: {name} must be a number; got {value!r}.")
-        if pymath.isnan(value):
-            raise ValueError(f"{type(self).__name__}: {name} must not be NaN.")
+        check_finite(f"{type(self).__name__}: {name}", value, _NO_LIMIT.get(name))
+        if name == "learning_rate":
+            check_not_negative(f"{type(self).__name__}: {name}", value)
 
     def _check(self, holds: bool, name: str, allowed: str) -> None:
         if not holds:

@@ -108,7 +108,7 @@ class Adagrad(TF2Optimizer, AdagradParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, `initial_accumulator_value` is not positive, `clipvalue`
+      ValueError: a number is not finite, `initial_accumulator_value` is not positive, `clipvalue`
         is none of the above or given without `use_gradient_accumulation`, `clip_weight_min` exceeds
         `clip_weight_max`, or `slot_variable_creation_fn` is no function.
 

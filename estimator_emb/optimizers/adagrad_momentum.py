@@ -160,7 +160,7 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, `exponent` or `epsilon` is not positive, `clipvalue` is
+      ValueError: a number is not finite, `exponent` or `epsilon` is not positive, `clipvalue` is
         none of the above or given without `use_gradient_accumulation`, `clip_weight_min` exceeds
         `clip_weight_max`, or `slot_variable_creation_fn` is no function.
 

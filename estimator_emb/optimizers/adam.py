@@ -164,7 +164,7 @@ class Adam(TF2Optimizer, AdamParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, a beta is outside [0, 1), epsilon is not positive,
+      ValueError: a number is not finite, a beta is outside [0, 1), epsilon is not positive,
         `lazy_adam` and `use_gradient_accumulation` are both False, `clipvalue` is none of the above
         or given without `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`,
         or `slot_variable_creation_fn` is no function.

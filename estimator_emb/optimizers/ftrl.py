@@ -205,7 +205,7 @@ class FTRL(TF2Optimizer, FtrlParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, `initial_accumulator_value` is not positive,
+      ValueError: a number is not finite, `initial_accumulator_value` is not positive,
         `learning_rate_power` is positive or a strength negative (TensorFlow's class documents these
         two and does not check them), `clipvalue` is none of the above or given without
         `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`, or

@@ -60,7 +60,7 @@ class SGD(TF2Optimizer, StochasticGradientDescentParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a hyper-parameter is NaN, `clipvalue` is none of the above or given without
+      ValueError: a number is not finite, `clipvalue` is none of the above or given without
         `use_gradient_accumulation`, or `clip_weight_min` exceeds `clip_weight_max`.
 
     Source: `tf.tpu.experimental.embedding.SGD` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,

@@ -10,20 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.failures import LIBRARIES
 from estimator_emb.preflight.report import CannotCheck
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)
-_PACKAGES = (
-    "absl",
-    "estimator_emb",
-    "feature_columns",
-    "keras",
-    "tensorflow",
-    "tensorflow_estimator",
-    "tf_keras",
-)
-_FOLDERS = tuple(os.path.join(site, one) + os.sep for site in _SITES for one in _PACKAGES)
+_FOLDERS = tuple(os.path.join(site, one) + os.sep for site in _SITES for one in LIBRARIES)
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
+from estimator_emb.engines import unsummed
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding
@@ -184,13 +185,13 @@ def _reference_variables(step: Step) -> list[Finding]:
 def _unsummed(ops: list[StepOp]) -> list[Finding]:
     types = {op.type for op in ops}
     trains = any(one.startswith(("ResourceApply", "ResourceSparseApply")) for one in types)
-    if not trains or types & {"CrossReplicaSum", "CollectiveReduceV2", "XlaAllReduce"}:
+    if not trains or types & unsummed.SUMS:
         return []
     return [
         Finding(
             "the step updates variables without summing gradients over the cores (no "
             "CrossReplicaSum), so every core would train a model of its own",
-            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)",
+            unsummed.REMEDY,
         )
     ]
 

@@ -23,11 +23,13 @@ from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
+from estimator_emb.compat import custom_gradients
 from estimator_emb.engines.context import HOST_DEVICE
-from estimator_emb.engines.host import HELPER_VARIABLE, tables_of
+from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
+from estimator_emb.spec import tables_of
 
 ModeKeys = model_fn_lib.ModeKeys
 CORES_PER_HOST = 8
@@ -307,7 +309,7 @@ def _build(
         step.results.extend((f"gradient of {key}", one) for key, one in gradients.items())
         return tf.zeros([])
 
-    with step.graph.as_default(), _control_flow_v2():
+    with step.graph.as_default(), custom_gradients.ending_with_graph(), _control_flow_v2():
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         estimator._create_and_assert_global_step(step.graph)
         placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]

@@ -12,6 +12,8 @@ import argparse
 import functools
 import logging
 import os
+import signal
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -28,8 +30,8 @@ def main(args: list[str]) -> int:
     """Runs the program that `args` name.
 
     Returns:
-      0 when the program ends by itself, 1 when it ends by an exception. An exit of its own
-      (`SystemExit`) passes through.
+      0 when the program ends by itself, 1 when it ends by an exception, 130 when Ctrl-C ends it. An
+      exit of its own (`SystemExit`) passes through, with 143 where SIGTERM ends a training.
     """
     parser = _parser()
     options = program.parse(parser, args)
@@ -51,6 +53,9 @@ def main(args: list[str]) -> int:
         _limit_steps(options.steps_limit)
     try:
         program.run(options)
+    except KeyboardInterrupt:
+        print(f"estimator-emb: {program.name_of(options)} was interrupted.", file=sys.stderr)
+        return 128 + signal.SIGINT
     except Exception as error:
         program.show_failure(error, options)
         return 1

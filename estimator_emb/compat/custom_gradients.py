@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends the life of custom gradients with that of their graph.
+
+`tf.custom_gradient` in a graph registers a function for the one op that it makes, under a name of
+its own, and never takes it out again. The function refers to tensors, so that TensorFlow keeps
+every graph that has such an op until the process ends: a program that trains many times grows by a
+graph a call.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+_PREFIX = "CustomGradient-"
+_KEPT = "_estimator_emb_custom_gradients"
+
+
+@contextlib.contextmanager
+def ending_with_graph() -> Iterator[None]:
+    """Leaves the custom gradients of the default graph to it alone, also where the body fails."""
+    graph = tf.compat.v1.get_default_graph()
+    try:
+        yield
+    finally:
+        _hand_over(graph)
+
+
+def _hand_over(graph: tf.Graph) -> None:
+    """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
+    registry = ops.gradient_registry._registry
+    kept: dict[str, Callable[..., Any]] | None = getattr(graph, _KEPT, None)
+    if kept is None:
+        kept = {}
+        setattr(graph, _KEPT, kept)
+    names: list[str] = []
+    for op in graph.get_operations():
+        name = _custom_gradient(op)
+        # One that another graph made, and this one has imported, is that graph's.
+        if name and name in registry and not isinstance(registry[name]["type"], _InGraph):
+            kept[name] = registry[name]["type"]
+            registry[name]["type"] = _InGraph(graph, name)
+            names.append(name)
+    if names:
+        weakref.finalize(graph, _forget, names).atexit = False
+
+
+def _custom_gradient(op: tf.Operation) -> str | None:
+    if op.type != "IdentityN":
+        return None
+    try:
+        name = op.get_attr("_gradient_op_type").decode()
+    except ValueError:  # It has none of its own.
+        return None
+    return name if name.startswith(_PREFIX) else None
+
+
+def _forget(names: list[str]) -> None:
+    for name in names:
+        ops.gradient_registry._registry.pop(name, None)
+
+
+class _InGraph:
+    """A gradient function that lives in a graph, and does not keep it alive."""
+
+    def __init__(self, graph: tf.Graph, name: str):
+        self._graph = weakref.ref(graph)
+        self._name = name
+
+    def __call__(self, op: tf.Operation, *upstream: tf.Tensor) -> Any:
+        return getattr(self._graph(), _KEPT)[self._name](op, *upstream)

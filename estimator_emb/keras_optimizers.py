@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras's optimizers in a model_fn, where they would train nothing.
+
+In a v1 graph, Keras's own `apply_gradients` returns nothing that would run the update. A program
+that groups it with an increment of the global step would train to the end and change no variable.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+ADVICE = (
+    "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
+    "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
+)
+_model_fns = threading.local()
+
+
+@contextlib.contextmanager
+def refused() -> Iterator[None]:
+    """Refuses Keras's optimizers inside, in this thread: a model_fn is running."""
+    _watch()
+    before = getattr(_model_fns, "running", False)
+    _model_fns.running = True
+    try:
+        yield
+    finally:
+        _model_fns.running = before
+
+
+def _watch() -> None:
+    """Has the base classes of Keras's optimizers ask whether a model_fn is running, once."""
+    from estimator_emb import keras
+
+    _model_fns.ours = keras
+    _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _always)
+    _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _always)
+    # A legacy optimizer works with gradients, and with a function as loss.
+    _wrap(tf.keras.optimizers.legacy.Optimizer, "minimize", _without_tape)
+    third = sys.modules.get("keras")
+    if getattr(third, "__version__", "").startswith("3."):
+        base = getattr(third, "optimizers").Optimizer  # noqa: B009 - unknown to mypy.
+        _wrap(base, "apply", _always)
+        _wrap(base, "apply_gradients", _always)
+
+
+def _always(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+def _without_tape(loss: Any = None, var_list: Any = None, *args: Any, **kwargs: Any) -> bool:
+    return not callable(loss) and kwargs.get("tape") is None
+
+
+def _wrap(cls: Any, name: str, refuses: Callable[..., bool]) -> None:
+    # Keras divides its base class in two, both public under no other name.
+    cls = next((one for one in cls.__mro__ if name in vars(one)), cls)
+    function = vars(cls).get(name)
+    if function is None or getattr(function, "_watched", False):
+        return
+
+    @functools.wraps(function)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keras = _model_fns.ours if getattr(_model_fns, "running", False) else None
+        if (
+            keras
+            and not isinstance(self, keras.Adagrad)
+            and keras._in_v1_graph()
+            and keras._unordered()
+            and refuses(*args, **kwargs)
+        ):
+            raise ValueError(f"{type(self).__name__}.{name}: {ADVICE}")
+        return function(self, *args, **kwargs)
+
+    watched._watched = True  # type: ignore[attr-defined]
+    setattr(cls, name, watched)

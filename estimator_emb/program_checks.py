@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program gives a TPUEstimator, checked where it is given or returned.
+
+tensorflow-estimator would accept most of this and fail later, with another error or with none.
+"""
+
+import contextlib
+import inspect
+import numbers
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.util import function_utils
+from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+
+from estimator_emb import keras_optimizers
+from estimator_emb.arguments import suggestion
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.tables import scopes
+from estimator_emb.tables.functions import name_of
+
+_MODES = model_fn_lib.ModeKeys
+_BATCH_SIZES = {
+    _MODES.TRAIN: "train_batch_size",
+    _MODES.EVAL: "eval_batch_size",
+    _MODES.PREDICT: "predict_batch_size",
+}
+_INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
+_MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
+_METHODS = ("minimize", "apply_gradients", "compute_gradients")
+_READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
+_DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
+
+
+class Params(dict):
+    """The `params` of a program, which says of a key that it lacks what the keys are."""
+
+    mode: str | None = None
+
+    def __missing__(self, key: Any) -> Any:
+        if key == "batch_size" and self.mode in _BATCH_SIZES:
+            raise KeyError(
+                f"params has no 'batch_size' in mode {self.mode!r}: TPUEstimator was given no "
+                f"{_BATCH_SIZES[self.mode]}."
+            )
+        advice = suggestion(key, self)
+        raise KeyError(f"params has no {key!r}; it has {sorted(map(str, self))}.{advice}")
+
+
+def checked_params(params: Any) -> Any:
+    """Returns the `params` of a program as it is to get them.
+
+    Raises:
+      TypeError: they are no dict, and no object like one.
+    """
+    if type(params) is dict:
+        return Params(params)
+    if not isinstance(params, (Mapping, type(None))) and not hasattr(params, "set_hparam"):
+        raise TypeError(f"TPUEstimator: params must be a dict; got {params!r}.")
+    return params
+
+
+def check_batch_sizes(**sizes: Any) -> None:
+    """Refuses batch sizes that are no positive integers, where they are given at all.
+
+    Raises:
+      TypeError: one is no integer.
+      ValueError: one is less than 1.
+    """
+    for name, size in sizes.items():
+        if size is None:
+            continue
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool):
+            raise TypeError(
+                f"TPUEstimator: {name} must be int, got {type(size)}: {size!r}."
+            )
+        if size < 1:
+            raise ValueError(f"TPUEstimator: {name} must be positive, got {size!r}.")
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Refuses a model_fn that cannot be called as Estimators do.
+
+    Raises:
+      TypeError: it is no function.
+      ValueError: it is None, or takes other arguments than those of a model_fn.
+    """
+    if model_fn is None:
+        raise ValueError("model_fn must be provided to Estimator.")
+    if not callable(model_fn):
+        raise TypeError(f"TPUEstimator: model_fn must be a function; got {model_fn!r}.")
+    owner = f"model_fn ({name_of(model_fn)})"
+    arguments = function_utils.fn_args(model_fn)
+    if "features" not in arguments:
+        raise ValueError(f"{owner} must include features argument; it takes {list(arguments)}.")
+    unknown = [name for name in arguments if name not in _MODEL_ARGUMENTS]
+    if unknown:
+        close = suggestion(unknown[0], _MODEL_ARGUMENTS[:-1])
+        raise ValueError(
+            f"{owner} has following not expected args: {unknown}. A model_fn takes features, "
+            "labels, mode, params and config; give it other values by params, or by "
+            f"functools.partial.{close}"
+        )
+
+
+def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
+    """Refuses a model_fn that cannot be told the batch size, with tensorflow-estimator's error."""
+    if has_batch_size and "params" not in function_utils.fn_args(model_fn):
+        raise ValueError(
+            f"model_fn ({name_of(model_fn)}) does not include params argument, required by "
+            "TPUEstimator to pass batch size as params['batch_size']."
+        )
+
+
+def checked_input_fn(input_fn: Any, needs_dict: bool, on_cores: bool) -> Callable[..., Any]:
+    """Returns the program's input_fn, with what it returns checked.
+
+    Args:
+      input_fn: the program's.
+      needs_dict: whether there is an `EmbeddingConfigSpec`, which names features by their keys.
+      on_cores: whether the input is divided over emulated cores.
+
+    Raises:
+      TypeError: it is no function, or wants an argument that nobody gives.
+      ValueError: it has no argument `params`.
+    """
+    if isinstance(input_fn, _DATASETS) or not callable(input_fn):
+        got = "a Dataset" if isinstance(input_fn, _DATASETS) else repr(input_fn)
+        raise TypeError(
+            "input_fn must be a function of params that returns a Dataset, or features and labels; "
+            f"got {got}. Give the function itself, and make the Dataset inside of it."
+        )
+    owner = f"input_fn ({name_of(input_fn)})"
+    arguments = function_utils.fn_args(input_fn)
+    takes_any = function_utils.has_kwargs(input_fn)
+    if "params" not in arguments and not takes_any:
+        raise ValueError(
+            f"{owner} does not include params argument, required by TPUEstimator to pass batch "
+            'size as params["batch_size"].'
+        )
+    for name in _required(input_fn):
+        if name not in _INPUT_ARGUMENTS:
+            raise TypeError(
+                f"{owner} takes the argument {name!r}, which TPUEstimator does not give: it gives "
+                f"params, config, mode and input_context. Give it a value by functools.partial."
+            )
+
+    def checked(**kwargs: Any) -> Any:
+        returned = input_fn(**kwargs)
+        _check_input(owner, returned, needs_dict, on_cores)
+        return returned
+
+    return takes(checked, arguments)
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
+
+
+def _check_input(owner: str, returned: Any, needs_dict: bool, on_cores: bool) -> None:
+    must = f"{owner} must return a Dataset, or features and labels"
+    if returned is None:
+        raise ValueError(f"{must}; it returned None. Is its `return` missing?")
+    structure = returned
+    if isinstance(returned, _DATASETS):
+        structure = returned.element_spec
+    elif inspect.isgenerator(returned) or isinstance(returned, (str, bytes)):
+        raise TypeError(
+            f"{must}; it returned a {type(returned).__name__}. For Python's values, see "
+            "tf.data.Dataset.from_generator."
+        )
+    elif hasattr(returned, "get_next"):
+        raise TypeError(
+            f"{must}; it returned an iterator, {type(returned).__name__}. Return the Dataset, or "
+            "what get_next() returns."
+        )
+    features, labels = structure, None
+    if isinstance(structure, (tuple, list)):
+        if len(structure) != 2 and not hasattr(structure, "_fields"):
+            raise ValueError(
+                f"{owner}: input_fn should return (features, labels) as a len 2 tuple; got "
+                f"{len(structure)} parts."
+            )
+        if len(structure) == 2:
+            features, labels = structure
+    if needs_dict and not isinstance(features, Mapping):
+        swapped = " Are features and labels swapped?" if isinstance(labels, Mapping) else ""
+        raise ValueError(
+            "With an EmbeddingConfigSpec, input_fn must return its features as a dict; "
+            f"{owner} returned {_kind(features)}.{swapped}"
+        )
+    if on_cores and not isinstance(returned, _DATASETS):
+        leaves = tf.nest.flatten(returned)
+        if any(isinstance(leaf, (np.ndarray, np.generic, int, float)) for leaf in leaves):
+            raise TypeError(
+                f"{owner} returned NumPy arrays or numbers, which cannot be divided over the cores "
+                "of a TPU; return tensors, or a Dataset."
+            )
+
+
+def _kind(value: Any) -> str:
+    if tf.is_tensor(value) or isinstance(value, tf.TypeSpec):
+        return "a tensor"
+    return f"a {type(value).__name__}"
+
+
+def checked_model_fn(
+    model_fn: Callable[..., Any],
+    tables: list[Any],
+    has_spec: bool,
+    needs_batch: Callable[[str], bool],
+) -> Callable[..., Any]:
+    """Returns the program's model_fn, with what it returns checked and some errors explained.
+
+    Args:
+      model_fn: the program's.
+      tables: of its `EmbeddingConfigSpec`.
+      has_spec: whether there is one.
+      needs_batch: says whether predictions of a name must have the batch as first dimension.
+    """
+    arguments = list(function_utils.fn_args(model_fn))
+    owner = f"model_fn ({name_of(model_fn)})"
+
+    def checked(features: Any, mode: str, **kwargs: Any) -> Any:
+        if "mode" in arguments:
+            kwargs["mode"] = mode
+        with keras_optimizers.refused(), _explained(features, tables, has_spec):
+            returned = model_fn(features=features, **kwargs)
+        _check_columns(tables, has_spec)
+        return _checked_spec(owner, returned, mode, needs_batch)
+
+    return takes(checked, dict.fromkeys([*arguments, "mode"]))
+
+
+def _checked_spec(
+    owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]
+) -> Any:
+    if not isinstance(returned, (model_fn_lib.EstimatorSpec, model_fn_lib._TPUEstimatorSpec)):
+        got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
+        raise ValueError(
+            f"model_fn should return an EstimatorSpec. In mode {mode!r}, {owner} returned {got}"
+        )
+    if returned.mode != mode:
+        raise ValueError(
+            f"{owner} was called with mode {mode!r}, and returned a {type(returned).__name__} of "
+            f"mode {returned.mode!r}. Pass it the mode that model_fn is given."
+        )
+    if mode == _MODES.PREDICT:
+        _check_predictions(owner, returned, needs_batch)
+    metrics = getattr(returned, "eval_metrics", None)
+    if mode == _MODES.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
+        function, *tensors = metrics
+        # `_replace` would leave out what the constructor adds.
+        fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}
+        returned = type(returned)(**fields)
+    return returned
+
+
+def _check_predictions(owner: str, spec: Any, needs_batch: Callable[[str], bool]) -> None:
+    predictions = spec.predictions
+    by_name = predictions if isinstance(predictions, Mapping) else {"": predictions}
+    for name, tensor in by_name.items():
+        if getattr(getattr(tensor, "shape", None), "rank", None) == 0 and needs_batch(name):
+            what = f"predictions[{name!r}]" if name else "predictions"
+            raise ValueError(
+                f"{owner}: {what} is a scalar, {tensor.name}; it must have the batch as its first "
+                "dimension, for predict hands it out one example at a time."
+            )
+
+
+def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        metrics = function(*args, **kwargs)
+        if not isinstance(metrics, Mapping):
+            missing = " Is its `return` missing?" if metrics is None else ""
+            raise TypeError(
+                f"eval_metrics: metric_fn ({name_of(function)}) must return a dict of metrics; it "
+                f"returned {_short(metrics)}.{missing}"
+            )
+        return metrics
+
+    with contextlib.suppress(TypeError, ValueError):  # Of some functions written in C.
+        checked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return checked
+
+
+@contextlib.contextmanager
+def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[None]:
+    """Adds to errors of a model_fn what the program cannot see in them."""
+    try:
+        yield
+    except KeyError as error:
+        key = error.args[0] if len(error.args) == 1 else None
+        if isinstance(features, Mapping) and isinstance(key, str) and key.isidentifier():
+            if key not in features:
+                error.args = (
+                    f"{key!r}. The features that model_fn is given are {sorted(features)}."
+                    f"{suggestion(key, features)}",
+                )
+        raise
+    except AttributeError as error:
+        owner = getattr(error, "obj", None)
+        if error.name in _METHODS and isinstance(owner, OptimizationParameters):
+            error.args = (
+                f"{type(owner).__name__!r} object has no attribute {error.name!r}: it trains "
+                "embedding tables, as optimization_parameters of an EmbeddingConfigSpec. For the "
+                "other variables, use an optimizer of tf.compat.v1.train.",
+            )
+        elif error.name in _METHODS and type(owner).__module__.startswith("keras"):
+            error.args = (
+                f"{type(owner).__name__!r} object has no attribute {error.name!r}. "
+                f"{keras_optimizers.ADVICE}",
+            )
+        raise
+    except ValueError:
+        _check_columns(tables, has_spec)
+        raise
+
+
+def _check_columns(tables: list[Any], has_spec: bool) -> None:
+    """Refuses TPU columns that a core's model looks up although the spec lacks them."""
+    unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in tables})
+    if unknown and not has_spec:
+        raise ValueError(
+            f"model_fn uses the TPU embedding columns of tables {unknown}, but TPUEstimator was "
+            "given no embedding_config_spec: give it one with these columns."
+        )
+    if unknown:
+        raise ValueError(
+            f"model_fn uses the TPU embedding columns of tables {unknown}, which are not in the "
+            "EmbeddingConfigSpec: add them to its feature_columns. It has the tables "
+            f"{sorted(table.name for table in tables)}."
+        )
+
+
+def check_global_step() -> str | None:
+    """Returns what is wrong with a graph in which nothing changes the global step; else None."""
+    step = tf.compat.v1.train.get_global_step()
+    try:
+        tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
+        initial = step.initializer
+        users = [op for op in tensor.consumers() if op is not initial and _may_assign(op)]
+    except AttributeError:
+        return None  # A variable of a distribution strategy.
+    if users:
+        return None
+    return (
+        "The train_op of model_fn does not increase the global step, so that training would never "
+        "end: the global step (tf.train.get_global_step) has not been increased. Pass "
+        "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
+        "it to a Keras optimizer as its iterations."
+    )
+
+
+def _may_assign(op: Any) -> bool:
+    """Returns whether an op that takes a variable may change one."""
+    functions = [name for name in (one.func.name for one in op.node_def.attr.values()) if name]
+    if not functions:
+        return op.type not in _READS
+    for name in functions:
+        definition = op.graph._get_function(name)
+        nodes = getattr(getattr(definition, "definition", None), "node_def", None)
+        # Deeper functions are not looked into.
+        if nodes is None or any(
+            "Assign" in node.op or any(one.func.name for one in node.attr.values())
+            for node in nodes
+        ):
+            return True
+    return False
+
+
+def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a serving_input_receiver_fn, with a result of None refused by a ValueError."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        received = receiver_fn(*args, **kwargs)
+        if received is None:
+            raise ValueError(
+                f"serving_input_receiver_fn ({name_of(receiver_fn)}) must return a "
+                "ServingInputReceiver; it returned None. Is its `return` missing?"
+            )
+        return received
+
+    return checked
+
+
+def takes(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
+    """Returns `function`, for tensorflow-estimator, which passes what a signature names."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind) for name in arguments]
+    )
+    return function
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"a {type(value).__name__}"

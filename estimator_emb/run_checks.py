@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of `TPUEstimator` says of itself: that it had nothing to do, or nothing to go by."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+logger = logging.getLogger("estimator_emb")
+
+_PERHAPS = (
+    "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
+    "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
+)
+
+
+class InputEndedError(tf.errors.OutOfRangeError):
+    """The input of a training or an evaluation ended before it could do what was asked.
+
+    A class of its own, because a session takes TensorFlow's OutOfRangeError for a regular end: an
+    evaluation that fails inside of a training would end it without a word.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
+    """Makes the error of an input that yields no batch at all."""
+    if not training:
+        return InputEndedError(
+            "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a "
+            f"metric would be that of no sample. {_PERHAPS}"
+        )
+    message = (
+        "train: input_fn yielded no batch: the input ended before the first step, and training "
+        f"with estimator made no steps. {_PERHAPS}"
+    )
+    if any(type(hook).__name__ == "CheckpointInputPipelineHook" for hook in hooks or ()):
+        message += (
+            " CheckpointInputPipelineHook goes on where the input stood when the model was saved; "
+            "if that was its end, nothing is left: repeat() the dataset, or train without the hook."
+        )
+    return InputEndedError(message)
+
+
+@contextlib.contextmanager
+def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
+    """Gives a hook for a training, and raises where that makes no step for want of input.
+
+    Args:
+      hooks: the program's.
+
+    Raises:
+      InputEndedError: the input ended before the first step.
+    """
+    steps = _Steps()
+    try:
+        yield steps
+    except tf.errors.OutOfRangeError as error:
+        if steps.begun and not steps.made and not isinstance(error, InputEndedError):
+            raise no_batch(True, hooks) from error
+        raise
+    if steps.begun and not steps.made:
+        raise no_batch(True, hooks)
+
+
+class _Steps(tf.compat.v1.train.SessionRunHook):
+    """Notes whether a training has begun, and whether it has made a step."""
+
+    def __init__(self) -> None:
+        self.begun = self.made = False
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.made = True
+
+
+class Evaluated(tf.compat.v1.train.SessionRunHook):
+    """Raises where an evaluation has read no batch, before its metrics are written."""
+
+    def __init__(self) -> None:
+        self._made = False
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._made = True
+
+    def end(self, session: Any) -> None:
+        if not self._made:
+            raise no_batch(False)
+
+
+def say_if_reached(model_dir: str, max_steps: Any) -> None:
+    """Logs that a training has nothing to do, as its last step is reached."""
+    if max_steps is None:
+        return
+    step = int(estimator_lib._load_global_step_from_checkpoint_dir(model_dir))
+    if 0 < max_steps <= step:
+        logger.warning(
+            "train: the model in %s is at step %d, so max_steps=%d is reached: nothing was trained."
+            " max_steps counts the steps of all trainings in a model_dir. Give a larger one, or "
+            "steps=... for so many more, or another model_dir.",
+            model_dir,
+            step,
+            max_steps,
+        )
+
+
+def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start: Any) -> None:
+    """Warns of an evaluation or a prediction without a checkpoint.
+
+    Args:
+      call: 'evaluate' or 'predict'.
+      model_dir: of the estimator.
+      checkpoint_path: what it reads, None without.
+      warm_start: the estimator's WarmStartSettings, or None.
+    """
+    if checkpoint_path:
+        return
+    if warm_start:
+        logger.warning(
+            "%s: Could not find trained model in model_dir: %s. Its weights are those that "
+            "warm_start_from takes from %s; what that leaves out has initial values, random ones "
+            "for the most part.",
+            call,
+            model_dir,
+            warm_start.ckpt_to_initialize_from,
+        )
+        return
+    logger.warning(
+        "%s: Could not find trained model in model_dir: %s. All weights have their initial values, "
+        "random ones for the most part, and so are the results. Train first, or give the model_dir "
+        "of a training, a checkpoint_path or warm_start_from.",
+        call,
+        model_dir,
+    )
