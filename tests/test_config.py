@@ -113,6 +113,18 @@ def test_table_config_defaults():
         ),
         ({"learning_rate": rate}, f"TableConfig: learning_rate must be a number; got {rate!r}."),
         ({"learning_rate": NAN}, "TableConfig: learning_rate must be a number; got nan."),
+        (
+            {"learning_rate": -0.1},
+            "TableConfig: learning_rate must not be negative; got -0.1.",
+        ),
+        (
+            {"learning_rate": float("inf")},
+            "TableConfig: learning_rate must be finite in float32; got inf.",
+        ),
+        (
+            {"learning_rate": 1e39},
+            "TableConfig: learning_rate must be finite in float32; got 1e+39.",
+        ),
         ({"learning_rate": True}, "TableConfig: learning_rate must be a number; got True."),
         (
             {"learning_rate_fn": 0.1},
@@ -285,7 +297,7 @@ def test_spec_tells_columns_of_the_tensor_core():
         (
             {"feature_columns": ["item"]},
             TypeError,
-            "EmbeddingConfigSpec: every element of feature_columns must be a column made by "
+            "EmbeddingConfigSpec: All feature columns must be supported types, made by "
             "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
             "'item'.",
         ),

@@ -508,3 +508,24 @@ def test_train_batch_size_may_be_left_out(tmp_path):
     )
     estimator.train(harness.input_fn_of(batches()), steps=6)
     assert estimator.get_variable_value("global_step") == 6
+
+
+def test_a_scalar_prediction_that_nobody_asks_for_is_left(tmp_path):
+    def model_fn(features, labels, mode, params):
+        mean = tf.reduce_mean(features["x"])
+        predictions = {"x": features["x"], "mean": mean}
+        step = tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
+        return ee.TPUEstimatorSpec(mode, predictions=predictions, loss=mean, train_op=step.op)
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
+
+    config = ee.RunConfig(model_dir=str(tmp_path))
+    estimator = ee.TPUEstimator(model_fn, config=config, use_tpu=False, predict_batch_size=2)
+    estimator.train(input_fn, steps=1)
+    told = estimator.predict(input_fn, predict_keys=["x"])
+    assert [one["x"].tolist() for one in told] == [[1.0], [2.0]]
+    with pytest.raises(ValueError, match=r"predictions\['mean'\] is a scalar"):
+        next(estimator.predict(input_fn, predict_keys=["mean"]))
+    (batch,) = estimator.predict(input_fn, yield_single_examples=False)
+    assert batch["mean"] == 1.5

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`estimator_emb.keras.Adagrad` against Keras's own: eagerly, in a tf.function, in a v1 graph."""
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -816,3 +817,37 @@ def test_program_that_disables_v2_behavior():
             assert session.run(v1.train.get_global_step()) == 1
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"learning_rate": -0.1}, "Adagrad: learning_rate must not be negative; got -0.1."),
+        ({"learning_rate": float("nan")}, "Adagrad: learning_rate must not be NaN."),
+        (
+            {"learning_rate": float("inf")},
+            "Adagrad: learning_rate must be finite in float32; got inf.",
+        ),
+        (
+            {"initial_accumulator_value": -1.0},
+            "Adagrad: initial_accumulator_value must not be negative; got -1.0.",
+        ),
+        ({"epsilon": float("nan")}, "Adagrad: epsilon must not be NaN."),
+        (
+            {"weight_decay": float("inf")},
+            "Adagrad: weight_decay must be finite in float32; got inf.",
+        ),
+    ],
+)
+def test_numbers_that_train_nothing_right_are_refused(mode, change, message):
+    with tf.Graph().as_default() if mode == "graph" else contextlib.nullcontext():
+        with pytest.raises(ValueError) as error:
+            Adagrad(**change)
+        assert str(error.value) == message
+        Adagrad(0.0)
+    if mode == "eager" and "learning_rate" in change:
+        optimizer = Adagrad(0.1)
+        with pytest.raises(ValueError) as error:
+            optimizer.learning_rate = change["learning_rate"]
+        assert str(error.value) == message

@@ -7,6 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+import estimator_emb as ee
 from estimator_emb import progress
 
 
@@ -72,3 +73,57 @@ def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
     train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
     assert "loss" not in sys.stderr.getvalue()
     assert "no tensor 'no_such_loss:0'" in caplog.text
+
+
+def tags(directory):
+    """The tags of the scalars in the event files of a directory."""
+    return {
+        value.tag
+        for path in tf.io.gfile.glob(f"{directory}/events.out.tfevents.*")
+        for event in tf.compat.v1.train.summary_iterator(path)
+        for value in event.summary.value
+    }
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_training_and_evaluation_are_one_curve(tmp_path, device, monkeypatch, caplog):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", [])
+        loss = tf.reduce_mean(tf.square(weight - features))
+        if params["named"]:
+            loss = tf.identity(loss, name="loss")
+        step = tf.compat.v1.train.get_global_step()
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+    def input_fn(params):
+        data = tf.data.Dataset.from_tensors(tf.ones([2, 1]))
+        return data.repeat().map(lambda x: (x, x))
+
+    for named, tag in ((False, "loss"), (True, "loss_1")):
+        config = ee.RunConfig(
+            model_dir=str(tmp_path / tag),
+            save_summary_steps=1,
+            tpu_config=ee.TPUConfig(1, device=device),
+        )
+        estimator = ee.TPUEstimator(
+            model_fn,
+            config=config,
+            params={"named": named},
+            use_tpu=device is not None,
+            train_batch_size=2,
+            eval_batch_size=2,
+        )
+        estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)
+        estimator.evaluate(input_fn, steps=1)
+        (line,) = sys.stderr.getvalue().splitlines()
+        assert line.startswith("step 2 of 2, loss ")
+        assert tag in tags(tmp_path / tag)
+        assert ("loss" in tags(tmp_path / tag)) is not named
+        assert "loss" in tags(tmp_path / tag / "eval")
+        said = "Take the name away: ProgressHook(..., 'loss') finds the loss without it."
+        assert (said in caplog.text) is named
+        sys.stderr.truncate(0)
+        sys.stderr.seek(0)

@@ -4,6 +4,7 @@
 import copy
 import importlib
 import inspect
+import math
 import pickle
 import re
 
@@ -333,6 +334,36 @@ def test_every_number_must_be_one(ours, name):
     assert_refused(
         ValueError, f"{by_name(ours)}: {name} must not be NaN.", ours, **{name: float("nan")}
     )
+
+
+@pytest.mark.parametrize(("ours", "name"), numeric_arguments())
+def test_every_number_must_be_finite_in_float32(ours, name):
+    # What a limit means by this infinity is that there is none.
+    no_limit = {"min": -math.inf, "max": math.inf}.get(name[-3:]) if "clip" in name else None
+    for infinite in (math.inf, -math.inf, 1e39, -(10**400)):
+        sign = math.inf if infinite > 0 else -math.inf
+        if sign == no_limit:
+            ours(**{**example_arguments(ours), name: infinite})
+            continue
+        shown = infinite if isinstance(infinite, float) else sign
+        assert_refused(
+            ValueError,
+            f"{by_name(ours)}: {name} must be finite in float32; got {shown!r}.",
+            ours,
+            **{name: infinite},
+        )
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [ours for ours in PARAMETERS if ours is not optimizers.FrequencyEstimatorParameters],
+    ids=by_name,
+)
+def test_a_learning_rate_is_not_negative(ours):
+    for rate in (-0.1, -1, np.float32(-0.5)):
+        message = f"{by_name(ours)}: learning_rate must not be negative; got {rate!r}."
+        assert_refused(ValueError, message, ours, learning_rate=rate)
+    ours(**{**example_arguments(ours), "learning_rate": 0.0})
 
 
 @pytest.mark.parametrize(("ours", "name"), numeric_arguments())

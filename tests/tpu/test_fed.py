@@ -134,7 +134,7 @@ def spec_of(parameters=None, made=None):
     )
 
 
-def model_fn_of(made, seen=None):
+def model_fn_of(made, seen=None, summed=True):
     """A linear model with a host_call, which writes down the step and the activations."""
 
     def model_fn(features, labels, mode, params):
@@ -149,7 +149,9 @@ def model_fn_of(made, seen=None):
         if mode == ee.ModeKeys.EVAL:
             metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
             return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdagradOptimizer(0.1))
+        optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+        if summed:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
         step = tf.compat.v1.train.get_global_step()
         tensors = {"step": tf.reshape(tf.identity(step), [1]), "flat": tf.identity(flat)}
         with tf.control_dependencies(list(tensors.values())):
@@ -412,12 +414,13 @@ def test_warm_start(tmp_path, monkeypatch):
 # The whole graph on a described TPU, which has two cores.
 
 
-def reached(how, tmp_path, **kwargs):
+def reached(how, tmp_path, summed=True, **kwargs):
     made = columns()
     tpu_config = ee.TPUConfig(5, tables="host", tpu_generation="v5e")
     spec = spec_of(made=made)
+    model_fn = model_fn_of(made, summed=summed)
     on_tpu = tpu_described.estimator(
-        model_fn_of(made), spec, tmp_path, tpu_config=tpu_config, batch=BATCH, **kwargs
+        model_fn, spec, tmp_path, tpu_config=tpu_config, batch=BATCH, **kwargs
     )
     return how(on_tpu, input_fn_of(DATA))
 
@@ -448,6 +451,20 @@ def _root(op):
 
 HOST = "/job:tpu_worker/task:0/device:CPU:0"
 DENSE = {"kernel"}
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_gradients_that_are_not_summed_are_warned_of(summed, tmp_path, caplog):
+    caplog.set_level("WARNING", "estimator_emb")
+    reached(tpu_described.train, tmp_path, summed=summed)
+    warning = (
+        "2 cores share the batch, and the gradients of kernel are not summed over them: what every "
+        "core but core 0 has learned is lost. Use "
+        "tf.compat.v1.tpu.CrossShardOptimizer(optimizer); with an optimizer that is not of "
+        "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum."
+    )
+    found = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    assert found == ([] if summed else [warning])
 
 
 @pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])

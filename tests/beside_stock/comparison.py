@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what a program recorded on the two sides, but for named differences."""
+
+import re
+
+import numpy as np
+
+RULES = {
+    "the spec trains the tables": (
+        "Off a TPU, the spec's optimizer trains the tables. The stock side is given the twin of "
+        "the spec's optimizer for them, its gradient multiplier and its clipping_limit, by hand."
+    ),
+    "bias correction": (
+        "A TPU's Adam corrects no bias. The columns' learning_rate_fn, which stock never calls "
+        "off a TPU, holds the correction."
+    ),
+    "no beta powers": (
+        "Tables trained by Adam need no beta powers; stock has those of the tables' optimizer. "
+        "Where a program's Adam has no dense variables, it has them in ours only, as the stock "
+        "side then leaves that optimizer out."
+    ),
+    "slot names": (
+        "Slots are named as on a TPU: <table>/Adam/m, where tf.compat.v1.train says <table>/Adam."
+    ),
+    "row 0 of the empty": (
+        "Where a sample or a position holds no id, stock looks row 0 up and updates it with a "
+        "gradient of 0, which moves it under optimizers with a memory. In ours no row is touched, "
+        "so row 0, which no id of such a program names, keeps its first value."
+    ),
+    "sequences are cut": (
+        "max_sequence_length cuts off on the host too. The stock side's input is cut."
+    ),
+    "the time axis": (
+        "A sequence's activation is max_sequence_length long. In stock it is as long as the "
+        "longest sequence of the batch."
+    ),
+    "weights of 0 or less": (
+        "They count with every combiner, as on a TPU. Stock leaves such ids out with 'mean' and "
+        "'sqrtn', so our side's input is without them."
+    ),
+    "ragged ids": "Ids may be ragged. Stock takes a SparseTensor of the same ids.",
+    "mod": "partition_strategy='mod' works off a TPU. Stock takes 'div' only.",
+}
+"""Name -> what differs, and why that is no fault. README.md tells users."""
+
+# Of tf.compat.v1.train's optimizers -> of the TPU's.
+SLOTS = {
+    "Adam": {"Adam": "Adam/m", "Adam_1": "Adam/v"},
+    "RMSProp": {"RMSProp": "RMSProp/ms", "RMSProp_1": "RMSProp/mom"},
+    "Adadelta": {"Adadelta": "Adadelta/accumulators", "Adadelta_1": "Adadelta/updates"},
+}
+
+ABSOLUTE, RELATIVE = 1e-5, 2e-5
+
+
+def differences(program, stock, ours):
+    """What differs and has no rule, as lines of text.
+
+    Args:
+      program: a `grammar.Program`.
+      stock, ours: the two results of `run_programs.py`.
+    """
+    failed = [
+        f"{side} raised {result['error']}"
+        for side, result in (("stock", stock), ("ours", ours))
+        if "error" in result
+    ]
+    if failed:
+        return failed
+    expected, found = (_arrays(result["recorded"]) for result in (stock, ours))
+    expected = _renamed(program, expected)
+    if "no beta powers" in program.rules:
+        expected, found = (_without_beta_powers(one) for one in (expected, found))
+    if expected.keys() != found.keys():
+        return [
+            f"only in stock: {sorted(expected.keys() - found.keys())}",
+            f"only in ours: {sorted(found.keys() - expected.keys())}",
+        ]
+    lines = []
+    for name in sorted(expected):
+        lines += _difference(program, name, expected[name], found[name])
+    return lines
+
+
+def _arrays(recorded):
+    return {name: np.array(one["value"], one["dtype"]) for name, one in recorded.items()}
+
+
+def _renamed(program, recorded):
+    """Rule `slot names`."""
+    if "slot names" not in program.rules:
+        return recorded
+    slots = SLOTS[program.optimizer]
+
+    def name_of(name):
+        table, _, last = name.rpartition("/")
+        return f"{table}/{slots[last]}" if "embedding" in table and last in slots else name
+
+    return {name_of(name): value for name, value in recorded.items()}
+
+
+def _without_beta_powers(recorded):
+    return {n: value for n, value in recorded.items() if not re.search(r"/beta[12]_power", n)}
+
+
+def _difference(program, name, expected, found):
+    if expected.shape != found.shape:
+        return [f"{name}: shape {expected.shape} in stock, {found.shape} in ours"]
+    if expected.dtype != found.dtype:
+        return [f"{name}: {expected.dtype} in stock, {found.dtype} in ours"]
+    untouched = _first_row_0(program, name)
+    if untouched is not None:
+        if name.endswith(TABLE_ENDS) and not np.allclose(found[0], untouched, 0, 1e-6):
+            return [f"{name}: row 0 is {found[0]} in ours, and no id names it"]
+        expected, found = expected[1:], found[1:]
+    wrong = ~np.isclose(found, expected, RELATIVE, ABSOLUTE)
+    if not wrong.any():
+        return []
+    return [f"{name}: {expected[wrong][:4]} in stock, {found[wrong][:4]} in ours"]
+
+
+TABLE_ENDS = ("/embedding_weights", "_embedding")
+
+
+def _first_row_0(program, name):
+    """Row 0 as the table of this variable starts, where rule `row 0 of the empty` is about it."""
+    if name.startswith("checkpoint/"):
+        for table, row in program.empty_tables.items():
+            if re.search(rf"/{table}(_[0-9]+)?(/|$)", name):
+                return row
+    return None

@@ -1,0 +1,814 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs with embedding tables, as Python source: one for each seed.
+
+A program builds columns, a batch, a model_fn and a TPUEstimator, trains, and records what it sees.
+It runs on both sides, as `side.py` provides for each.
+"""
+
+import dataclasses
+import math
+import random
+import sys
+
+NUMBERS = [30, 7, 2, 0, 41, 5, 11, 3, 60]
+WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis"]
+
+NEUTRAL = ("SGD", "Adagrad", "Adam")
+"""Optimizers of tables to which a row with gradient 0 is like one that the batch does not name."""
+
+BATCH_SIZE = 4
+
+TAGS = (
+    *("identity int32", "identity int64", "list string", "file string", "hash string"),
+    *("integer list int32", "integer list int64", "integer hash int64", "default int32"),
+    *("vector", "matrix", "sparse", "ragged", "flat", "sequence"),
+    *("shared flat", "shared sequence", "mean", "sum", "sqrtn"),
+    *("weighted vector", "weighted matrix", "weighted sparse", "weighted ragged"),
+    "weights for one of the features of a table",
+    "use_safe_embedding_lookup=False",
+    *("SGD", "Adagrad", "Momentum", "Adam", "Ftrl", "RMSProp", "ProximalAdagrad", "Adadelta"),
+    *("one layer", "a layer for each column", "a layer for each column, without a list"),
+    *("called twice", "Sequential", "functional", "subclassed", "module", "both DenseFeatures"),
+    *("input_layer", "input_layers", "mixture"),
+    *("tf.keras.layers.DenseFeatures", "tf.compat.v1.keras.layers.DenseFeatures"),
+    *("one SequenceFeatures", "a SequenceFeatures for each column"),
+    'tf.compat.v1.variable_scope("tower")',
+    'tf.compat.v1.variable_scope("tower/deep")',
+    'tf.compat.v1.variable_scope("tower", reuse=tf.compat.v1.AUTO_REUSE)',
+    'tf.name_scope("tower")',
+    'tf.compat.v1.name_scope("tower")',
+    *(f"dense variables: {kind}" for kind in ("get_variable", "keras", "layers", "none")),
+    *("off_tpu", "emulated", "one optimizer"),
+    *("two trainings", "evaluate", "predict", "export"),
+)
+"""What programs are made of, each in some of the seeds of the suite."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """An optimizer of tables, and the tf.compat.v1.train optimizer that has the same rule.
+
+    Attributes:
+      name: how rules call it.
+      parameters: source of the spec's.
+      twin: source of the program's.
+      learning_rate: source of a column's learning rate, a function of `step`; '' means none.
+    """
+
+    name: str
+    parameters: str
+    twin: str
+    learning_rate: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A categorical feature of a program.
+
+    Attributes:
+      key: its key in the batch.
+      kind: identity, list, file, hash, integer list, integer hash or default.
+      dtype: int32, int64 or string.
+      form: vector, matrix, sparse, ragged or sequence.
+      values: of each sample, a list of ids or words; of a vector, one id or word.
+      weights: in the form of `values`, where it is weighted.
+      column: source of its categorical column.
+    """
+
+    key: str
+    kind: str
+    dtype: str
+    form: str
+    values: list
+    weights: list | None
+    column: str
+
+    @property
+    def sequence(self):
+        return self.form == "sequence"
+
+    @property
+    def name(self):
+        """The name of its categorical column."""
+        return f"{self.key}_weighted_by_{self.key}_weights" if self.weights else self.key
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of a program.
+
+    Attributes:
+      features: those that look it up.
+      shared: whether shared_embedding_columns makes its columns.
+      columns: lines of source that make its columns, called `<key>_column`.
+    """
+
+    features: list
+    shared: bool
+    columns: list
+
+    @property
+    def sequence(self):
+        return self.features[0].sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program, and what the comparison needs to know of it.
+
+    Attributes:
+      seed: makes the same program again.
+      source: Python.
+      optimizer: name of the optimizer of its tables.
+      empty_tables: name of a table -> its row 0 as it starts, which no id names; of the tables that
+        a sample or a position without an id looks up.
+      rules: names of the differences from stock that it meets; see `comparison.py`.
+      native: whether ours runs it by the native kernels.
+      tags: what it is made of.
+    """
+
+    seed: int
+    source: str
+    optimizer: str
+    empty_tables: dict
+    rules: frozenset
+    native: bool
+    tags: frozenset
+
+
+def program(seed):
+    """The program of a seed."""
+    return _Writer(seed).program()
+
+
+class _Writer:
+    def __init__(self, seed):
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.rules = set()
+        self.tags = set()
+        self.empty_tables = {}
+        self.without = []
+        self.samples = BATCH_SIZE * self.choice(1, 2, 2, 3)
+
+    def choice(self, *options):
+        return self.random.choice(options)
+
+    def chance(self, probability):
+        return self.random.random() < probability
+
+    def number(self, low, high):
+        return round(self.random.uniform(low, high), 3)
+
+    def program(self):
+        self.optimizer = self._optimizer()
+        self.neutral = self.optimizer.name in NEUTRAL
+        self.where = self.choice("off_tpu", "off_tpu", "emulated")
+        self.tables = self._tables()
+        if self.optimizer.name in ("Adam", "RMSProp", "Adadelta"):
+            self.rules.add("slot names")
+        if self.optimizer.name == "Adam":
+            self.rules.add("no beta powers")
+        lines = [
+            f"# Program {self.seed}",
+            "import tensorflow as tf",
+            "",
+            "import side",
+            "",
+            "fc = tf.feature_column",
+            "tpu = tf.compat.v1.tpu.experimental",
+            "",
+            *self._columns(),
+            "",
+            *self._input(),
+            "",
+            *self._model_fn(),
+            "",
+            *self._estimator(),
+            "",
+            *self._calls(),
+        ]
+        self.tags |= {self.optimizer.name, f"{len(self.tables)} tables"}
+        return Program(
+            self.seed,
+            "\n".join(lines) + "\n",
+            self.optimizer.name,
+            self.empty_tables,
+            frozenset(self.rules),
+            self.chance(0.5),
+            frozenset(self.tags),
+        )
+
+    # The optimizer.
+
+    def _optimizer(self):
+        rate = self.choice(0.05, 0.1, 0.3)
+        train = "tf.compat.v1.train."
+        name = self.choice(
+            "SGD",
+            "Adagrad",
+            "Adagrad",
+            "Momentum",
+            "Adam",
+            "Ftrl",
+            "RMSProp",
+            "ProximalAdagrad",
+            "Adadelta",
+        )
+        if name == "SGD":
+            return Optimizer(
+                name,
+                f'"StochasticGradientDescentParameters", {rate}',
+                f"{train}GradientDescentOptimizer({rate})",
+            )
+        if name == "Adagrad":
+            start = self.choice(0.1, 0.5)
+            return Optimizer(
+                name,
+                f'"AdagradParameters", {rate}, initial_accumulator={start}',
+                f"{train}AdagradOptimizer({rate}, initial_accumulator_value={start})",
+            )
+        if name == "Momentum":
+            same = f"{rate}, 0.8, use_nesterov={self.choice(True, False)}"
+            return Optimizer(
+                name, f'"MomentumParameters", {same}', f"{train}MomentumOptimizer({same})"
+            )
+        if name == "Adam":
+            # TensorFlow's Adam corrects the bias, which a TPU leaves to the learning rate.
+            return Optimizer(
+                name,
+                f'"AdamParameters", {rate}, beta1=0.8, beta2=0.9, epsilon=1e-3, lazy_adam=False, '
+                "sum_inside_sqrt=False",
+                f"{train}AdamOptimizer({rate}, beta1=0.8, beta2=0.9, epsilon=1e-3)",
+                f"{rate} * tf.sqrt(1 - 0.9 ** step) / (1 - 0.8 ** step)",
+            )
+        if name == "Ftrl":
+            same = (
+                f"{rate}, learning_rate_power={self.choice(-0.5, -0.4)}, "
+                f"l1_regularization_strength={self.choice(0.0, 0.01)}, "
+                f"l2_regularization_strength={self.choice(0.0, 0.02)}, beta={self.choice(0.0, 0.3)}"
+            )
+            start = self.choice(0.1, 0.3)
+            return Optimizer(
+                name,
+                f'"FtrlParameters", {same}, initial_accumulator_value={start}',
+                f"{train}FtrlOptimizer({same}, initial_accumulator_value={start})",
+            )
+        if name == "RMSProp":
+            momentum = self.choice(0.0, 0.5)
+            return Optimizer(
+                name,
+                f'"RMSPropParameters", {rate}, rho=0.8, momentum={momentum}, epsilon=1e-3, '
+                "initial_ms=1.0",
+                f"{train}RMSPropOptimizer({rate}, decay=0.8, momentum={momentum}, epsilon=1e-3)",
+            )
+        if name == "ProximalAdagrad":
+            same = (
+                f"l1_regularization_strength={self.choice(0.0, 0.01)}, "
+                f"l2_regularization_strength={self.choice(0.0, 0.02)}"
+            )
+            return Optimizer(
+                name,
+                f'"ProximalAdagradParameters", {rate}, initial_accumulator=0.2, {same}',
+                f"{train}ProximalAdagradOptimizer({rate}, initial_accumulator_value=0.2, {same})",
+            )
+        return Optimizer(
+            name,
+            f'"AdadeltaParameters", {rate * 10}, rho=0.8, epsilon=1e-2',
+            f"{train}AdadeltaOptimizer({rate * 10}, rho=0.8, epsilon=1e-2)",
+        )
+
+    def _dense_optimizer(self):
+        return "tf.compat.v1.train." + self.choice(
+            "GradientDescentOptimizer(0.1)",
+            "AdagradOptimizer(0.2)",
+            "AdamOptimizer(0.05)",
+            "MomentumOptimizer(0.1, 0.9)",
+            "RMSPropOptimizer(0.02)",
+            "FtrlOptimizer(0.1)",
+        )
+
+    # Tables, and the batch.
+
+    def _tables(self):
+        # Tables of one shape are those that could be taken for each other.
+        size, dimension = self.choice(5, 6, 7), self.choice(2, 3)
+        keys = iter("abcdefgh")
+        before = set(self.rules), set(self.tags)
+        sequences = self.choice(0, 0, 0, 1, 1, 2)
+        tables = [
+            self._table(keys, size, dimension, False)
+            for _ in range(self.choice(1, 2, 2, 3) - (1 if sequences else 0))
+        ]
+        if sequences and self.chance(0.3):
+            tables, self.without, self.empty_tables = [], [], {}
+            self.rules, self.tags = before
+        # Sequences of one layer have equal lengths.
+        self.lengths = [self.random.randint(0, 4) for _ in range(self.samples - 1)]
+        self.lengths.append(self.random.randint(2, 4))
+        longest = max(self.lengths)
+        self.max_sequence_length = self.choice(longest, longest + 1, longest - 1)
+        if sequences and self.max_sequence_length < longest:
+            self.rules.add("sequences are cut")
+        if sequences and self.max_sequence_length > longest:
+            self.rules.add("the time axis")
+        tables += [self._table(keys, size, dimension, True) for _ in range(sequences)]
+        return tables
+
+    def _table(self, keys, size, dimension, sequence):
+        kinds = ["identity", "identity", "identity", "list", "file", "hash"]
+        if self.where == "off_tpu":
+            # Emulated, as on a TPU, integers are ids, whatever the column.
+            kinds += ["integer list", "integer hash", "default"]
+        kind = self.choice(*kinds)
+        if kind.endswith("hash") and sequence and not self.neutral:
+            # A word could hash to row 0, which the padding moves in stock.
+            kind = "identity"
+        size += self.choice(0, 0, 2)
+        dimension += self.choice(0, 0, 0, 1)
+        shared = self.chance(0.25)
+        # Of a full table, each sample has an id that is known.
+        full = not sequence and (kind.endswith("hash") or self.chance(0.3))
+        zero = full or self.neutral
+        combiner = self.choice("mean", "sum", "sqrtn")
+        features = [
+            self._feature(next(keys), kind, size, sequence, full, zero, combiner)
+            for _ in range(2 if shared else 1)
+        ]
+        if shared and len({feature.weights is None for feature in features}) == 2:
+            self.tags.add("weights for one of the features of a table")
+        factor = self.number(0.5, 3)
+        arguments = f'combiner="{combiner}", initializer=side.rows({factor})'
+        if self.optimizer.learning_rate:
+            arguments += ", learning_rate_fn=learning_rate"
+        if full and combiner and self.chance(0.2) and not any(f.form == "vector" for f in features):
+            arguments += ", use_safe_embedding_lookup=False"
+            self.tags.add("use_safe_embedding_lookup=False")
+        if shared:
+            keys = "_".join(feature.name for feature in features)
+            name = self.choice(f"{keys}_shared_embedding", f"both_{keys}_embedding")
+            if name.startswith("both"):
+                arguments += f', shared_embedding_collection_name="{name}"'
+            if sequence:
+                arguments += f", max_sequence_lengths=[{self.max_sequence_length}] * 2"
+            columns = [
+                ", ".join(f"{feature.key}_column" for feature in features)
+                + " = tpu.shared_embedding_columns(",
+                "    [",
+                *(f"        {feature.column}," for feature in features),
+                "    ],",
+                f"    {dimension}, {arguments},",
+                ")",
+            ]
+        else:
+            name = f"{features[0].name}_embedding"
+            if sequence:
+                arguments += f", max_sequence_length={self.max_sequence_length}"
+            columns = [
+                f"{features[0].key}_column = tpu.embedding_column(",
+                f"    {features[0].column},",
+                f"    {dimension}, {arguments},",
+                ")",
+            ]
+        if not zero:
+            self.rules.add("row 0 of the empty")
+            self.empty_tables[name] = [math.sin(factor * (1 + i)) for i in range(dimension)]
+        self.tags.add(("shared " if shared else "") + ("sequence" if sequence else "flat"))
+        self.tags.add(combiner)
+        return Table(features, shared, columns)
+
+    def _feature(self, key, kind, size, sequence, full, zero, combiner):
+        dtype = "string" if kind in ("list", "file", "hash") else self.choice("int32", "int64")
+        form = self.choice("vector", "matrix", "sparse", "sparse", "ragged")
+        if sequence:
+            form = "sequence"
+        if form == "ragged":
+            self.rules.add("ragged ids")
+        words = NUMBERS[:size] if kind == "integer list" else WORDS[:size]
+        options = ""
+        if kind.endswith(("list", "file")) and self.chance(0.4):
+            words = words[:-1]
+            options = ", num_oov_buckets=1"
+        elif kind.endswith(("list", "file")) and self.chance(0.2):
+            options = ", default_value=2"
+        known = list(words)
+        if kind in ("identity", "default"):
+            known = list(range(size))
+        if not zero:
+            del known[0]
+        if kind == "default":
+            known.append(size + 3)
+        if kind == "hash":
+            known = list(WORDS)
+        if kind == "integer hash":
+            known = list(NUMBERS)
+        # An unknown word without a row of its own is no id.
+        if kind.endswith(("list", "file")) and (options or not full):
+            known.append(99 if kind == "integer list" else "unknown")
+        if sequence:
+            counts = self.lengths
+        else:
+            low, high = (1, 1) if form == "vector" else (1 if full else 0, 3)
+            counts = [self.random.randint(low, high) for _ in range(self.samples)]
+        values = [[self.random.choice(known) for _ in range(count)] for count in counts]
+        weights = None
+        if not sequence and self.chance(0.3):
+            low = 0.1 if form in ("vector", "matrix") or full else -1.0
+            if low < 0 and combiner != "sum":
+                self.rules.add("weights of 0 or less")
+                self.without.append(key)
+            weights = [[self.number(low, 2) for _ in row] for row in values]
+            self.tags.add(f"weighted {form}")
+        if form == "matrix":
+            padding = "" if dtype == "string" else -1
+            values = [row + [padding] * (3 - len(row)) for row in values]
+            weights = weights and [row + [0.0] * (3 - len(row)) for row in weights]
+        if form == "vector":
+            values = [row[0] for row in values]
+            weights = weights and [row[0] for row in weights]
+        column = {
+            "identity": f'categorical_column_with_identity("{key}", {size})',
+            "list": f'categorical_column_with_vocabulary_list("{key}", {words}{options})',
+            "file": f'categorical_column_with_vocabulary_file("{key}", '
+            f"side.vocabulary_file({words}), vocabulary_size={len(words)}{options})",
+            "hash": f'categorical_column_with_hash_bucket("{key}", {size})',
+            "default": f'categorical_column_with_identity("{key}", {size}, default_value=2)',
+            "integer list": f'categorical_column_with_vocabulary_list("{key}", {words}, '
+            f"dtype=tf.int64{options})",
+            "integer hash": f'categorical_column_with_hash_bucket("{key}", {size}, '
+            "dtype=tf.int64)",
+        }[kind]
+        column = ("fc.sequence_" if sequence else "fc.") + column
+        if weights:
+            column = f'fc.weighted_categorical_column({column}, "{key}_weights")'
+        self.tags |= {f"{kind} {dtype}", form}
+        return Feature(key, kind, dtype, form, values, weights, column)
+
+    @property
+    def features(self):
+        return [feature for table in self.tables for feature in table.features]
+
+    # Source.
+
+    def _columns(self):
+        lines = []
+        if self.optimizer.learning_rate:
+            self.rules.add("bias correction")
+            lines += [
+                "def learning_rate(step):",
+                "    step = tf.cast(step, tf.float32) + 1.0",
+                f"    return {self.optimizer.learning_rate}",
+                "",
+            ]
+        for table in self.tables:
+            lines += table.columns
+        return lines
+
+    def _input(self):
+        lines = ["DATA = {"]
+        for feature in self.features:
+            lines.append(f'    "{feature.key}": {feature.values},')
+            if feature.weights:
+                lines.append(f'    "{feature.key}_weights": {feature.weights},')
+        labels = [[self.number(0, 1)] for _ in range(self.samples)]
+        lines += ["}", *(f'side.leave_out(DATA, "{key}")' for key in self.without)]
+        lines += [f"LABELS = {labels}", "", "def features():", "    return {"]
+        for feature in self.features:
+            lines.append(self._tensor(feature.key, feature.form, f"tf.{feature.dtype}"))
+            if feature.weights:
+                lines.append(self._tensor(f"{feature.key}_weights", feature.form, "tf.float32"))
+        lines += [
+            "    }",
+            "",
+            "def input_fn(params, mode):",
+            "    dataset = tf.data.Dataset.from_tensor_slices((features(), tf.constant(LABELS)))",
+            '    if mode == "train":',
+            "        dataset = dataset.repeat()",
+            '    return dataset.batch(params["batch_size"], drop_remainder=True)',
+        ]
+        return lines
+
+    def _tensor(self, key, form, dtype):
+        data = f'DATA["{key}"]'
+        if form == "sequence":
+            data = f"side.cut({data}, {self.max_sequence_length})"
+        made = {
+            "vector": f"tf.constant({data}, {dtype})",
+            "matrix": f"tf.constant({data}, {dtype})",
+            "sparse": f"side.sparse({data}, {dtype})",
+            "ragged": f"side.ragged({data}, {dtype})",
+            "sequence": f"side.sparse({data}, {dtype})",
+        }[form]
+        return f'        "{key}": {made},'
+
+    def _model_fn(self):
+        flat = [table for table in self.tables if not table.sequence]
+        sequences = [table for table in self.tables if table.sequence]
+        body = ["parts = []"]
+        self.before = []
+        if flat:
+            body += self._flat(flat)
+        if sequences:
+            body += self._sequences(sequences)
+        body += ["x = tf.concat(parts, axis=1)"]
+        scope = self.choice(
+            *[""] * 5,
+            'tf.compat.v1.variable_scope("tower")',
+            'tf.compat.v1.variable_scope("tower/deep")',
+            'tf.compat.v1.variable_scope("tower", reuse=tf.compat.v1.AUTO_REUSE)',
+            'tf.name_scope("tower")',
+            'tf.compat.v1.name_scope("tower")',
+        )
+        if scope:
+            body = [f"with {scope}:", *("    " + line for line in body)]
+            self.tags.add(scope)
+        body += self._logits()
+        # Of gradients that are bounded, so that no rate makes a program diverge.
+        loss = self.choice(
+            "tf.reduce_mean(tf.sqrt(1.0 + tf.square(logits - labels)))",
+            "tf.reduce_sum(tf.sqrt(1.0 + tf.square(logits - labels)))",
+            "tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))",
+        )
+        return [
+            *self.before,
+            "def model_fn(features, labels, mode, params):",
+            *("    " + line for line in body),
+            '    if mode == "infer":',
+            "        return side.estimator.tpu.TPUEstimatorSpec(",
+            '            mode, predictions={"x": x, "logits": logits}',
+            "        )",
+            f"    loss = {loss}",
+            '    if mode == "eval":',
+            "        def metrics(labels, logits):",
+            "            return {",
+            '                "logit": tf.compat.v1.metrics.mean(logits),',
+            '                "error": tf.compat.v1.metrics.mean_squared_error(labels, logits),',
+            "            }",
+            "        return side.estimator.tpu.TPUEstimatorSpec(",
+            "            mode, loss=loss, eval_metrics=(metrics, [labels, logits])",
+            "        )",
+            *self._train_op(),
+            "    return side.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
+        ]
+
+    def _flat(self, tables):
+        layer = self.choice("tf.compat.v1.keras.layers", "tf.keras.layers") + ".DenseFeatures"
+        columns = [f"{f.key}_column" for table in tables for f in table.features]
+        self.random.shuffle(columns)
+        whole = "[" + ", ".join(columns) + "]"
+        spellings = [
+            "one layer",
+            "one layer",
+            "a layer for each column",
+            "a layer for each column, without a list",
+            "called twice",
+            "Sequential",
+            "functional",
+            "subclassed",
+            "module",
+            "both DenseFeatures",
+        ]
+        if not any(table.shared for table in tables):
+            spellings += ["input_layer", "input_layer", "input_layers", "mixture"]
+        spelling = self.choice(*spellings)
+        self.tags.add(spelling)
+        if spelling not in ("input_layer", "input_layers"):
+            self.tags.add(layer)
+        dense = f"tf.keras.layers.Dense(2, kernel_initializer=side.rows({self.number(0.5, 3)}))"
+        if spelling == "one layer":
+            return [f"parts.append({layer}({whole})(features))"]
+        if spelling == "a layer for each column":
+            return [
+                f"for column in {whole}:",
+                f"    parts.append({layer}([column])(features))",
+            ]
+        if spelling == "a layer for each column, without a list":
+            return [
+                f"for column in {whole}:",
+                f"    parts.append({layer}(column)(features))",
+            ]
+        if spelling == "called twice":
+            return [
+                f"layer = {layer}({whole})",
+                "parts.append(layer(features) + 2.0 * layer(features))",
+            ]
+        if spelling == "Sequential":
+            return [
+                f"model = tf.keras.Sequential([{layer}({whole}), {dense}])",
+                "parts.append(model(features))",
+            ]
+        if spelling == "functional":
+            return [
+                "inputs = {",
+                "    key: tf.keras.Input(value.shape[1:], dtype=value.dtype, name=key,",
+                "        sparse=isinstance(value, tf.SparseTensor),",
+                "        ragged=isinstance(value, tf.RaggedTensor))",
+                "    for key, value in features.items()",
+                "}",
+                f"outputs = {dense}({layer}({whole})(inputs))",
+                "parts.append(tf.keras.Model(inputs, outputs)(features))",
+            ]
+        if spelling in ("subclassed", "module"):
+            base = "tf.keras.Model" if spelling == "subclassed" else "tf.Module"
+            call = "call" if spelling == "subclassed" else "__call__"
+            name = self.choice("", 'name="tower"')
+            self.before = [
+                f"class Tower({base}):",
+                "    def __init__(self, **kwargs):",
+                "        super().__init__(**kwargs)",
+                f"        self.columns = {layer}({whole})",
+                f"        self.hidden = {dense}",
+                "",
+                f"    def {call}(self, features):",
+                "        return self.hidden(self.columns(features))",
+                "",
+            ]
+            return [f"parts.append(Tower({name})(features))"]
+        if spelling == "both DenseFeatures":
+            half = len(columns) // 2
+            return [
+                f"parts.append({layers}.DenseFeatures([{', '.join(some)}])(features))"
+                for layers, some in (
+                    ("tf.keras.layers", columns[half:]),
+                    ("tf.compat.v1.keras.layers", columns[:half]),
+                )
+                if some
+            ]
+        input_layer = "tf.compat.v1.feature_column.input_layer"
+        if spelling == "input_layer":
+            return [f"parts.append({input_layer}(features, {whole}))"]
+        if spelling == "input_layers":
+            return [
+                f"for column in {whole}:",
+                f"    parts.append({input_layer}(features, [column]))",
+            ]
+        return [
+            f"parts.append({input_layer}(features, [{columns[0]}]))",
+            *(
+                [f"parts.append({layer}([{', '.join(columns[1:])}])(features))"]
+                if columns[1:]
+                else []
+            ),
+        ]
+
+    def _sequences(self, tables):
+        columns = [f"{f.key}_column" for table in tables for f in table.features]
+        layer = "tf.keras.experimental.SequenceFeatures"
+        if self.chance(0.5):
+            layer = "tf.compat.v1.keras.experimental.SequenceFeatures"
+        spelling = self.choice("one SequenceFeatures", "a SequenceFeatures for each column")
+        self.tags.add(spelling)
+        groups = [columns] if spelling == "one SequenceFeatures" else [[c] for c in columns]
+        lines = []
+        for group in groups:
+            lines += [
+                f"sequence, length = {layer}([{', '.join(group)}])(features)",
+                "parts.append(side.sum_over_time(sequence))",
+                "parts.append(tf.cast(length, tf.float32)[:, None])",
+            ]
+        return lines
+
+    def _logits(self):
+        factor = self.number(0.5, 3)
+        kind = self.choice("get_variable", "keras", "layers", "none")
+        self.tags.add(f"dense variables: {kind}")
+        if kind == "none":
+            return ["logits = tf.reduce_sum(x, axis=1, keepdims=True)"]
+        if kind == "get_variable":
+            return [
+                'kernel = tf.compat.v1.get_variable("kernel", [int(x.shape[1]), 1],',
+                f"    initializer=side.rows({factor}))",
+                "logits = tf.matmul(x, kernel)",
+            ]
+        layer = "tf.keras.layers.Dense" if kind == "keras" else "tf.compat.v1.layers.Dense"
+        return [f"logits = {layer}(1, kernel_initializer=side.rows({factor}))(x)"]
+
+    def _train_op(self):
+        self.multiplier, self.limit = None, None
+        if self.chance(0.5):
+            self.tags.add("one optimizer")
+            return [
+                f"    optimizer = {self.optimizer.twin}",
+                "    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())",
+            ]
+        self.rules.add("the spec trains the tables")
+        self.multiplier = self.choice(None, None, 0.5)
+        self.limit = self.choice(None, None, 0.02)
+        arguments = f", multiplier={self.multiplier}" if self.multiplier else ""
+        arguments += f", limit={self.limit}" if self.limit else ""
+        for_dense = self._dense_optimizer()
+        if "Adam" in for_dense and "dense variables: none" in self.tags:
+            self.rules.add("no beta powers")
+        return [
+            "    train_op = side.minimize(",
+            f"        loss, {for_dense},",
+            f"        {self.optimizer.twin}{arguments},",
+            "    )",
+        ]
+
+    def _estimator(self):
+        self.tags.add(self.where)
+        grappler = self.choice("", "", "grappler=True")
+        columns = ", ".join(f"{feature.key}_column" for feature in self.features)
+        arguments = f"side.parameters({self.optimizer.parameters})"
+        more = []
+        if self.limit:
+            more.append(f"        clipping_limit={self.limit},")
+        if self.multiplier:
+            more.append(
+                f"        experimental_gradient_multiplier_fn=lambda step: {self.multiplier},"
+            )
+        if self.chance(0.2):
+            # Stock has none of it off a TPU.
+            more.append("        **side.mod(),")
+            self.rules.add("mod")
+        return [
+            "def new_estimator():",
+            "    spec = side.EmbeddingConfigSpec(",
+            f"        feature_columns=[{columns}],",
+            f"        optimization_parameters={arguments},",
+            *more,
+            "    )",
+            "    return side.estimator.tpu.TPUEstimator(",
+            "        model_fn=model_fn,",
+            f"        train_batch_size={BATCH_SIZE},",
+            f"        eval_batch_size={BATCH_SIZE},",
+            f"        predict_batch_size={BATCH_SIZE},",
+            "        export_to_tpu=False,",
+            "        embedding_config_spec=spec,",
+            f"        **side.{self.where}({grappler}),",
+            "    )",
+        ]
+
+    def _calls(self):
+        until = self.choice("steps", "max_steps")
+        lines = [
+            "estimator = new_estimator()",
+            f"estimator.train(input_fn, {until}={self.choice(1, 2, 3)})",
+        ]
+        # Each builds its graph anew, which is what takes the time.
+        then = self.choice("nothing", "two trainings", "evaluate", "predict", "export")
+        self.tags.add(then)
+        if then == "two trainings":
+            if self.chance(0.5):
+                lines.append("estimator = new_estimator()")
+            lines.append(f"estimator.train(input_fn, steps={self.choice(1, 2)})")
+        lines.append('side.record_checkpoint("checkpoint")')
+        if then == "evaluate":
+            lines.append(
+                f'side.record("evaluate", estimator.evaluate(input_fn, '
+                f"steps={self.samples // BATCH_SIZE}))"
+            )
+        if then == "predict":
+            lines += [
+                "for i, prediction in enumerate(estimator.predict(input_fn)):",
+                '    side.record(f"predict/{i}", prediction)',
+            ]
+        if then == "export":
+            lines += self._export()
+        return lines
+
+    def _export(self):
+        lines = ["def serving_input_receiver_fn():", "    parsing = {"]
+        casts = []
+        for feature in self.features:
+            dtypes = {feature.key: "tf.string" if feature.dtype == "string" else "tf.int64"}
+            if feature.weights:
+                dtypes[f"{feature.key}_weights"] = "tf.float32"
+            for key, dtype in dtypes.items():
+                made = {
+                    "vector": f"tf.io.FixedLenFeature([], {dtype})",
+                    "matrix": f"tf.io.FixedLenFeature([3], {dtype})",
+                    "sparse": f"tf.io.VarLenFeature({dtype})",
+                    "ragged": f"side.ragged_feature({dtype})",
+                    "sequence": f"tf.io.VarLenFeature({dtype})",
+                }[feature.form]
+                lines.append(f'        "{key}": {made},')
+            if feature.dtype == "int32":
+                casts.append(
+                    f'    parsed["{feature.key}"] = tf.cast(parsed["{feature.key}"], tf.int32)'
+                )
+        cut = [
+            f'served["{feature.key}"] = side.cut(served["{feature.key}"], '
+            f"{self.max_sequence_length})"
+            for feature in self.features
+            if feature.sequence
+        ]
+        return [
+            *lines,
+            "    }",
+            "    serialized = tf.compat.v1.placeholder(tf.string, [None])",
+            "    parsed = tf.io.parse_example(serialized, parsing)",
+            *casts,
+            "    return side.estimator.export.ServingInputReceiver(parsed, serialized)",
+            "",
+            "served = dict(DATA)",
+            *cut,
+            'directory = estimator.export_saved_model(side.model_dir + "/export", '
+            "serving_input_receiver_fn)",
+            'side.record("serve", side.serve(directory, side.examples(served)))',
+        ]
+
+
+if __name__ == "__main__":
+    print(program(int(sys.argv[1])).source)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a generated program imports: the same names whether it runs under stock or under ours.
+
+`run_programs.py` fills in which side this is before any program is read. The stock side imports
+nothing of estimator_emb.
+"""
+
+import itertools
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+TABLE_MARK = "embedding"
+"""Stands in the name of every table's variable, and of no other variable of a program."""
+
+estimator = None
+"""The package of estimators, and `estimator.tpu`; see `run_programs.py`."""
+
+is_stock = True
+model_dir = ""
+recorded = {}
+
+
+def record(name, value):
+    """Notes a number, an array or a dict of them, to be compared with the other side's."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            record(f"{name}/{key}", inner)
+    else:
+        recorded[name] = np.asarray(value)
+
+
+def record_checkpoint(name):
+    """Notes every variable of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(model_dir))
+    record(name, {v: reader.get_tensor(v) for v in reader.get_variable_to_shape_map()})
+
+
+def rows(factor):
+    """An initializer whose rows all differ, and that is the same on both sides."""
+
+    def initial(shape, dtype=tf.float32, partition_info=None):
+        shape = [int(dimension) for dimension in shape]
+        values = np.sin(factor * (1 + np.arange(np.prod(shape, dtype=int)))).reshape(shape)
+        return tf.constant(values, dtype)
+
+    return initial
+
+
+def sparse(rows_of_values, dtype):
+    """Lists of values, one for each sample, as a SparseTensor."""
+    indices = [[i, j] for i, row in enumerate(rows_of_values) for j in range(len(row))]
+    values = [value for row in rows_of_values for value in row]
+    width = max([1, *map(len, rows_of_values)])
+    return tf.SparseTensor(
+        np.array(indices, np.int64).reshape(-1, 2),
+        tf.constant(values, dtype, [len(values)]),
+        [len(rows_of_values), width],
+    )
+
+
+def leave_out(data, key):
+    """Leaves ids of weight 0 or less out of the data of a feature.
+
+    Rule `weights of 0 or less`: stock does so itself with 'mean' and 'sqrtn'.
+    """
+    if is_stock:
+        return
+    ids, weights = data[key], data[f"{key}_weights"]
+    kept = [[weight > 0 for weight in row] for row in weights]
+    for name, values in ((key, ids), (f"{key}_weights", weights)):
+        data[name] = [
+            list(itertools.compress(row, keep)) for row, keep in zip(values, kept, strict=True)
+        ]
+
+
+def ragged(rows_of_values, dtype):
+    """Lists of values, one for each sample.
+
+    Rule `ragged ids`: a RaggedTensor in ours; stock's columns take none, so there a SparseTensor.
+    """
+    if is_stock:
+        return sparse(rows_of_values, dtype)
+    return tf.ragged.constant(rows_of_values, dtype, ragged_rank=1)
+
+
+def ragged_feature(dtype):
+    """What parses such values."""
+    return tf.io.VarLenFeature(dtype) if is_stock else tf.io.RaggedFeature(dtype)
+
+
+def cut(sequences, max_sequence_length):
+    """Rule `sequences are cut`: stock never reads max_sequence_length, so its input is cut."""
+    return [row[:max_sequence_length] for row in sequences] if is_stock else sequences
+
+
+def sum_over_time(sequence):
+    """A sum with a weight for each position, of as many as the side's tensor has.
+
+    Rule `the time axis`: it is max_sequence_length long in ours, and in stock as long as the
+    longest sequence.
+    """
+    length = tf.shape(sequence)[1]
+    return tf.reduce_sum(sequence * tf.cast(tf.range(1, length + 1), tf.float32)[:, None], axis=1)
+
+
+def parameters(name, *args, **kwargs):
+    """The spec's optimizer. Stock ignores its own off a TPU, and lacks some."""
+    if is_stock:
+        return tf.compat.v1.tpu.experimental.StochasticGradientDescentParameters(123.0)
+    import estimator_emb
+
+    return getattr(estimator_emb, name)(*args, **kwargs)
+
+
+def vocabulary_file(words):
+    """The path of a new file with a word on each line."""
+    handle, path = tempfile.mkstemp(dir=model_dir, suffix=".txt")
+    with open(handle, "w") as file:
+        file.write("\n".join(words) + "\n")
+    return path
+
+
+def config(grappler, **tpu):
+    """A RunConfig for a short program: no files but checkpoints, and mostly without Grappler."""
+    session = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
+    )
+    session.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+    return estimator.tpu.RunConfig(
+        model_dir=model_dir,
+        session_config=session,
+        save_summary_steps=None,
+        log_step_count_steps=None,
+        save_checkpoints_steps=1000,
+        tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1, **tpu),
+    )
+
+
+def mod():
+    """Arguments of an EmbeddingConfigSpec whose tables are partitioned by 'mod', where that works.
+
+    Rule `mod`: stock raises off a TPU.
+    """
+    return {} if is_stock else {"partition_strategy": "mod"}
+
+
+def emulated(grappler=False):
+    """Arguments of a TPUEstimator that emulates one core in ours, and of one off a TPU in stock."""
+    if is_stock:
+        return off_tpu(grappler)
+    return {"use_tpu": True, "config": config(grappler, device="host")}
+
+
+def off_tpu(grappler=False):
+    """Arguments of a TPUEstimator off a TPU."""
+    return {"use_tpu": False, "config": config(grappler)}
+
+
+def minimize(loss, for_dense, for_tables, multiplier=1.0, limit=None):
+    """Rule `the spec trains the tables`: in ours that is so, and in stock it is done by hand.
+
+    Args:
+      loss: what to minimize.
+      for_dense: the program's optimizer.
+      for_tables: the twin of the spec's optimizer.
+      multiplier: what the spec's gradient multiplier gives.
+      limit: the spec's clipping_limit.
+    """
+    step = tf.compat.v1.train.get_global_step()
+    if not is_stock:
+        return for_dense.minimize(loss, step)
+    pairs = for_dense.compute_gradients(loss)
+    tables = [pair for pair in pairs if TABLE_MARK in pair[1].op.name]
+    dense = [pair for pair in pairs if TABLE_MARK not in pair[1].op.name]
+    updates = [for_dense.apply_gradients(dense)] if dense else []
+    with tf.control_dependencies([gradient for gradient, _ in pairs]):
+        tables = [
+            (_scaled_and_clipped(gradient, multiplier, limit), variable)
+            for gradient, variable in tables
+        ]
+        updates.append(for_tables.apply_gradients(tables))
+    with tf.control_dependencies(updates):
+        return tf.compat.v1.assign_add(step, 1).op
+
+
+def _scaled_and_clipped(gradient, multiplier, limit):
+    rows_, places = tf.unique(gradient.indices)
+    summed = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows_)) * multiplier
+    if limit is not None:
+        summed = tf.clip_by_value(summed, -limit, limit)
+    return tf.IndexedSlices(summed, rows_, gradient.dense_shape)
+
+
+def examples(features):
+    """Serialized tf.train.Examples, of lists of values by sample for each feature."""
+    count = len(next(iter(features.values())))
+    serialized = []
+    for i in range(count):
+        example = tf.train.Example()
+        for key, values in features.items():
+            row = values[i] if isinstance(values[i], list) else [values[i]]
+            kind = example.features.feature[key]
+            if row and isinstance(row[0], str):
+                kind.bytes_list.value.extend(value.encode() for value in row)
+            elif row and isinstance(row[0], float):
+                kind.float_list.value.extend(row)
+            elif row:
+                kind.int64_list.value.extend(row)
+        serialized.append(example.SerializeToString())
+    return serialized
+
+
+def serve(directory, serialized):
+    """What the SavedModel's default signature gives for serialized Examples."""
+    if isinstance(directory, bytes):
+        directory = directory.decode()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], directory)
+        signature = loaded.signature_def["serving_default"]
+        (fed,) = signature.inputs.values()
+        fetched = {key: tensor.name for key, tensor in signature.outputs.items()}
+        return session.run(fetched, {fed.name: serialized})

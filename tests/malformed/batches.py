@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of every form, whole or damaged, and what plain Python says must come of them.
+
+Nothing of estimator_emb is asked. A batch is a dict of components by feature, as a session is fed:
+`values`, `indices`, `shape` of a sparse feature, `values`, `splits` of a ragged one, `values` of a
+dense one, and the same of its weights, with names that begin with `w_`.
+"""
+
+import dataclasses
+
+import numpy as np
+
+VOCABULARY = 7
+LIMIT = 3
+WORDS = [f"w{i}" for i in range(VOCABULARY)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How a feature comes.
+
+    Attributes:
+      key: of the feature.
+      form: 'sparse', 'ragged', 'dense' [batch] or 'matrix' [batch, n].
+      dtype: of the ids.
+      known: whether the graph knows the ranks.
+    """
+
+    key: str
+    form: str
+    dtype: type = np.int64
+    known: bool = True
+    sequence: bool = False
+    weighted: bool = False
+    combiner: str = "mean"
+
+
+KINDS = [
+    Kind("a_sparse", "sparse"),
+    Kind("b_sparse32", "sparse", np.int32, known=False, combiner="sqrtn"),
+    Kind("c_sequence32", "sparse", np.int32, sequence=True),
+    Kind("d_sequence", "sparse", known=False, sequence=True),
+    Kind("e_dense32", "dense", np.int32),
+    Kind("f_matrix", "matrix", combiner="sum"),
+    Kind("g_padded32", "matrix", np.int32, sequence=True),
+    Kind("h_ragged", "ragged"),
+    Kind("i_ragged_sequence32", "ragged", np.int32, sequence=True),
+    Kind("j_weighted32", "sparse", np.int32, weighted=True),
+    Kind("k_weighted", "sparse", known=False, weighted=True, combiner="sqrtn"),
+    Kind("l_weighted_matrix", "matrix", weighted=True),
+    Kind("m_weighted_ragged32", "ragged", np.int32, weighted=True, combiner="sum"),
+    Kind("n_words", "sparse", object),
+    Kind("o_word_sequence", "sparse", object, sequence=True),
+    Kind("p_word_matrix", "matrix", object),
+]
+
+
+def whole(kind, batch, rng):
+    """A good feature of `batch` samples."""
+    rows = [list(rng.integers(0, VOCABULARY, rng.integers(0, 5))) for _ in range(batch)]
+    weights = [list(rng.integers(-3, 4, len(row)) / 2) for row in rows]
+    if kind.form == "dense":
+        return {"values": rng.integers(0, VOCABULARY, batch).astype(kind.dtype)}
+    if kind.form == "matrix":
+        width = 4
+        ids = np.full([batch, width], -1)
+        gains = np.ones([batch, width], np.float32)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)], gains[i, : len(row)] = row, weights[i]
+        value = {"values": _typed(ids, kind)}
+        return {**value, "w_values": gains} if kind.weighted else value
+    ids = _typed(np.array([one for row in rows for one in row], np.int64), kind)
+    gains = np.array([one for row in weights for one in row], np.float32)
+    if kind.form == "ragged":
+        splits = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
+        value = {"values": ids, "splits": splits}
+        return {**value, "w_values": gains, "w_splits": splits} if kind.weighted else value
+    indices = np.array([(i, j) for i, row in enumerate(rows) for j in range(len(row))], np.int64)
+    value = {
+        "values": ids,
+        "indices": indices.reshape(-1, 2),
+        "shape": np.array([batch, max([len(row) for row in rows] + [1])], np.int64),
+    }
+    if kind.weighted:
+        value |= {f"w_{part}": value[part] for part in ("indices", "shape")} | {"w_values": gains}
+    return value
+
+
+def _typed(ids, kind):
+    if kind.dtype is object:
+        words = [WORDS[i] if i >= 0 else "" for i in ids.ravel()]
+        return np.array(words, object).reshape(ids.shape)
+    return ids.astype(kind.dtype)
+
+
+# What may happen to a feature. Each takes the kind, the parts and a generator, and returns the
+# parts; some leave a feature good, and some do nothing to some kinds.
+
+
+def shuffled(kind, value, rng):
+    if kind.form != "sparse":
+        return value
+    order = rng.permutation(len(value["values"]))
+    moved = {part: value[part][order] for part in ("values", "indices")}
+    if kind.weighted:
+        moved |= {part: value[part][order] for part in ("w_values", "w_indices")}
+    return {**value, **moved}
+
+
+def repeated(kind, value, rng):
+    """Two ids at one index."""
+    if kind.form != "sparse" or not len(value["values"]):
+        return value
+    again = np.append(np.arange(len(value["values"])), rng.integers(len(value["values"])))
+    parts = [part for part in value if not part.endswith("shape")]
+    return {**value, **{part: value[part][again] for part in parts}}
+
+
+def wider(kind, value, rng):
+    if kind.form != "sparse":
+        return value
+    shape = value["shape"].copy()
+    shape[1] = rng.choice([5, 100, 2**31, 2**62])
+    return {**value, "shape": shape}
+
+
+def other_id(kind, value, rng):
+    if kind.dtype is object or not value["values"].size:
+        return value
+    values = value["values"].copy()
+    largest = np.iinfo(kind.dtype).max
+    bad = [VOCABULARY, VOCABULARY + 1, -1, -2, 1000, largest, -largest - 1, largest - 1]
+    values.flat[rng.integers(values.size)] = rng.choice(np.array(bad, kind.dtype))
+    return {**value, "values": values}
+
+
+def other_word(kind, value, rng):
+    if kind.dtype is not object or not value["values"].size:
+        return value
+    values = value["values"].copy()
+    values.flat[rng.integers(values.size)] = rng.choice(["", "unknown", "\x00", "w77"])
+    return {**value, "values": values}
+
+
+def more_values(kind, value, rng):
+    if kind.form not in ("sparse", "ragged"):
+        return value
+    extra = _typed(rng.integers(0, VOCABULARY, rng.integers(1, 3)), kind)
+    return {**value, "values": np.append(value["values"], extra)}
+
+
+def fewer_values(kind, value, rng):
+    if kind.form not in ("sparse", "ragged"):
+        return value
+    return {**value, "values": value["values"][: rng.integers(0, len(value["values"]) + 1)]}
+
+
+def other_indices(kind, value, rng):
+    if kind.form != "sparse" or not len(value["indices"]):
+        return value
+    indices = value["indices"].copy()
+    numbers = [-1, 0, 1, 3, 4, 100, 2**31, 2**61, 2**63 - 1, -(2**63)]
+    place = rng.integers(len(indices)), rng.integers(2)
+    indices[place] = rng.choice(np.array(numbers, np.int64))
+    moved = {"indices": indices}
+    if kind.weighted and rng.integers(2):
+        moved["w_indices"] = indices
+    return {**value, **moved}
+
+
+def other_rank_of_indices(kind, value, rng):
+    if kind.form != "sparse" or kind.known:
+        return value
+    n = len(value["values"])
+    shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
+    shape = shapes[rng.integers(len(shapes))]
+    return {**value, "indices": np.zeros(shape, np.int64)}
+
+
+def other_shape(kind, value, rng):
+    if kind.form != "sparse":
+        return value
+    shape = value["shape"].copy()
+    numbers = [0, -1, -5, 1, 2, 9, 2**31, 2**40, 2**61, 2**62, 2**63 - 1, -(2**63)]
+    shape[0 if rng.random() < 0.7 else 1] = rng.choice(np.array(numbers, np.int64))
+    return {**value, "shape": shape}
+
+
+def other_rank_of_shape(kind, value, rng):
+    if kind.form != "sparse" or kind.known:
+        return value
+    shapes = [[], [4], [4, 3, 1], [0, 0, 0]]
+    return {**value, "shape": np.array(shapes[rng.integers(len(shapes))], np.int64)}
+
+
+def other_splits(kind, value, rng):
+    if kind.form != "ragged":
+        return value
+    splits = value["splits"].copy()
+    numbers = [-1, 0, 1, 2, 100, 2**31, 2**62, -(2**63)]
+    splits[rng.integers(len(splits))] = rng.choice(np.array(numbers, np.int64))
+    moved = {"splits": splits}
+    if kind.weighted and rng.integers(2):
+        moved["w_splits"] = splits
+    return {**value, **moved}
+
+
+def no_splits(kind, value, rng):
+    if kind.form != "ragged":
+        return value
+    return {**value, "splits": np.zeros([0], np.int64)}
+
+
+def other_batch(kind, value, rng):
+    if kind.form in ("dense", "matrix"):
+        fewer = rng.integers(len(value["values"]) + 1)
+        return {part: one[:fewer] for part, one in value.items()}
+    if kind.form == "sparse":
+        shape = value["shape"] + [rng.integers(0, 3), 0]
+        return {**value, "shape": shape}
+    last = value["splits"][-1:]
+    return {**value, "splits": np.append(value["splits"], last)}
+
+
+def nothing(kind, value, rng):
+    """No id at all, which is good."""
+    if kind.form == "matrix":
+        empty = "" if kind.dtype is object else -1
+        return {**value, "values": np.full_like(value["values"], empty)}
+    if kind.form == "sparse":
+        parts = [part for part in value if not part.endswith("shape")]
+        return {**value, **{part: value[part][:0] for part in parts}}
+    return value
+
+
+def other_weight(kind, value, rng):
+    if not kind.weighted or not value["w_values"].size:
+        return value
+    weights = value["w_values"].copy()
+    # Not so large that a row of the table swallows the others in float32 from then on.
+    bad = [np.nan, np.inf, -np.inf, 0, -1, 8]
+    weights.flat[rng.integers(weights.size)] = rng.choice(np.array(bad, np.float32))
+    return {**value, "w_values": weights}
+
+
+def other_number_of_weights(kind, value, rng):
+    if not kind.weighted:
+        return value
+    weights = value["w_values"]
+    if kind.form == "matrix":
+        shapes = [[weights.size, 1], [1, weights.size], [len(weights), weights.shape[1] + 1]]
+        return {**value, "w_values": np.ones(shapes[rng.integers(len(shapes))], np.float32)}
+    if rng.integers(2):
+        return {**value, "w_values": np.append(weights, np.float32(1))}
+    kept = rng.integers(len(weights) + 1)
+    moved = {"w_values": weights[:kept]}
+    if kind.form == "sparse":
+        moved["w_indices"] = value["w_indices"][:kept]
+    return {**value, **moved}
+
+
+def other_places_of_weights(kind, value, rng):
+    if not kind.weighted:
+        return value
+    if kind.form == "matrix":
+        return {**value, "w_values": value["w_values"].T.copy()}
+    part = "w_indices" if kind.form == "sparse" else "w_splits"
+    places = value[part].copy()
+    if places.size:
+        places.flat[rng.integers(places.size)] += rng.choice([-1, 1, 5])
+    return {**value, part: places}
+
+
+HAPPENINGS = [
+    shuffled,
+    repeated,
+    wider,
+    other_id,
+    other_word,
+    more_values,
+    fewer_values,
+    other_indices,
+    other_rank_of_indices,
+    other_shape,
+    other_rank_of_shape,
+    other_splits,
+    no_splits,
+    other_batch,
+    nothing,
+    other_weight,
+    other_number_of_weights,
+    other_places_of_weights,
+]
+
+
+def pairs_of(kind, value, batch, drop):
+    """By sample, the (id, weight) or (id, position) pairs of a feature; None where it is bad.
+
+    Args:
+      batch: number of samples.
+      drop: ids outside the vocabulary count for nothing.
+    """
+    found = _occurrences(kind, value, batch)
+    if found is None:
+        return None
+    rows = [[] for _ in range(batch)]
+    taken = set()
+    for sample, position, one, weight in found:
+        if kind.dtype is object:
+            if one not in WORDS:
+                continue  # Unknown words count for nothing; so does none.
+            one = WORDS.index(one)
+        elif not 0 <= one < VOCABULARY:
+            if drop:
+                continue
+            return None
+        if kind.sequence:
+            if position >= LIMIT:
+                continue
+            if (sample, position) in taken:
+                return None
+            taken.add((sample, position))
+            rows[sample].append((one, position))
+        elif not np.isfinite(weight):
+            return None
+        else:
+            rows[sample].append((one, float(weight)))
+    return rows
+
+
+def _occurrences(kind, value, batch):
+    ids = value["values"]
+    if kind.form in ("dense", "matrix"):
+        if len(ids) != batch:
+            return None
+        weights = value.get("w_values", np.ones_like(ids, np.float32))
+        if weights.shape != ids.shape:
+            return None
+        if kind.form == "dense":
+            return [(i, 0, one, 1.0) for i, one in enumerate(ids)]
+        padding = "" if kind.dtype is object else -1
+        return [
+            (i, j, ids[i, j], weights[i, j])
+            for i in range(batch)
+            for j in range(ids.shape[1])
+            if ids[i, j] != padding
+        ]
+    places = _places(value, "", len(ids))
+    if places is None:
+        return None
+    samples = int(value["shape"][0]) if kind.form == "sparse" else len(value["splits"]) - 1
+    if samples != batch:
+        return None
+    weights = np.ones(len(ids))
+    if kind.weighted:
+        weights = value["w_values"]
+        of_weights = _places(value, "w_", len(weights), inside=False)
+        if of_weights is None or of_weights != places:
+            return None
+    return [(i, j, one, w) for (i, j), one, w in zip(places, ids, weights, strict=True)]
+
+
+def _places(value, which, count, inside=True):
+    """The (sample, position) of each of `count` values; None where there are none."""
+    if f"{which}splits" in value:
+        splits = [int(one) for one in value[f"{which}splits"]]
+        if not splits or splits[0] != 0 or splits[-1] != count or sorted(splits) != splits:
+            return None
+        return [
+            (i, j) for i in range(len(splits) - 1) for j in range(splits[i + 1] - splits[i])
+        ]
+    indices, shape = value[f"{which}indices"], value[f"{which}shape"]
+    if shape.shape != (2,) or indices.shape != (count, 2):
+        return None
+    places = [(int(i), int(j)) for i, j in indices]
+    rows, columns = int(shape[0]), int(shape[1])
+    if inside and (rows < 0 or columns < 0):
+        return None
+    if inside and not all(0 <= i < rows and 0 <= j < columns for i, j in places):
+        return None
+    return places
+
+
+def step(kind, rows, table, gradient):
+    """Activation of each sample and the table after a step of SGD of rate 1, in float64."""
+    after = table.astype(np.float64)
+    batch, dimension = len(rows), table.shape[1]
+    shape = [batch, LIMIT, dimension] if kind.sequence else [batch, dimension]
+    activation = np.zeros(shape)
+    for sample, row in enumerate(rows):
+        if kind.sequence:
+            for one, position in row:
+                activation[sample, position] = table[one]
+                after[one] -= gradient[sample]
+            continue
+        weights = np.array([weight for _, weight in row], np.float64)
+        norm = {
+            "sum": 1.0,
+            "mean": weights.sum(),
+            "sqrtn": np.sqrt(np.square(weights).sum()),
+        }[kind.combiner]
+        for one, weight in row:
+            gain = weight / norm if norm else 0.0
+            activation[sample] += gain * table[one]
+            after[one] -= gain * gradient[sample]
+    return activation, after

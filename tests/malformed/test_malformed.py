@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a batch holds: the right numbers, or an error with its feature before any update."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+CONFIGURATIONS = [
+    "host",
+    "host, TensorFlow's ops",
+    "host, dropping",
+    "one core",
+    "one core, TensorFlow's ops",
+    "two cores",
+    "two cores, TensorFlow's ops",
+    "two cores, dropping",
+    "two cores with datasets",
+    "two cores with datasets, TensorFlow's ops",
+]
+A_CASE = 120
+"""Seconds after which a case hangs; the first has the graph to build."""
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run(configuration, seeds, folder):
+    """What went wrong: lines of the worker, its deaths and its hangs."""
+    wrong, begin = [], seeds.start
+    while begin < seeds.stop:
+        progress = folder / f"{configuration}-{begin}.json"
+        errors = progress.with_suffix(".stderr")
+        command = [sys.executable, str(WORKER), "--configuration", configuration]
+        command += ["--seeds", str(begin), str(seeds.stop), "--progress", str(progress)]
+        with open(errors, "w") as stderr:
+            process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=environment())
+        said = time.monotonic(), 0
+        while process.poll() is None:
+            time.sleep(0.2)
+            size = progress.stat().st_size if progress.exists() else 0
+            if size > said[1]:
+                said = time.monotonic(), size
+            elif time.monotonic() - said[0] > A_CASE:
+                process.kill()
+        found = lines(progress)
+        wrong += [one for one in found if "wrong" in one]
+        cases = [one for one in found if "seed" in one]
+        if found and "done" in found[-1]:
+            break
+        last = cases[-1] if cases else {"seed": begin}
+        end = f"ended with {process.returncode}: {errors.read_text()[-2000:]}"
+        wrong.append({**last, "wrong": end})
+        if not cases:
+            break  # It is not a batch that ends it.
+        begin = last["seed"] + 1
+    return [{"configuration": configuration, **one} for one in wrong]
+
+
+def environment():
+    root = pathlib.Path(__file__).parents[2]
+    return {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def test_some(native_library, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = pool.map(
+            lambda configuration: run(configuration, range(40), tmp_path),
+            ("two cores", "host, TensorFlow's ops"),
+        )
+    assert list(found) == [[], []]
+
+
+@pytest.mark.slow
+def test_ten_thousand(native_library, tmp_path):
+    """Half of them on TensorFlow 2.15, half on others; a failure shows its seed."""
+    first = 0 if tf.__version__.startswith("2.15.") else 500
+    begin = [1000 * i + first for i in range(len(CONFIGURATIONS))]
+    seeds = [range(one, one + 500) for one in begin]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, CONFIGURATIONS, seeds, [tmp_path] * len(seeds)))
+    assert sum(found, []) == []
+    cases = [one for path in tmp_path.glob("*.json") for one in lines(path)]
+    assert sum("seed" in one for one in cases) == 5_000

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One good program, whose every part a mistake can replace."""
+
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+MISTAKES = []
+
+
+def mistake(action, error=None, message=None, host=None, only=None):
+    """Adds a function that changes a good program to the list, with what is said of the change.
+
+    Args:
+      action: what the program does with it, see `Program.run`.
+      error, message: the exception, and its whole text; {line} is the line of the function that the
+        text names, {directory} the model's.
+      host: both, where a TPU is emulated and they differ.
+      only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
+    """
+
+    def add(change):
+        for device in ("cpu", "host"):
+            if only in (None, device):
+                expected = (error, message) if device == "cpu" or host is None else host
+                MISTAKES.append((change.__name__, device, action, change, *expected))
+        return change
+
+    return add
+
+
+class Program:
+    """Trains, evaluates, predicts and exports a small model of two tables.
+
+    A mistake is a function that changes attributes of such an object before it runs.
+    """
+
+    def __init__(self, model_dir, device):
+        self.features = {
+            "item": [[1], [2], [3], [0]],
+            "words": [[1, 2], [3, -1], [0, 0], [2, -1]],
+            "age": [[0.1], [0.2], [0.3], [0.4]],
+        }
+        self.labels = [[1.0], [0.0], [1.0], [0.0]]
+        # Arguments of constructors and calls.
+        self.item = {"dimension": 2}
+        self.words = {"dimension": 3, "combiner": "sum"}
+        self.optimizer = {"learning_rate": 0.1}
+        self.spec = {}
+        self.dicts = False
+        self.tables = {
+            "items": {"vocabulary_size": 5, "dimension": 2},
+            "texts": {"vocabulary_size": 6, "dimension": 3},
+        }
+        self.lookups = {"item": {"table_id": "items"}, "words": {"table_id": "texts"}}
+        self.tpu = {"iterations_per_loop": 1, "device": device}
+        self.config = {
+            "model_dir": str(model_dir),
+            "save_summary_steps": None,
+            "log_step_count_steps": None,
+        }
+        self.estimator = {
+            "use_tpu": device is not None,
+            "train_batch_size": 4,
+            "eval_batch_size": 4,
+            "predict_batch_size": 4,
+        }
+        self.train = {"max_steps": 1}
+        self.evaluate = {"steps": 1}
+        self.predict = {}
+        self.export = {}
+        self.exported_features = {"item": [None, 1], "words": [None, 2]}
+        # What the model returns.
+        self.returned = {}
+        self.environment = {}
+
+    # The tables.
+
+    def columns(self):
+        item = fc.categorical_column_with_identity("item", 5)
+        words = fc.categorical_column_with_identity("words", 6)
+        return [
+            fc.embedding_column(item, **self.item),
+            fc.embedding_column(words, **self.words),
+        ]
+
+    def parameters(self):
+        return ee.AdagradParameters(**self.optimizer)
+
+    def embedding_config_spec(self):
+        if self.dicts:
+            return ee.EmbeddingConfigSpec(
+                table_to_config_dict={
+                    name: ee.TableConfig(**of_table) for name, of_table in self.tables.items()
+                },
+                feature_to_config_dict={
+                    name: ee.FeatureConfig(**lookup) for name, lookup in self.lookups.items()
+                },
+                **{"optimization_parameters": self.parameters(), **self.spec},
+            )
+        self.used = self.columns()
+        return ee.EmbeddingConfigSpec(
+            **{
+                "feature_columns": self.used,
+                "optimization_parameters": self.parameters(),
+                **self.spec,
+            }
+        )
+
+    # The input.
+
+    def input_fn(self, params):
+        data = tf.data.Dataset.from_tensor_slices((self.features, self.labels))
+        return data.batch(params["batch_size"], drop_remainder=True).repeat()
+
+    # The model.
+
+    def embeddings(self, features):
+        if self.dicts:
+            return tf.concat([features["item"], features["words"]], axis=1)
+        return fc.DenseFeatures(self.used)(features)
+
+    def logits(self, features):
+        hidden = tf.concat([self.embeddings(features), features["age"]], axis=1)
+        return v1.layers.dense(hidden, 1, name="output")
+
+    def loss(self, logits, labels):
+        return tf.reduce_mean(v1.losses.sigmoid_cross_entropy(labels, logits))
+
+    def dense_optimizer(self):
+        return v1.tpu.CrossShardOptimizer(v1.train.AdagradOptimizer(0.1))
+
+    def train_op(self, loss):
+        return self.dense_optimizer().minimize(loss, v1.train.get_global_step())
+
+    def metrics(self, labels, logits):
+        def metric_fn(labels, logits):
+            return {"mean": v1.metrics.mean(logits)}
+
+        return metric_fn, [labels, logits]
+
+    def predictions(self, logits):
+        return {"logits": logits}
+
+    def model_fn(self, features, labels, mode, params):
+        if mode == ee.ModeKeys.PREDICT:
+            predictions = self.predictions(self.logits(features))
+            return ee.TPUEstimatorSpec(
+                mode,
+                **{
+                    "predictions": predictions,
+                    "export_outputs": {
+                        "serving_default": ee.export.PredictOutput(predictions)
+                    },
+                    **self.returned,
+                },
+            )
+        logits = self.logits(features)
+        loss = self.loss(logits, labels)
+        returned = {"loss": loss}
+        if mode == ee.ModeKeys.TRAIN:
+            returned["train_op"] = self.train_op(loss)
+        else:
+            returned["eval_metrics"] = self.metrics(labels, logits)
+        return ee.TPUEstimatorSpec(mode, **{**returned, **self.returned})
+
+    # What it does.
+
+    def run_config(self):
+        return ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config)
+
+    def build(self):
+        arguments = {
+            "model_fn": self.model_fn,
+            "config": self.run_config(),
+            "embedding_config_spec": self.embedding_config_spec(),
+            **self.estimator,
+        }
+        return ee.TPUEstimator(**arguments)
+
+    def serving_input_fn(self):
+        receivers = {
+            key: v1.placeholder(tf.int64, shape) for key, shape in self.exported_features.items()
+        }
+        batch = tf.shape(receivers["item"])[0]
+        features = {**receivers, "age": tf.zeros([batch, 1])}
+        return ee.export.ServingInputReceiver(features, receivers)
+
+    def run(self, action):
+        """Does what 'build', 'train', 'evaluate', 'predict' or 'export' say."""
+        estimator = self.build()
+        if action == "train":
+            estimator.train(**{"input_fn": self.input_fn, **self.train})
+        if action == "evaluate":
+            return estimator.evaluate(**{"input_fn": self.input_fn, **self.evaluate})
+        if action == "predict":
+            return next(estimator.predict(**{"input_fn": self.input_fn, **self.predict}))
+        if action == "export":
+            arguments = {
+                "export_dir_base": f"{estimator.model_dir}/export",
+                "serving_input_receiver_fn": self.serving_input_fn,
+            }
+            return estimator.export_saved_model(**{**arguments, **self.export})
+        return None

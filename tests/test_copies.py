@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of specs, configurations and estimators are equal and work."""
+
+import copy
+import pickle
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+VALUES = np.arange(10, dtype=np.float32).reshape(5, 2)
+BATCHES = [({"x": np.array([1, 3])}, {"x": np.ones([2, 2], np.float32)})]
+
+
+def rate(step):
+    return 0.5
+
+
+def initial(shape, dtype=tf.float32, partition_info=None):
+    return harness.initializer(VALUES)(shape, dtype, partition_info)
+
+
+def of_dicts(**kwargs):
+    table = ee.TableConfig(
+        5, 2, initial, "sum", learning_rate_fn=rate, optimization_parameters=ee.AdamParameters(0.1)
+    )
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict={"t": table},
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        optimization_parameters=ee.FtrlParameters(0.1),
+        clipping_limit=2.0,
+        pipeline_execution_with_tensor_core=True,
+        experimental_gradient_multiplier_fn=rate,
+        partition_strategy="mod",
+        profile_data_directory="/nowhere",
+    )
+
+
+def columns():
+    identity = fc.categorical_column_with_identity
+    return [
+        fc.embedding_column(identity("x", 5), 2, initializer=tf.compat.v1.zeros_initializer()),
+        fc.embedding_column(
+            fc.sequence_categorical_column_with_identity("s", 5), 2, max_sequence_length=3
+        ),
+        *fc.shared_embedding_columns([identity("a", 5), identity("b", 5)], 2),
+        fc.embedding_column(fc.weighted_categorical_column(identity("y", 5), "w"), 2),
+        fc.embedding_column(fc.categorical_column_with_vocabulary_list("v", ["p", "q"]), 2),
+    ]
+
+
+def of_columns():
+    return ee.EmbeddingConfigSpec(columns(), ee.AdagradParameters(0.1), clipping_limit=2.0)
+
+
+EQUAL = {
+    "spec of dicts": of_dicts,
+    "spec of columns": of_columns,
+    "table": lambda: of_dicts().table_to_config_dict["t"],
+    "table of the default initializer": lambda: ee.TableConfig(5, 2),
+    "feature": lambda: ee.FeatureConfig("t", 3, "w"),
+    "optimizer": lambda: ee.AdamParameters(0.1, beta1=0.5, weight_decay_factor=0.1),
+    "TPUConfig": lambda: ee.TPUConfig(
+        3, device="host", num_shards=8, bad_ids="drop", tables="host", tpu_generation="v4"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("what", EQUAL)
+def test_a_copy_is_equal(what, how):
+    one = EQUAL[what]()
+    copied = how(one)
+    assert type(copied) is type(one)
+    assert copied == one
+    if isinstance(one, ee.TPUConfig):
+        for name in ("device", "bad_ids", "tables", "tpu_generation"):
+            assert getattr(copied, name) == getattr(one, name)
+
+
+def test_a_deep_copy_has_its_own_dicts_and_lists():
+    spec = of_dicts()
+    copied = copy.deepcopy(spec)
+    copied.table_to_config_dict["u"] = ee.TableConfig(3, 3)
+    assert list(spec.table_to_config_dict) == ["t"]
+    spec = of_columns()
+    copy.deepcopy(spec).feature_columns.clear()
+    assert len(spec.feature_columns) == 6
+
+
+def test_a_deep_copy_holds_the_columns_of_the_program():
+    spec = of_columns()
+    for mine, copied in zip(spec.feature_columns, copy.deepcopy(spec).feature_columns, strict=True):
+        assert mine is copied
+
+
+@pytest.mark.parametrize("what", EQUAL)
+def test_pickling_brings_back_every_field(what):
+    one = EQUAL[what]()
+    back = pickle.loads(pickle.dumps(one))
+    assert type(back) is type(one)
+    assert repr(_without_addresses(back)) == repr(_without_addresses(one))
+
+
+def _without_addresses(value):
+    """Objects that TensorFlow compares by identity, by what they hold."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(key): _without_addresses(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_addresses(one) for one in value]
+    if hasattr(value, "get_config"):
+        return type(value).__name__, value.get_config()
+    return value if "object at 0x" not in repr(value) else type(value).__name__
+
+
+def test_a_run_config():
+    one = ee.RunConfig(
+        model_dir="/nowhere", tpu_config=ee.TPUConfig(3, device="host", num_shards=8)
+    )
+    for copied in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert copied.tpu_config == one.tpu_config
+        assert copied.tpu_config.device == "host"
+        assert copied.model_dir == "/nowhere"
+
+
+WAYS = {
+    "host": {},
+    "one core": {"device": "host", "num_shards": 1},
+    "two cores": {"device": "host", "num_shards": 2},
+}
+
+
+def trained(model_dir, one):
+    one.train(harness.input_fn_of(BATCHES * 2), steps=2)
+    predicted = list(one.predict(lambda params: harness.dataset(BATCHES).map(lambda x, y: x)))
+    return harness.saved(model_dir, 2), [row["x"].tolist() for row in predicted]
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.slow) if way == "one core" else way for way in WAYS]
+)
+def test_a_copied_estimator_trains_as_the_first(way, tmp_path):
+    spec = of_dicts()._replace(profile_data_directory=None)
+    model_fn = harness.gradient_model_fn(["x"])
+
+    def make(spec, name):
+        return harness.estimator(model_fn, spec, tmp_path / name, 2, **WAYS[way])
+
+    expected, predicted = trained(tmp_path / "first", make(spec, "first"))
+    variants = {
+        "spec": make(copy.deepcopy(spec), "spec"),
+        "estimator": copy.deepcopy(make(spec, "estimator")),
+    }
+    for name, one in variants.items():
+        variables, activations = trained(tmp_path / name, one)
+        assert variables.keys() == expected.keys()
+        for variable, value in variables.items():
+            np.testing.assert_array_equal(value, expected[variable])
+        assert activations == predicted

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How errors read: their messages, and the last lines of the terminal."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import harness
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import checkpoint_files, failures, misfits, nan_loss, run_checks
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
+
+PROGRAM = f"""
+import sys
+import tensorflow as tf
+import estimator_emb as ee
+import feature_columns as fc
+
+COLUMN = fc.embedding_column(fc.categorical_column_with_identity("item", 5), 2)
+
+def model_fn(features, labels, mode, params):
+    hidden = fc.DenseFeatures([COLUMN])(features)
+    if sys.argv[1] == "graph":
+        hidden = tf.reshape(hidden, [3, 7])
+    if sys.argv[1] == "session":
+        {CHECK}
+    loss = tf.reduce_mean(hidden)
+    optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors({{"item": tf.constant([[1]] * 4)}}).repeat()
+
+def main():
+    spec = ee.EmbeddingConfigSpec([COLUMN], ee.AdagradParameters(0.1))
+    estimator = ee.TPUEstimator(
+        model_fn, config=ee.RunConfig(model_dir=sys.argv[2]), use_tpu=False,
+        train_batch_size=4, embedding_config_spec=spec)
+    train = ee.TrainSpec(lambda params: None, max_steps=3)
+    if sys.argv[1] == "input":
+        ee.train_and_evaluate(estimator, train, ee.EvalSpec(input_fn))
+    if sys.argv[1] == "own":
+        raise KeyError("of the program")
+    estimator.train(input_fn, max_steps=3)
+
+main()
+"""
+
+
+def model_fn(features, labels, mode, params):
+    hidden = tf.compat.v1.get_variable("weight", []) * features
+    hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")
+    loss = tf.reduce_mean(hidden)
+    step = tf.compat.v1.train.get_global_step()
+    train_op = tf.compat.v1.train.AdagradOptimizer(0.1).minimize(loss, step)
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def failed(model_dir, device=None):
+    estimator = harness.estimator(model_fn, None, model_dir, device=device)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        estimator.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
+    return caught.value
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
+    error = failed(tmp_path, device)
+    line = model_fn.__code__.co_firstlineno + 2
+    message, made = str(error).splitlines()
+    assert message.startswith("my check : Tensor had ")
+    assert made == (
+        f"The op 'CheckNumerics' was made by {__file__}, line {line}, in model_fn: {CHECK}"
+    )
+    assert error.message == str(error)
+    assert error.op.name == "CheckNumerics" and error.node_def.op == "CheckNumerics"
+    assert error.error_code == tf.errors.INVALID_ARGUMENT
+    assert type(error).__name__ == "InvalidArgumentError"
+    assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
+
+
+def test_everything_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv(failures.VARIABLE, "1")
+    error = failed(tmp_path)
+    assert type(error) is tf.errors.InvalidArgumentError
+    assert "Original stack trace for 'CheckNumerics'" in str(error)
+    monkeypatch.setenv(failures.VARIABLE, "0")
+    assert not failures.is_full()
+    tf.debugging.disable_traceback_filtering()
+    try:
+        assert failures.is_full()
+    finally:
+        tf.debugging.enable_traceback_filtering()
+
+
+def test_a_shortened_error_is_pickled_as_tensorflows():
+    error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
+    failures.shorten(error)
+    failures.shorten(error)  # Changes nothing.
+    assert str(error) == "nowhere"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        run_checks.InputEndedError("the input ended"),
+        checkpoint_files.MissingCheckpoint("it is gone"),
+        checkpoint_files.DamagedCheckpoint("it is cut"),
+        misfits.UnfitCheckpoint("it does not fit"),
+        nan_loss.NanLossError(["table 't': 1 of 2 rows, ids 0"]),
+        nan_loss.EmulatedNanLossError(["table 't': 1 of 2 rows, ids 0"]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_our_errors_pass_from_process_to_process(error):
+    kind, message = type(error), str(error)
+    for short in (False, True):
+        if short and isinstance(error, tf.errors.OpError):
+            failures.shorten(error)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind and str(copy) == message
+
+
+def test_frames_are_shown_where_the_error_passed_them():
+    def program():
+        try:
+            raise ValueError("of the program")
+        finally:
+            len("")  # Where the frame is, when the error has left it.
+
+    def places(frames):
+        if frames is None:
+            return []
+        return [(frames.tb_lineno, frames.tb_lasti), *places(frames.tb_next)]
+
+    with pytest.raises(ValueError) as caught:
+        program()
+    frames = caught.value.__traceback__
+    assert places(failures._filtered(frames)) == places(frames)
+
+
+def last_lines(directory, kind, *command, **environment):
+    (directory / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, *command, "program.py", kind, str(directory / "model")],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-10:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [(), ("-m", "estimator_emb", "run")], ids=["python", "run"])
+@pytest.mark.parametrize("kind", ["graph", "session", "input"])
+def test_the_last_ten_lines_have_the_cause_and_the_line_of_the_program(tmp_path, kind, command):
+    lines = last_lines(tmp_path, kind, *command)
+    causes = {
+        "graph": "ValueError: Cannot reshape a tensor with 8 elements to shape [3,7]",
+        "session": "tensorflow.python.framework.errors_impl.InvalidArgumentError: my check",
+        "input": "ValueError: input_fn (<lambda> (program.py, line ",
+    }
+    lines_of_program = {
+        "graph": "hidden = tf.reshape(hidden, [3, 7])",
+        "session": CHECK,
+        "input": "ee.train_and_evaluate(estimator, train, ee.EvalSpec(input_fn))",
+    }
+    assert any(line.startswith(causes[kind]) for line in lines)
+    assert any(lines_of_program[kind] in line for line in lines)
+    trace = lines[lines.index("Traceback (most recent call last):") :]
+    assert all("program.py" in line for line in trace if line.startswith("  File "))
+
+
+@pytest.mark.slow
+def test_errors_of_the_program_itself_stay_as_they_are(tmp_path):
+    lines = last_lines(tmp_path, "own")
+    assert lines[-1] == "KeyError: 'of the program'"
+    full = last_lines(tmp_path, "session", ESTIMATOR_EMB_FULL_TRACEBACK="1")
+    of_tensorflow = os.path.join("", "tensorflow", "python", "")
+    assert any(of_tensorflow in line for line in full)
+    short = last_lines(tmp_path, "session")
+    assert not any(of_tensorflow in line for line in short)
+
+
+def test_the_frames_of_a_python_function_end_in_their_cause():
+    frames = ["Traceback (most recent call last):", "  File 'a.py'", "    ^^^", "  File 'b.py'"]
+    told = ["RuntimeError: file 7", *frames, "    ^^^", "RuntimeError: file 7"]
+    assert failures._cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
+    assert failures._cause("bad id\n\t [[x]]\nbad id") == ["bad id"]

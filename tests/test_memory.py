@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call has built goes with it: programs that train many times do not grow."""
+
+import gc
+import logging
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import preflight
+
+WAYS = {
+    "host": {},
+    "own custom gradient": {"own": True},
+    "pipelined": {"pipelined": True},
+    "one core": {"cores": 1},
+    "eight cores": {"cores": 8},
+    "eight cores, pipelined": {"cores": 8, "pipelined": True},
+    "host, no tables": {"tables": False},
+    "eight cores, no tables": {"cores": 8, "tables": False},
+}
+
+
+QUICK = ("own custom gradient", "eight cores, pipelined", "host, no tables")
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Weak references to the graphs that are made from here on."""
+    made = []
+    original = tf.Graph.__init__
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        made.append(weakref.ref(self))
+
+    monkeypatch.setattr(tf.Graph, "__init__", init)
+    return made
+
+
+def living(graphs):
+    for _ in range(3):  # What a finalizer or a suspended generator refers to goes one later.
+        gc.collect()
+    return sum(graph() is not None for graph in graphs)
+
+
+def registered():
+    return len(tf_ops.gradient_registry.list())
+
+
+@tf.custom_gradient
+def doubled(x):
+    return 2 * x, lambda upstream: 2 * upstream
+
+
+def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
+    categorical = tf.feature_column.categorical_column_with_identity("x", 50)
+    column = (fc if tables else tf.feature_column).embedding_column(categorical, 4)
+    spec = None
+    if tables:
+        spec = ee.EmbeddingConfigSpec(
+            [column],
+            ee.AdagradParameters(0.1),
+            pipeline_execution_with_tensor_core=pipelined,
+        )
+
+    def model_fn(features, labels, mode, params):
+        found = tf.compat.v1.feature_column.input_layer(features, [column])
+        output = tf.compat.v1.layers.dense(doubled(found) if own else found, 1)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"output": output})
+        loss = tf.reduce_mean((output - labels) ** 2)
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+            if cores:
+                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir),
+            tf_random_seed=1,
+            tpu_config=ee.TPUConfig(1, device="host", num_shards=cores),
+        ),
+        use_tpu=cores is not None,
+        train_batch_size=8,
+        eval_batch_size=8,
+        predict_batch_size=8,
+        embedding_config_spec=spec,
+    )
+
+
+def input_fn_of(first_id=0):
+    def input_fn(params):
+        size = params["batch_size"]
+        ids = np.arange(first_id, first_id + size, dtype=np.int64)[:, None]
+        batch = {"x": ids}, np.ones([size, 1], np.float32)
+        return tf.data.Dataset.from_tensors(batch).repeat(10)
+
+    return input_fn
+
+
+def serving_input():
+    ids = tf.compat.v1.placeholder(tf.int64, [None, 1])
+    return ee.export.ServingInputReceiver({"x": ids}, ids)
+
+
+def use(one, path):
+    """Trains twice, evaluates, predicts in part, and exports."""
+    one.train(input_fn_of(), steps=2)
+    one.train(input_fn_of(), steps=1)
+    one.evaluate(input_fn_of(), steps=1)
+    next(one.predict(input_fn_of()))
+    one.export_saved_model(str(path / "export"), serving_input)
+
+
+@pytest.mark.parametrize(
+    "way", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in WAYS]
+)
+def test_graphs_go_with_the_call(way, graphs, tmp_path):
+    before = registered()
+    use(estimator(tmp_path, **WAYS[way]), tmp_path)
+    assert len(graphs) >= 5
+    assert living(graphs) == 0
+    assert registered() <= before  # An earlier test's may be gone by now.
+
+
+def test_graphs_with_native_kernels(native, graphs, tmp_path):
+    use(estimator(tmp_path), tmp_path)
+    assert living(graphs) == 0
+
+
+def test_an_error_in_training(graphs, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, "tensorflow")  # Records keep the errors that they are of.
+    for number in range(6):
+        one = estimator(tmp_path / str(number))
+        try:
+            one.train(input_fn_of(first_id=45), steps=2)
+        except tf.errors.InvalidArgumentError as error:
+            assert "is outside [0, 50)" in str(error)
+        else:
+            raise AssertionError("It trained with an id outside the vocabulary.")
+        del one
+    # The last tracebacks hold theirs, with tensorflow-estimator alone too.
+    assert living(graphs) <= len(graphs) // 3
+
+
+def test_an_error_in_model_fn(graphs, tmp_path):
+    def model_fn(features, labels, mode, params):
+        tf.gradients(doubled(features["x"]), [features["x"]])
+        raise ArithmeticError("the program's own")
+
+    spec = ee.EmbeddingConfigSpec(
+        optimization_parameters=ee.AdagradParameters(0.1),
+        table_to_config_dict={"t": ee.TableConfig(50, 4)},
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+    )
+    before = registered()
+    for number in range(3):
+        one = ee.TPUEstimator(
+            model_fn,
+            config=ee.RunConfig(model_dir=str(tmp_path / str(number))),
+            use_tpu=False,
+            train_batch_size=8,
+            embedding_config_spec=spec,
+        )
+        try:
+            one.train(input_fn_of(), steps=2)
+        except ArithmeticError as error:
+            assert str(error) == "the program's own"
+        del one
+    of_last = len(graphs) // 3
+    assert living(graphs) <= of_last
+    assert registered() <= before + 2
+
+
+def test_preflight(graphs, tmp_path):
+    one = estimator(tmp_path, cores=8, own=True)
+    preflight.check(one, input_fn_of())
+    assert len(graphs) > 0
+    assert living(graphs) == 0
+
+
+def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
+    """Gradients that a hook or a scaffold asks for after model_fn, as stock allows."""
+    taken = []
+
+    class AtEnd(tf.compat.v1.train.SessionRunHook):
+        def begin(self):
+            x = tf.compat.v1.get_default_graph().get_tensor_by_name("doubled_in:0")
+            y = tf.compat.v1.get_default_graph().get_tensor_by_name("doubled_out:0")
+            self.gradient = tf.gradients(y, x)[0]
+
+        def end(self, session):
+            taken.append(session.run(self.gradient).tolist())
+
+    def model_fn(features, labels, mode, params):
+        x = tf.constant([1.0, 3.0], name="doubled_in")
+        tf.identity(doubled(x), name="doubled_out")
+        loss = tf.reduce_sum(features["x"])
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+        return ee.TPUEstimatorSpec(mode, loss=tf.cast(loss, tf.float32), train_op=train_op)
+
+    one = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(tmp_path)),
+        use_tpu=False,
+        train_batch_size=8,
+    )
+    one.train(input_fn_of(), steps=1, hooks=[AtEnd()])
+    assert taken == [[2.0, 2.0]]
+
+
+def resident_megabytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way, kernels, trainings",
+    [
+        ("host", "native", 200),
+        ("host", "TensorFlow's ops", 60),
+        ("eight cores", "native", 40),
+        ("eight cores", "TensorFlow's ops", 40),
+    ],
+)
+def test_many_trainings_stay_flat(way, kernels, trainings, request, graphs, tmp_path):
+    if kernels == "native":
+        request.getfixturevalue("native")
+    sizes = []
+    for number in range(trainings):
+        estimator(tmp_path / str(number), **WAYS[way]).train(input_fn_of(), steps=2)
+        if number % 5 == 4:
+            assert living(graphs) == 0
+            sizes.append(resident_megabytes())
+    # The first trainings fill the caches of TensorFlow. A graph that is kept is a megabyte or more.
+    half = len(sizes) // 2
+    assert max(sizes[half:]) - max(sizes[half // 2 : half]) < 10, sizes

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss that is NaN says which tables, rows and variables are."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from harness import dataset
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+NAN = float("nan")
+
+
+def train(directory, labels, cores=None, tables=True, plus=0.0):
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", [3], initializer=v1.ones_initializer())
+        loss = tf.reduce_sum(labels) * tf.reduce_sum(w[:2]) + plus
+        if tables:
+            # The first feature's gradient is the label of its sample, the other's always 1.
+            loss += tf.reduce_sum(features["a"] * labels[:, None])
+            loss += tf.reduce_sum(features["b"]) + tf.reduce_sum(features["c"])
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        if cores:
+            optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn(params):
+        batches = [
+            (
+                {"a": np.array([7, 1, 2, 9]), "b": np.array([0, 1, 2, 3]), "c": np.arange(4)},
+                np.array(one, np.float32),
+            )
+            for one in labels
+        ]
+        if not tables:
+            batches = [({"x": np.zeros([4], np.float32)}, label) for _, label in batches]
+        return dataset(batches)
+
+    def column(key, rows):
+        return fc.categorical_column_with_identity(key, rows)
+
+    spec = None
+    if tables:
+        spec = ee.EmbeddingConfigSpec(
+            feature_columns=[
+                *fc.shared_embedding_columns([column("a", 10), column("b", 10)], 2),
+                fc.embedding_column(column("c", 5), 2),
+            ],
+            optimization_parameters=ee.AdagradParameters(0.1),
+        )
+    ee.TPUEstimator(
+        model_fn,
+        str(directory),
+        ee.RunConfig(
+            log_step_count_steps=None,
+            save_summary_steps=None,
+            tpu_config=ee.TPUConfig(1, num_shards=cores, device="host" if cores else None),
+        ),
+        use_tpu=cores is not None,
+        train_batch_size=4,
+        embedding_config_spec=spec,
+    ).train(input_fn, max_steps=len(labels))
+
+
+BEGIN = "NaN loss during training."
+TABLE = "table 'tbl_a_b_shared_embedding' (features 'a', 'b'): 2 of 10 rows, ids 1, 9"
+DENSE = "variable w:0: 2 of 3 numbers (Gradient for w:0 is NaN)"
+WAYS = [
+    (None, False),
+    (None, True),
+    (1, False),
+    (1, True),
+    (2, True),
+]
+
+
+@pytest.mark.parametrize("native_kernels", ["0", "1"])
+@pytest.mark.parametrize(("cores", "tables"), WAYS)
+def test_tables_and_variables_are_named(
+    tmp_path, monkeypatch, native, cores, tables, native_kernels
+):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(tmp_path, [[1, 1, 1, 1], [1, NAN, 1, NAN], [1, 1, 1, 1]], cores, tables)
+    lines = [f"{BEGIN} After this step, these hold NaN:", *([TABLE] if tables else []), DENSE]
+    assert str(caught.value) == "\n  ".join(lines)
+    # The type that a TPU raises for such a variable.
+    assert isinstance(caught.value, tf.errors.InvalidArgumentError) == (cores is not None)
+
+
+def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
+    # An infinite gradient makes a row NaN; the next step reads it.
+    infinite = float("inf")
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
+    assert "2 of 10 rows, ids" not in str(caught.value)
+    assert "1 of 10 rows, ids 7" in str(caught.value)
+
+
+def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
+    # There, a dimension of a shape is an object.
+    v1.disable_v2_tensorshape()
+    try:
+        with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+            train(tmp_path, [[1, NAN, 1, NAN]])
+    finally:
+        v1.enable_v2_tensorshape()
+    assert TABLE in str(caught.value)
+
+
+@pytest.mark.parametrize("cores", [None, 1])
+def test_a_loss_that_is_nan_alone(tmp_path, cores):
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
+    assert str(caught.value) == (
+        "NaN loss during training. No table and no variable of the model holds NaN: look at the "
+        "features and labels of this step, and at what the loss divides by or takes the logarithm "
+        "of."
+    )
+
+
+def test_a_good_training_raises_nothing(tmp_path):
+    train(tmp_path, [[1, 1, 1, 1]] * 3)

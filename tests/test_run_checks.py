@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training or an evaluation of nothing is an error; one of random weights, or none, is told."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+
+tf1 = tf.compat.v1
+
+PERHAPS = (
+    "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
+    "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
+)
+NOTHING_TO_EVALUATE = (
+    "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a metric "
+    f"would be that of no sample. {PERHAPS}"
+)
+NOTHING_TO_TRAIN = (
+    "train: input_fn yielded no batch: the input ended before the first step, and training with "
+    f"estimator made no steps. {PERHAPS}"
+)
+WAYS = {
+    "host": {"use_tpu": False},
+    "host, pipelined": {"use_tpu": False, "pipelined": True},
+    "emulated": {},
+    "emulated, pipelined": {"pipelined": True, "iterations": 2},
+    "emulated, 2 cores": {"cores": 2, "iterations": 2},
+    "emulated, eval on CPU": {"eval_on_tpu": False},
+}
+
+
+def model_fn(features, labels, mode, params):
+    activations = tf.identity(features["id"])
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"activations": activations})
+    scale = tf1.get_variable("scale", [], initializer=tf1.ones_initializer())
+    loss = scale * tf.reduce_sum(activations)
+    if mode == ee.ModeKeys.EVAL:
+        metrics = (lambda values: {"mean": tf1.metrics.mean(values)}, [activations])
+        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+    optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwargs):
+    column = fc.embedding_column(
+        tf.feature_column.categorical_column_with_identity("id", 3),
+        2,
+        initializer=tf1.constant_initializer(1.0),
+    )
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir),
+            save_checkpoints_steps=2,
+            tpu_config=ee.TPUConfig(
+                iterations,
+                num_shards=cores,
+                device="host",
+                per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+            ),
+        ),
+        use_tpu=use_tpu,
+        train_batch_size=4,
+        eval_batch_size=4,
+        predict_batch_size=4,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_columns=[column],
+            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+            pipeline_execution_with_tensor_core=pipelined,
+        ),
+        **kwargs,
+    )
+
+
+def input_of(samples):
+    def input_fn(params):
+        ids = tf.data.Dataset.from_tensor_slices(np.zeros([samples, 1], np.int64))
+        ids = ids.batch(params["batch_size"], drop_remainder=True)
+        return ids.map(lambda ids: {"id": ids})
+
+    return input_fn
+
+
+@pytest.fixture
+def log(caplog):
+    """The lines of our log since the last call."""
+    caplog.set_level(logging.WARNING, "estimator_emb")
+
+    def lines():
+        found = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+def raises(message, call, *args, **kwargs):
+    with pytest.raises(tf.errors.OutOfRangeError) as error:
+        call(*args, **kwargs)
+    assert error.value.message == message
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=[] if way in ("host", "emulated, 2 cores") else pytest.mark.slow)
+        for way in WAYS
+    ],
+)
+def test_a_run_of_nothing_is_an_error(way, tmp_path, log):
+    estimator = make(tmp_path, **WAYS[way])
+    raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
+    raises(NOTHING_TO_TRAIN, estimator.train, input_of(0), max_steps=2)
+    estimator.train(input_of(16), max_steps=2)
+    raises(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
+    raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
+    assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
+    assert estimator.get_variable_value("global_step") == 2
+    # One batch of two that are asked for is an evaluation, where a TPU does not ask for both.
+    log()
+    if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
+        assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2
+    if "use_tpu" in WAYS[way]:
+        raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0))
+    assert log() == []
+
+
+def test_an_input_at_its_saved_end_is_told(tmp_path):
+    estimator = make(tmp_path, use_tpu=False)
+    hooks = [CheckpointInputPipelineHook(estimator)]
+    estimator.train(input_of(8), hooks=hooks)
+    raises(
+        f"{NOTHING_TO_TRAIN} CheckpointInputPipelineHook goes on where the input stood when the "
+        "model was saved; if that was its end, nothing is left: repeat() the dataset, or train "
+        "without the hook.",
+        estimator.train,
+        input_of(8),
+        hooks=hooks,
+    )
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_an_evaluation_of_nothing_ends_the_training_around_it(use_tpu, tmp_path):
+    estimator = make(tmp_path, use_tpu=use_tpu)
+    for samples in [0, 4] if use_tpu else [0]:
+        message = NOTHING_TO_EVALUATE
+        if samples:
+            message = (
+                "The input ended after 1 steps of a loop. As on a TPU, input_fn must yield a batch "
+                "for every step asked for; repeat() its dataset, or ask for fewer steps."
+            )
+        raises(
+            message,
+            ee.train_and_evaluate,
+            estimator,
+            ee.TrainSpec(input_of(64), max_steps=8),
+            ee.EvalSpec(input_of(samples), steps=3, throttle_secs=0, start_delay_secs=0),
+        )
+
+
+@pytest.mark.parametrize("way", ["host", "emulated, 2 cores"])
+def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
+    untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
+    for call in ("evaluate", "predict"):
+        estimator = make(untrained, **WAYS[way])
+        list(getattr(estimator, call)(input_of(16), **{"steps": 2} if call == "evaluate" else {}))
+        assert log() == [
+            f"{call}: Could not find trained model in model_dir: {untrained}. All weights have "
+            "their initial values, random ones for the most part, and so are the results. Train "
+            "first, or give the model_dir of a training, a checkpoint_path or warm_start_from."
+        ]
+    estimator = make(trained, **WAYS[way])
+    estimator.train(input_of(16), max_steps=1)
+    result = estimator.evaluate(input_of(16), steps=2)
+    path = estimator.latest_checkpoint()
+    make(untrained, **WAYS[way]).evaluate(input_of(16), steps=2, checkpoint_path=path)
+    assert log() == []
+    estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
+    assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
+    assert log() == [
+        f"evaluate: Could not find trained model in model_dir: {warm}. Its weights are those that "
+        f"warm_start_from takes from {trained}; what that leaves out has initial values, random "
+        "ones for the most part."
+    ]
+
+
+@pytest.mark.parametrize("way", ["host", "emulated"])
+def test_a_last_step_that_is_reached_is_told(way, tmp_path, log):
+    estimator = make(tmp_path, **WAYS[way])
+    estimator.train(input_of(16), max_steps=2)
+    assert log() == []
+    for max_steps in (1, 2):
+        estimator.train(input_of(16), max_steps=max_steps)
+        assert log() == [
+            f"train: the model in {tmp_path} is at step 2, so max_steps={max_steps} is reached: "
+            "nothing was trained. max_steps counts the steps of all trainings in a model_dir. Give "
+            "a larger one, or steps=... for so many more, or another model_dir."
+        ]
+    estimator.train(input_of(16), steps=1)
+    assert log() == [] and estimator.get_variable_value("global_step") == 3
+
+
+@pytest.mark.parametrize("way", ["host", "host, pipelined"])
+def test_the_end_of_the_input_leaves_no_part_of_a_step(way, tmp_path):
+    estimator = make(tmp_path, **WAYS[way])
+    estimator.train(input_of(16))
+    assert estimator.get_variable_value("global_step") == 4

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several replicas or several trainings in one process: right, or refused by name."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+STRATEGIES = {
+    "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
+    "MirroredStrategyV1": lambda: tf.compat.v1.distribute.MirroredStrategy(["/cpu:0"]),
+    "OneDeviceStrategy": lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
+    "CentralStorageStrategy": lambda: tf.distribute.experimental.CentralStorageStrategy(
+        ["/cpu:0"]
+    ),
+    "CollectiveAllReduceStrategy": lambda: tf.distribute.MultiWorkerMirroredStrategy(),
+    "ParameterServerStrategyV1": lambda: (
+        tf.compat.v1.distribute.experimental.ParameterServerStrategy()
+    ),
+}
+
+
+def spec_of(start):
+    table = ee.TableConfig(len(start), start.shape[1], harness.initializer(start), "sum")
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict={"t": table},
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+
+
+@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_tables_refuse_a_strategy(name, option, tmp_path):
+    config = ee.RunConfig(model_dir=str(tmp_path), **{option: STRATEGIES[name]()})
+    with pytest.raises(ValueError) as error:
+        ee.TPUEstimator(
+            harness.gradient_model_fn(["x"]),
+            config=config,
+            use_tpu=False,
+            train_batch_size=4,
+            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)),
+        )
+    given = type(getattr(config, option)).__name__
+    assert str(error.value) == (
+        f"RunConfig: {option} must be None with an EmbeddingConfigSpec; got a {given}. Several "
+        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
+        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
+    )
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_an_emulated_tpu_refuses_a_strategy(tables, tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = ee.RunConfig(
+        model_dir=str(tmp_path),
+        train_distribute=strategy,
+        tpu_config=ee.TPUConfig(device="host", num_shards=2),
+    )
+    with pytest.raises(ValueError) as error:
+        ee.TPUEstimator(
+            harness.gradient_model_fn(["x"]),
+            config=config,
+            train_batch_size=4,
+            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)) if tables else None,
+        )
+    what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
+    assert str(error.value) == (
+        f"RunConfig: train_distribute must be None with {what}; got a MirroredStrategy. Several "
+        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
+        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
+    )
+
+
+MIRRORED = """
+import sys
+import estimator_emb as ee
+import tensorflow as tf
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+def model_fn(features, labels, mode, params):
+    weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+    loss = tf.reduce_mean(weight * features["x"])
+    train_op = None
+    if mode == ee.ModeKeys.TRAIN:
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    batches = tf.data.Dataset.from_tensor_slices({"x": [1.0, 3.0, 5.0, 7.0]})
+    return batches.batch(params["batch_size"])
+
+# The default reduction of two CPUs hangs by itself where there are two processors.
+strategy = tf.distribute.MirroredStrategy(
+    ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+)
+one = ee.TPUEstimator(
+    model_fn,
+    config=ee.RunConfig(
+        model_dir=sys.argv[1], train_distribute=strategy, eval_distribute=strategy
+    ),
+    use_tpu=False,
+    train_batch_size=1,
+    eval_batch_size=1,
+)
+one.train(input_fn, steps=2)
+print("weight", one.get_variable_value("weight"))
+print("loss", one.evaluate(input_fn, steps=2)["loss"])
+"""
+
+
+@pytest.mark.slow
+def test_two_mirrored_replicas_without_tables(tmp_path):
+    """As tensorflow-estimator alone: steps of 0.5 x mean(1, 3) and of 0.5 x mean(5, 7)."""
+    root = str(pathlib.Path(ee.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", MIRRORED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
+
+
+def trained_in_turn_and_at_once(make, tmp_path):
+    """Trains two estimators alone, then their like in two threads; returns both checkpoints."""
+    steps = 4
+
+    def train(folder, number):
+        start = np.arange(10, dtype=np.float32).reshape(5, 2) * (number + 1)
+        batches = [
+            ({"x": np.array([1, 3, number, 4])}, {"x": np.full([4, 2], number + 0.5, np.float32)})
+        ]
+        one = make(spec_of(start), folder / str(number))
+        one.train(harness.input_fn_of(batches * steps), steps=steps)
+
+    for number in (0, 1):
+        train(tmp_path / "alone", number)
+    errors = []
+
+    def in_thread(number):
+        try:
+            train(tmp_path / "threads", number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=in_thread, args=[number]) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
+    assert errors == []
+    for number in (0, 1):
+        alone = harness.saved(tmp_path / "alone" / str(number), steps)
+        threaded = harness.saved(tmp_path / "threads" / str(number), steps)
+        yield alone, threaded
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        pytest.param((None, None), marks=pytest.mark.slow),
+        pytest.param((1, 1), marks=pytest.mark.slow),
+        pytest.param((2, 2), marks=pytest.mark.slow),
+        (2, None),
+    ],
+    ids=str,
+)
+def test_two_threads_train_at_once(shards, tmp_path):
+    """Each with its own number of cores."""
+
+    def make(spec, model_dir):
+        of_thread = shards[0 if str(model_dir).endswith("0") else 1]
+        return harness.estimator(
+            harness.gradient_model_fn(["x"]),
+            spec,
+            model_dir,
+            device=of_thread and "host",
+            num_shards=of_thread,
+        )
+
+    for alone, threaded in trained_in_turn_and_at_once(make, tmp_path):
+        assert threaded.keys() == alone.keys()
+        for name, value in threaded.items():
+            np.testing.assert_array_equal(value, alone[name])
