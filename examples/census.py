@@ -182,7 +182,6 @@ def model_fn(features, labels, mode, params):
 
     counts = features["counts"]
     loss = tf.compat.v1.losses.sigmoid_cross_entropy(labels, logits, weights=counts)
-    loss = tf.identity(loss, name="loss")
     train_op = None
     if training:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(0.001))

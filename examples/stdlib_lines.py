@@ -219,7 +219,7 @@ def model_fn(features, labels, mode, params):
         return ee.TPUEstimatorSpec(mode, predictions=outputs, export_outputs=exported)
 
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = tf.reduce_mean(losses, name="loss")
+    loss = tf.reduce_mean(losses)
     train_op = None
     if training:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(0.001))
