@@ -6,10 +6,15 @@ A failing program prints as source. Alone it runs by its seed:
     pytest tests/beside_stock -m '' -k 'program and 17]'
 
 The stock side is the interpreter ESTIMATOR_EMB_STOCK_PYTHON, with TensorFlow 2.15.1 and
-tensorflow-estimator 2.15.0; on TensorFlow 2.15.1 this one, if none is given.
+tensorflow-estimator 2.15.0; on TensorFlow 2.15.1 this one, if none is given. What stock says of a
+program is the same beside every TensorFlow of ours: in a folder ESTIMATOR_EMB_STOCK_RESULTS it is
+kept for the next run, and runs at a time share it.
 """
 
 import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -26,8 +31,6 @@ from estimator_emb.native import build, ops
 HERE = pathlib.Path(__file__).parent
 SEEDS = range(300)
 FAST = (13, 17, 29, 35)
-HERE_ALONE = SEEDS[:150] if tf.__version__.startswith("2.15.") else SEEDS[150:]
-"""Those of this TensorFlow; ESTIMATOR_EMB_EVERY_PROGRAM=1 runs all, in some ten minutes more."""
 CHUNK = 80
 """Programs in one process: enough that TensorFlow's import does not count."""
 
@@ -41,7 +44,7 @@ def _stock_python():
 
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
-    """(side, seed) -> what `run_programs.py` says of each selected program, and `log` of all."""
+    """What `run_programs.py` says of each selected program by side and seed, and `log` of all."""
     python = _stock_python()
     if python is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
@@ -65,19 +68,55 @@ def results(request, tmp_path_factory):
         paths.append(directory / f"{seed}{native}.py")
         paths[-1].write_text(program.source)
     chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
+    stock = _stock_results(directory, paths)
     jobs = [(side, chunk) for chunk in chunks for side in ("ours", "stock")]
+
+    def run(job):
+        side, chunk = job
+        if side == "ours":
+            return _run(side, directory / side, chunk, directory, sys.executable)
+        with _held(stock):
+            known = _read(stock)
+            rest = [path for path in chunk if _seed(path.name) not in known]
+            return _run(side, stock, rest, directory, python) if rest else ""
+
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        logs = list(pool.map(lambda job: _run(*job, directory, python), jobs))
-    found = {}
-    for side in ("ours", "stock"):
-        for line in (directory / side).read_text().splitlines():
-            result = json.loads(line)
-            found[side, int(result["program"].split(".")[0].split("_")[0])] = result
-    found["log"] = "\n".join(log[-3000:] for log in logs)
-    return found
+        logs = list(pool.map(run, jobs))
+    return {
+        "ours": _read(directory / "ours"),
+        "stock": _read(stock),
+        "log": "\n".join(log[-3000:] for log in logs),
+    }
 
 
-def _run(side, paths, directory, stock_python):
+def _seed(program):
+    return int(program.split(".")[0].split("_")[0])
+
+
+def _read(results):
+    """Returns what `run_programs.py` wrote into a file, by seed."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    found = [json.loads(line) for line in lines]
+    return {_seed(result["program"]): result for result in found}
+
+
+def _stock_results(directory, paths):
+    """Returns the file for what stock says of these programs, as these scripts run them."""
+    folder = pathlib.Path(os.environ.get("ESTIMATOR_EMB_STOCK_RESULTS", directory))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = [path.read_text() for path in (*paths, HERE / "run_programs.py", HERE / "side.py")]
+    return folder / f"stock-{hashlib.sha256(json.dumps(text).encode()).hexdigest()[:16]}"
+
+
+@contextlib.contextmanager
+def _held(path):
+    """Holds a lock beside a file, which runs at a time share."""
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(side, results, paths, directory, python):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     environment.pop("PYTHONPATH", None)
     if side == "ours":
@@ -87,10 +126,10 @@ def _run(side, paths, directory, stock_python):
         environment.pop("TF_USE_LEGACY_KERAS", None)
     done = subprocess.run(
         [
-            sys.executable if side == "ours" else stock_python,
+            python,
             HERE / "run_programs.py",
             side,
-            directory / side,
+            results,
             *paths,
         ],
         env=environment,
@@ -106,19 +145,15 @@ def _run(side, paths, directory, stock_python):
     "seed",
     [
         pytest.param(seed, marks=() if seed in FAST else pytest.mark.slow, id=str(seed))
-        for seed in sorted(
-            SEEDS
-            if os.environ.get("ESTIMATOR_EMB_EVERY_PROGRAM") == "1"
-            else {*HERE_ALONE, *FAST}
-        )
+        for seed in SEEDS
     ],
 )
 def test_program(seed, results):
     program = grammar.program(seed)
-    missing = [side for side in ("ours", "stock") if (side, seed) not in results]
+    missing = [side for side in ("ours", "stock") if seed not in results[side]]
     if missing:
         pytest.fail(f"{missing} ended before program {seed} did:\n{results['log']}", False)
-    stock, ours = results["stock", seed], results["ours", seed]
+    stock, ours = results["stock"][seed], results["ours"][seed]
     lines = comparison.differences(program, stock, ours)
     if lines:
         traceback = ours.get("traceback", "") or stock.get("traceback", "")
