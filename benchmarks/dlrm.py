@@ -61,14 +61,10 @@ def loss_of(activations, numbers, labels):
         products = tf.matmul(vectors, vectors, transpose_b=True)
         lower = np.flatnonzero(np.tril(np.ones([TABLES + 1, TABLES + 1]), -1))
         flat = tf.reshape(products, [-1, (TABLES + 1) ** 2])
-        x = layers(
-            tf.concat([bottom, tf.gather(flat, lower.tolist(), axis=1)], 1), TOP, "top"
-        )
+        x = layers(tf.concat([bottom, tf.gather(flat, lower.tolist(), axis=1)], 1), TOP, "top")
         w = tf.compat.v1.get_variable("logits/w", [TOP[-1], 1])
         logits = tf.matmul(x, w)
-        return tf.reduce_mean(
-            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        )
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
 def train_op_of(loss):

@@ -72,7 +72,10 @@ class Peer:
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
                 [python, str(HERE / "peers.py"), name, json.dumps(vars(work)), file],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
                 env=environment(**changes),
             )
         answer = self._answer()
@@ -214,7 +217,11 @@ def main() -> None:
         "--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), metavar="NAME"
     )
     parser.add_argument(
-        "--peers", nargs="+", default=list(peers.PEERS), choices=list(peers.PEERS), metavar="NAME",
+        "--peers",
+        nargs="+",
+        default=list(peers.PEERS),
+        choices=list(peers.PEERS),
+        metavar="NAME",
         help="'ours' always runs",
     )
     parser.add_argument(
@@ -249,9 +256,7 @@ def main() -> None:
         work = WORKLOADS[title]
         figures, floor_ms = measure(work, names, options)
         show(title, work, figures, floor_ms)
-        result["workloads"][title] = {
-            **vars(work), "floor": floor_ms, "peers": figures
-        }
+        result["workloads"][title] = {**vars(work), "floor": floor_ms, "peers": figures}
         if options.json:
             pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     if options.plot:

@@ -130,8 +130,11 @@ def main() -> None:
         return apart(__file__, "--point", json.dumps(point))
 
     for sweep in options.sweeps:
-        print(f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
-              " x first   x work       MB  peak MB", flush=True)
+        print(
+            f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
+            " x first   x work       MB  peak MB",
+            flush=True,
+        )
         first = None
         for change in SWEEPS[sweep]:
             point = {**FIRST, **change}

@@ -128,9 +128,7 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
             step = tf.cast(step, tf.float32) + 1.0
             return LEARNING_RATE * tf.sqrt(1.0 - BETA2**step) / (1.0 - BETA1**step)
 
-        parameters = ee.AdamParameters(
-            LEARNING_RATE, BETA1, BETA2, EPSILON, sum_inside_sqrt=False
-        )
+        parameters = ee.AdamParameters(LEARNING_RATE, BETA1, BETA2, EPSILON, sum_inside_sqrt=False)
     else:
         rate = None
         parameters = ee.AdagradParameters(LEARNING_RATE, INITIAL_ACCUMULATOR)
@@ -138,9 +136,7 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
     def model_fn(features, labels, mode, params):
         activations = [features[key] for key in keys]
         gradients = [graph.gradient(table) for table in range(work.tables)]
-        slopes = tf.gradients(
-            activations, tf.compat.v1.trainable_variables(), grad_ys=gradients
-        )
+        slopes = tf.gradients(activations, tf.compat.v1.trainable_variables(), grad_ys=gradients)
         step = tf.compat.v1.train.get_global_step()
         with tf.control_dependencies([one for one in slopes if one is not None]):
             train_op = step.assign_add(1, read_value=False)
@@ -214,7 +210,9 @@ def feature_column(work: Workload) -> tuple[Step, Table]:
 def _v1_tables(graph: _Graph):
     return [
         graph.tf.compat.v1.get_variable(
-            f"t{table}", [graph.work.vocabulary, graph.work.dimension], initializer=graph.initial,
+            f"t{table}",
+            [graph.work.vocabulary, graph.work.dimension],
+            initializer=graph.initial,
             use_resource=True,
         )
         for table in range(graph.work.tables)
@@ -275,8 +273,9 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
                     activations.append(layer(batch[:, 0]))
                 else:
                     activations.append(tf.reduce_mean(layer(batch), axis=1))
-        trained = [getattr(one, "value", one) if keras.__name__ == "keras" else one
-                   for one in tables]
+        trained = [
+            getattr(one, "value", one) if keras.__name__ == "keras" else one for one in tables
+        ]
         slopes = tape.gradient(activations, trained, output_gradients=gradients)
         if keras.__name__ == "keras":
             slopes = [_summed(slope) for slope in slopes]

@@ -39,7 +39,8 @@ def draw(file: str, measured: list[dict], workloads: tuple[str, ...] = ("standar
             panel.tick_params(labelsize=8)
             panel.set_title(
                 f"TensorFlow {one['tensorflow']}, {name}: {work['tables']} tables of "
-                f"{work['vocabulary']:,} x {work['dimension']}", fontsize=8,
+                f"{work['vocabulary']:,} x {work['dimension']}",
+                fontsize=8,
             )
             panel.set_xlabel("CPU ms of a step's embedding work", fontsize=8)
     figure.tight_layout()

@@ -18,8 +18,17 @@ from workload import positive
 
 LOOKUP_OPS = ("ResourceGather", "ResourceGatherNd", "HostTablesLookup")
 ORDER = (
-    "input pipeline", "reading and checking ids", "distinct ids", "lookup", "combine", "dense",
-    "backward", "gradients of rows", "update", "dense optimizer", "other",
+    "input pipeline",
+    "reading and checking ids",
+    "distinct ids",
+    "lookup",
+    "combine",
+    "dense",
+    "backward",
+    "gradients of rows",
+    "update",
+    "dense optimizer",
+    "other",
 )
 
 

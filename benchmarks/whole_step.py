@@ -36,7 +36,10 @@ class Program:
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "dlrm.py"), peer, str(batch)],
             env=environment(),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         self.started = self._answer()
 

@@ -44,7 +44,10 @@ def apart(program: str, *arguments: str) -> dict[str, float]:
     """What the Python file `program` prints as JSON, run as a process of its own."""
     done = subprocess.run(
         [sys.executable, program, *arguments],
-        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
     )
     return json.loads(done.stdout)
 

@@ -25,7 +25,8 @@ def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]
     labels. Labels of one sample are warned of: most losses spread them over the batch silently.
 
     Args:
-      features, labels: tensors of known shape, in any structure; others are passed over.
+      features: tensors of known shape, in any structure; others are passed over.
+      labels: the same.
       samples: of the batch; None where the graph does not fix it.
 
     Raises:

@@ -74,9 +74,7 @@ def inspect(path: str) -> list[SavedVariable]:
     slots = {name: _slots(name, shapes) for name in shapes}
     owned = {slot for of_one in slots.values() for slot in of_one}
     return [
-        SavedVariable(
-            name, shapes[name], dtypes[name], slots[name], _optimizer(name, slots[name])
-        )
+        SavedVariable(name, shapes[name], dtypes[name], slots[name], _optimizer(name, slots[name]))
         for name in sorted(set(shapes) - owned)
     ]
 

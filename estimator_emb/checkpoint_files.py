@@ -94,7 +94,7 @@ def _warn_of_other_folder(model_dir: str, path: str, found: list[str]) -> None:
     if name in found and os.path.realpath(folder) != os.path.realpath(model_dir):
         logger.warning(
             "File '%s' names '%s', of another folder, although there is a %s beside it. "
-            "If the folder is a copy, write  model_checkpoint_path: \"%s\"  into that file.",
+            'If the folder is a copy, write  model_checkpoint_path: "%s"  into that file.',
             os.path.join(model_dir, "checkpoint"),
             path,
             name,
@@ -144,8 +144,7 @@ def checkpoints(folder: str) -> list[str]:
     if not tf.io.gfile.isdir(folder):
         return []
     matches = (
-        re.fullmatch(r"(model\.ckpt-(\d+))(\.index)?", name)
-        for name in tf.io.gfile.listdir(folder)
+        re.fullmatch(r"(model\.ckpt-(\d+))(\.index)?", name) for name in tf.io.gfile.listdir(folder)
     )
     steps = {match[1]: int(match[2]) for match in matches if match}
     return sorted(steps, key=steps.__getitem__)

@@ -117,9 +117,7 @@ class TableConfig(
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
         # An initializer is called and never changed; a copy of its object would not be equal.
-        return type(self)(
-            *(one if callable(one) else copy.deepcopy(one, memo) for one in self)
-        )
+        return type(self)(*(one if callable(one) else copy.deepcopy(one, memo) for one in self))
 
 
 class FeatureConfig(
@@ -263,9 +261,7 @@ class EmbeddingConfigSpec(
             }
             _check_dicts(feature_to_config_dict, table_to_config_dict)
         if optimization_parameters is not None:
-            optimization_parameters = as_parameters(
-                optimization_parameters, "EmbeddingConfigSpec"
-            )
+            optimization_parameters = as_parameters(optimization_parameters, "EmbeddingConfigSpec")
         return super().__new__(
             cls,
             embedding_core_columns,
@@ -425,10 +421,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
                 )
             raise TypeError(f"{allowed}got {column!r}.")
         device = getattr(column, "_embedding_lookup_device", None)
-        if (
-            isinstance(column, device_specific)
-            and device == tpu_fc.EmbeddingDevice.TPU_TENSOR_CORE
-        ):
+        if isinstance(column, device_specific) and device == tpu_fc.EmbeddingDevice.TPU_TENSOR_CORE:
             tensor_core.append(column)
         else:
             embedding_core.append(column)
@@ -472,8 +465,4 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, numbers.Real)
-        and not isinstance(value, bool)
-        and not math.isnan(value)
-    )
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)

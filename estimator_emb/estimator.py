@@ -507,9 +507,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
         savers = tf.compat.v1.GraphKeys.SAVERS
-        if self._on_host and self._spec is not None:
-            if not (estimator_spec.scaffold.saver or tf.compat.v1.get_collection(savers)):
-                tf.compat.v1.add_to_collection(savers, saver.saver(self.config))
+        has_saver = estimator_spec.scaffold.saver or tf.compat.v1.get_collection(savers)
+        if self._on_host and self._spec is not None and not has_saver:
+            tf.compat.v1.add_to_collection(savers, saver.saver(self.config))
         if self._on_host:
             estimator_spec, hooks = nan_loss.first(estimator_spec, hooks, self._emulated)
             estimator_spec = ordering.added_to_training(estimator_spec, [*worker_hooks, *hooks])

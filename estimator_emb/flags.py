@@ -148,9 +148,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
         ),
     )
     if "iterations_per_loop" not in had:
-        flags.register_validator(
-            "iterations_per_loop", _check_iterations, flag_values=flag_values
-        )
+        flags.register_validator("iterations_per_loop", _check_iterations, flag_values=flag_values)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
         if not {name, "num_shards"} <= had:
             flags.register_multi_flags_validator(

@@ -117,9 +117,7 @@ class Adagrad(_KerasAdagrad):
             if isinstance(value, numbers.Real):
                 check_finite(f"Adagrad: {name}", value)
         if isinstance(self.initial_accumulator_value, numbers.Real):
-            check_not_negative(
-                "Adagrad: initial_accumulator_value", self.initial_accumulator_value
-            )
+            check_not_negative("Adagrad: initial_accumulator_value", self.initial_accumulator_value)
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Takes a step down the gradient of `loss`.

@@ -106,12 +106,14 @@ class Misfits:
             return
         more = len(differences) - SHOWN
         doing = "Warm-starting" if self._warm_start else "Restoring"
-        message = "\n".join([
-            f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
-            *(f"  {one}" for one in differences[:SHOWN]),
-            *([f"  and {more} more"] if more > 0 else []),
-            *(f"What to do: {one}." for one in self._remedies),
-        ])
+        message = "\n".join(
+            [
+                f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
+                *(f"  {one}" for one in differences[:SHOWN]),
+                *([f"  and {more} more"] if more > 0 else []),
+                *(f"What to do: {one}." for one in self._remedies),
+            ]
+        )
         raise UnfitCheckpoint(message) if unfit else MissingCheckpoint(message)
 
     def _advise(self, remedy: str) -> None:
@@ -181,9 +183,7 @@ class Misfits:
                     "which moves rows to their new ids"
                 )
         if columns:
-            self._advise(
-                f"give the table its old dimension again, or {self._elsewhere(columns)}"
-            )
+            self._advise(f"give the table its old dimension again, or {self._elsewhere(columns)}")
         if dense:
             self._advise(
                 f"build the model as it was when it was saved, or {self._elsewhere(dense)}"
@@ -269,8 +269,10 @@ class Misfits:
         ]
         alike.sort(key=lambda one: -difflib.SequenceMatcher(None, name, one).ratio())
         text = f"Key {key} not found in checkpoint"
-        text += f": it is {_list(shape)}" if table is None else (
-            f": table {table.name!r} is {_list(shape)}"
+        text += (
+            f": it is {_list(shape)}"
+            if table is None
+            else (f": table {table.name!r} is {_list(shape)}")
         )
         if alike:
             renamed[name] = alike[0]

@@ -69,9 +69,7 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
       emulated: whether a TPU is emulated.
     """
 
-    def __init__(
-        self, loss: tf.Tensor, tables: Sequence[TableOnHost] = (), emulated: bool = False
-    ):
+    def __init__(self, loss: tf.Tensor, tables: Sequence[TableOnHost] = (), emulated: bool = False):
         self._loss = loss
         self._tables = list(tables)
         self._error = EmulatedNanLossError if emulated else NanLossError

@@ -73,9 +73,7 @@ def check_batch_sizes(**sizes: Any) -> None:
         if size is None:
             continue
         if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-            raise TypeError(
-                f"TPUEstimator: {name} must be int, got {type(size)}: {size!r}."
-            )
+            raise TypeError(f"TPUEstimator: {name} must be int, got {type(size)}: {size!r}.")
         if size < 1:
             raise ValueError(f"TPUEstimator: {name} must be positive, got {size!r}.")
 
@@ -239,9 +237,7 @@ def checked_model_fn(
     return takes(checked, dict.fromkeys([*arguments, "mode"]))
 
 
-def _checked_spec(
-    owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]
-) -> Any:
+def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]) -> Any:
     if not isinstance(returned, (model_fn_lib.EstimatorSpec, model_fn_lib._TPUEstimatorSpec)):
         got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
         raise ValueError(
@@ -298,12 +294,12 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
         yield
     except KeyError as error:
         key = error.args[0] if len(error.args) == 1 else None
-        if isinstance(features, Mapping) and isinstance(key, str) and key.isidentifier():
-            if key not in features:
-                error.args = (
-                    f"{key!r}. The features that model_fn is given are {sorted(features)}."
-                    f"{suggestion(key, features)}",
-                )
+        is_name = isinstance(key, str) and key.isidentifier()
+        if isinstance(features, Mapping) and is_name and key not in features:
+            error.args = (
+                f"{key!r}. The features that model_fn is given are {sorted(features)}."
+                f"{suggestion(key, features)}",
+            )
         raise
     except AttributeError as error:
         owner = getattr(error, "obj", None)

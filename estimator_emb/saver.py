@@ -87,7 +87,9 @@ class _Saver(tf.compat.v1.train.Saver):
 class _Builder(saver_lib.BulkSaverBuilder):
     """Divides what one device saves by size, over as many files as there are cores."""
 
-    def _GroupByDevices(self, saveables: list[Any]) -> list[tuple[str, list[Any]]]:
+    def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
+        self, saveables: list[Any]
+    ) -> list[tuple[str, list[Any]]]:
         return [
             (device, group)
             for device, of_device in super()._GroupByDevices(saveables)

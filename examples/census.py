@@ -260,9 +260,7 @@ def train(estimator, features, labels):
         return
     print(f"Training from step {done:,} to {total:,}." if done else f"Training {total:,} steps.")
     progress = ProgressHook(total, _BATCH_SIZE.value, "loss")
-    estimator.train(
-        input_fn_of(features, labels, training=True), hooks=[progress], max_steps=total
-    )
+    estimator.train(input_fn_of(features, labels, training=True), hooks=[progress], max_steps=total)
 
 
 def evaluate(estimator, features, labels):

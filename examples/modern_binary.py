@@ -89,9 +89,7 @@ def model_fn(features, labels, mode, params):
 
     if mode == tf_estimator.ModeKeys.PREDICT:
         outputs = {"serving_default": tf_estimator.export.PredictOutput(predictions)}
-        return tpu_estimator.TPUEstimatorSpec(
-            mode, predictions=predictions, export_outputs=outputs
-        )
+        return tpu_estimator.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
 
     loss = tf.losses.sigmoid_cross_entropy(labels, logits)
 
@@ -119,9 +117,7 @@ def model_fn(features, labels, mode, params):
             return tf.summary.all_v2_summary_ops()
 
     host_call = (host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])])
-    return tpu_estimator.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, host_call=host_call
-    )
+    return tpu_estimator.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
 
 def serving_input_fn():

@@ -22,9 +22,7 @@ categorical_column_with_identity = tf.feature_column.categorical_column_with_ide
 categorical_column_with_vocabulary_file = (
     tf.compat.v1.feature_column.categorical_column_with_vocabulary_file
 )
-categorical_column_with_vocabulary_list = (
-    tf.feature_column.categorical_column_with_vocabulary_list
-)
+categorical_column_with_vocabulary_list = tf.feature_column.categorical_column_with_vocabulary_list
 crossed_column = tf.feature_column.crossed_column
 indicator_column = tf.feature_column.indicator_column
 numeric_column = tf.feature_column.numeric_column

@@ -138,9 +138,7 @@ def model_fn_of(spelling: Spelling, by_key: dict[str, Any], spec_class: Any) -> 
         if mode == "train":
             optimizer = v1.train.AdagradOptimizer(0.0)
             if params["use_tpu"]:
-                optimizer = v1.tpu.CrossShardOptimizer(
-                    optimizer, reduction=v1.losses.Reduction.SUM
-                )
+                optimizer = v1.tpu.CrossShardOptimizer(optimizer, reduction=v1.losses.Reduction.SUM)
             train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return spec_class(mode, loss=loss, train_op=train_op)
 
@@ -183,8 +181,8 @@ def sequence_layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.experimental.SequenceFeatures,
         "v1": v1.keras.experimental.SequenceFeatures,
-        "tf_keras": lambda *args, **kwargs: (
-            _tf_keras.experimental.SequenceFeatures(*args, **kwargs)
+        "tf_keras": lambda *args, **kwargs: _tf_keras.experimental.SequenceFeatures(
+            *args, **kwargs
         ),
     }
 

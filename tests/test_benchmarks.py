@@ -17,7 +17,9 @@ def run(command):
     return subprocess.run(
         [sys.executable, str(FOLDER / command[0]), *command[1:]],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -26,8 +28,16 @@ def run(command):
     "command, lines",
     [
         (
-            ["embedding_step.py", "--workloads", "1 table", "--peers", "plain gather", "tf-keras",
-             "--rounds=1", "--memory_gb=1"],
+            [
+                "embedding_step.py",
+                "--workloads",
+                "1 table",
+                "--peers",
+                "plain gather",
+                "tf-keras",
+                "--rounds=1",
+                "--memory_gb=1",
+            ],
             [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
         ),
         (

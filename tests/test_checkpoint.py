@@ -66,24 +66,29 @@ def test_inspect(tmp_path):
     path = write_legacy(tmp_path)
     for named in (path, str(tmp_path)):
         found = {one.name: one for one in checkpoint.inspect(named)}
-        assert sorted(found) == list(found) == [
-            "dense/kernel",
-            "dense_features/words_embedding/embedding_weights",
-            "empty",
-            "few",
-            "few/mine",
-            "global_step",
-            "note",
-            HELPER,
-            f"{HELPER}/Adam",
-        ]
+        assert (
+            sorted(found)
+            == list(found)
+            == [
+                "dense/kernel",
+                "dense_features/words_embedding/embedding_weights",
+                "empty",
+                "few",
+                "few/mine",
+                "global_step",
+                "note",
+                HELPER,
+                f"{HELPER}/Adam",
+            ]
+        )
         words = found["dense_features/words_embedding/embedding_weights"]
         assert words == checkpoint.SavedVariable(
             words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
         )
         assert words.bytes == 4 * 26 * 2
         assert (found["few"].optimizer, found["few"].slots) == (
-            "Adam", ("few/Adam/m", "few/Adam/v")
+            "Adam",
+            ("few/Adam/m", "few/Adam/v"),
         )
         assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
         assert (found["global_step"].shape, found["global_step"].bytes) == ((), 8)
@@ -100,7 +105,10 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     assert not np.array_equal(as_saved[table], WORDS)
     seen = []
     made = checkpoint.convert(
-        path, str(tmp_path / "new" / "model.ckpt-7"), [table, "few", "few/mine"], HOSTS,
+        path,
+        str(tmp_path / "new" / "model.ckpt-7"),
+        [table, "few", "few/mine"],
+        HOSTS,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert made == checkpoint.Conversion(
@@ -138,6 +146,7 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
 
 def test_a_converted_checkpoint_trains_on(tmp_path):
     """The next step of the estimator, from a legacy 'mod' checkpoint of tables of its names."""
+
     def write(folder, words, accumulators):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             for name, values in (("words", words), ("words/Adagrad", accumulators)):
@@ -199,7 +208,11 @@ def test_convert_refuses(change, message, tmp_path):
     (tmp_path / "void").mkdir()
     before = sorted(tmp_path.iterdir())
     arguments = {
-        "source": path, "destination": f"{tmp_path}/new/7", "tables": ["few"], "hosts": 4, **change
+        "source": path,
+        "destination": f"{tmp_path}/new/7",
+        "tables": ["few"],
+        "hosts": 4,
+        **change,
     }
     arguments = {
         name: one.format(folder=tmp_path) if isinstance(one, str) else one

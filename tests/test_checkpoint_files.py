@@ -192,7 +192,10 @@ def test_the_terminals_last_lines(trained):
     def last_lines(rows):
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), str(trained), str(rows)],
-            env=environment, capture_output=True, text=True, check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 1
         assert "Original stack trace" not in done.stderr

@@ -617,8 +617,16 @@ def test_optimizer_fields_without_counterpart(ours):
 def test_legacy_optimizers_without_counterpart(legacy):
     if legacy in LEGACY.values():
         return
-    names = ("learning_rate", "rho", "momentum", "epsilon", "tau", "max_delta",
-             "outlier_threshold", "weight_exponent")
+    names = (
+        "learning_rate",
+        "rho",
+        "momentum",
+        "epsilon",
+        "tau",
+        "max_delta",
+        "outlier_threshold",
+        "weight_exponent",
+    )
     value = legacy(**{name: 0.5 for name in arguments_of(legacy) if name in names})
     assert refused(ValueError, embedding.from_legacy, value) == (
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has SGD, Adagrad, "
@@ -742,15 +750,30 @@ def test_legacy_feature_fields_without_counterpart():
 def test_every_config_field_is_translated_or_refused():
     """A field that a later change adds to either class fails here until it is dealt with."""
     assert set(arguments_of(embedding.TableConfig)) == {
-        "vocabulary_size", "dim", "initializer", "optimizer", "combiner", "name",
+        "vocabulary_size",
+        "dim",
+        "initializer",
+        "optimizer",
+        "combiner",
+        "name",
         "quantization_config",
     }
     assert set(arguments_of(embedding.FeatureConfig)) == {
-        "table", "max_sequence_length", "validate_weights_and_indices", "output_shape", "name",
+        "table",
+        "max_sequence_length",
+        "validate_weights_and_indices",
+        "output_shape",
+        "name",
     }
     assert set(ee.TableConfig._fields) == {
-        "vocabulary_size", "dimension", "initializer", "combiner", "hot_id_replication",
-        "learning_rate", "learning_rate_fn", "optimization_parameters",
+        "vocabulary_size",
+        "dimension",
+        "initializer",
+        "combiner",
+        "hot_id_replication",
+        "learning_rate",
+        "learning_rate_fn",
+        "optimization_parameters",
     }
     assert set(ee.FeatureConfig._fields) == {"table_id", "max_sequence_length", "weight_key"}
 
@@ -900,9 +923,12 @@ def test_rates_are_read_before_the_step_is_incremented(tmp_path):
     """However long the rate takes: here, a while loop of 20000 turns before it reads the step."""
 
     def rate():
-        zero = tf.while_loop(
-            lambda i: i < 20000, lambda i: (i + 1,), [tf.constant(0)], parallel_iterations=1
-        )[0] * 0
+        zero = (
+            tf.while_loop(
+                lambda i: i < 20000, lambda i: (i + 1,), [tf.constant(0)], parallel_iterations=1
+            )[0]
+            * 0
+        )
         with tf.control_dependencies([zero]):
             step = tf.compat.v1.train.get_global_step().read_value()
         return tf.cast(step + 1, tf.float32) / 8
@@ -952,8 +978,14 @@ def test_slots_that_the_program_creates(tmp_path, device):
     part = "/part_0" if device else ""
     of_t, of_u = f"program/t{part}/of_", f"program/u{part}/of_"
     assert set(got) == {
-        "global_step", "t", "u", "v", "v/Adagrad",
-        of_t + "accumulators", of_u + "momenta", of_u + "velocities",
+        "global_step",
+        "t",
+        "u",
+        "v",
+        "v/Adagrad",
+        of_t + "accumulators",
+        of_u + "momenta",
+        of_u + "velocities",
     }
     accumulators = np.full([4, 2], 3.0)
     accumulators[1] = 4.0
@@ -970,9 +1002,7 @@ def test_slots_may_be_plain_variables(tmp_path):
     def create(table, slot_names, slot_initializers):
         (name,), (initializer,) = slot_names, slot_initializers
         return {
-            name: tf.Variable(
-                lambda: initializer(shape=table.shape, dtype=tf.float32), name="mine"
-            )
+            name: tf.Variable(lambda: initializer(shape=table.shape, dtype=tf.float32), name="mine")
         }
 
     spec = spec_of(embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create))

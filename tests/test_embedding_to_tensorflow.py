@@ -221,9 +221,7 @@ def test_a_spec_that_says_more():
         )
 
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    assert error(
-        embedding.from_spec, spec_of(optimization_parameters=sgd, clipping_limit=0.5)
-    ) == (
+    assert error(embedding.from_spec, spec_of(optimization_parameters=sgd, clipping_limit=0.5)) == (
         "EmbeddingConfigSpec: the TF2 vocabulary has no counterpart of clipping_limit=0.5. Limits "
         "of gradients belong in the optimizer's clipvalue, factors in the training step."
     )

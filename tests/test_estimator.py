@@ -70,9 +70,7 @@ def model_fn_of(tpu_columns, seen=None, cross_shard=True):
             return ee.TPUEstimatorSpec(
                 mode,
                 predictions={"output": output, "hidden": hidden},
-                export_outputs={
-                    "serving_default": ee.export.PredictOutput({"output": output})
-                },
+                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
             )
         loss = tf.reduce_mean(tf.square(output - labels))
         train_op = None
@@ -454,9 +452,7 @@ def test_a_saver_made_in_model_fn_is_refused(tmp_path):
         optimization_parameters=ee.StochasticGradientDescentParameters(0.1),
     )
     with pytest.raises(ValueError) as error:
-        harness.estimator(model_fn, spec, tmp_path).train(
-            harness.input_fn_of(batches(1)), steps=1
-        )
+        harness.estimator(model_fn, spec, tmp_path).train(harness.input_fn_of(batches(1)), steps=1)
     assert str(error.value) == (
         "The saver of model_fn's Scaffold leaves out the embedding variables "
         "['dense_features/item_embedding/embedding_weights:0', "

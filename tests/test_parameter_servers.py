@@ -53,8 +53,11 @@ ALONE = """
 def run(program, model_dir, workers, servers):
     """Runs a chief, workers and parameter servers until the chief is done."""
     jobs = {"chief": 1, "worker": workers, "ps": servers}
-    sockets = {job: [socket.create_server(("localhost", 0)) for _ in range(n)]
-               for job, n in jobs.items() if n}
+    sockets = {
+        job: [socket.create_server(("localhost", 0)) for _ in range(n)]
+        for job, n in jobs.items()
+        if n
+    }
     cluster = {
         job: [f"localhost:{one.getsockname()[1]}" for one in ports]
         for job, ports in sockets.items()
@@ -141,11 +144,7 @@ def test_a_chief_alone_trains_as_one_process_does(tmp_path):
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     meta = tf.compat.v1.MetaGraphDef()
     meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
-    places = {
-        node.name: node.device
-        for node in meta.graph_def.node
-        if node.op == "VarHandleOp"
-    }
+    places = {node.name: node.device for node in meta.graph_def.node if node.op == "VarHandleOp"}
     kept = {node.device for node in meta.graph_def.node if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
     assert sorted(name for name in places if name.split("/")[0] in ROWS) == [
@@ -157,7 +156,8 @@ def test_a_chief_alone_trains_as_one_process_does(tmp_path):
         "uneven/part_1",
     ]
     assert {places["uneven/part_0"], places["uneven/part_1"]} == {
-        "/job:ps/task:0", "/job:ps/task:1"
+        "/job:ps/task:0",
+        "/job:ps/task:1",
     }
     got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
     assert set(got) == set(want)

@@ -40,7 +40,9 @@ def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start
         if mode == ee.ModeKeys.PREDICT:
             predictions = {"output": output}
             return ee.TPUEstimatorSpec(
-                mode, predictions=predictions, scaffold_fn=scaffold_fn,
+                mode,
+                predictions=predictions,
+                scaffold_fn=scaffold_fn,
                 export_outputs={"serving_default": ee.export.PredictOutput(predictions)},
             )
         loss = tf.reduce_mean(output)
@@ -78,6 +80,7 @@ def call(what, estimator, **kwargs):
 
 def refused(what, estimator, kind=ValueError, **kwargs):
     """The message of the error that a call ends in, which leaves the checkpoints as they are."""
+
     def files():
         found = tf.io.gfile.glob(f"{estimator.model_dir}/*.ckpt-*")
         return {name: tf.io.gfile.stat(name).mtime_nsec for name in found}
@@ -182,9 +185,7 @@ def test_a_renamed_table(way, trained):
             "var_name_to_prev_var_name={'terms': 'words'})."
         )
     # What the message advises.
-    settings = ee.WarmStartSettings(
-        path, [".*"], var_name_to_prev_var_name={"terms": "words"}
-    )
+    settings = ee.WarmStartSettings(path, [".*"], var_name_to_prev_var_name={"terms": "words"})
     call("train", make(trained.parent / "new", way, name="terms", start=settings))
     want, got = harness.saved(trained, 1), harness.saved(trained.parent / "new", 1)
     for field in ("", "/Adagrad"):
@@ -325,7 +326,7 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
     table = harness.saved(trained, 1)["words"]
 
     def scaffold_fn():
-        variable, = (one for one in tf.compat.v1.global_variables() if one.op.name == "words")
+        (variable,) = (one for one in tf.compat.v1.global_variables() if one.op.name == "words")
         value = tf.compat.v1.placeholder(tf.float32, [50, 4])
         assigned = variable[:50].assign(value)
 

@@ -63,8 +63,10 @@ def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monke
     monkeypatch.setattr(saver, "FILE_BYTES", 1 << 20)
     train(estimator(tmp_path / "one"), 2)
     two, one = (harness.saved(tmp_path / name, 2) for name in ("two", "one"))
-    assert sorted(two) == sorted(one) == sorted(
-        ["global_step", *ROWS, *(f"{key}/Adagrad" for key in ROWS)]
+    assert (
+        sorted(two)
+        == sorted(one)
+        == sorted(["global_step", *ROWS, *(f"{key}/Adagrad" for key in ROWS)])
     )
     for name, value in one.items():
         np.testing.assert_array_equal(two[name], value, err_msg=name)

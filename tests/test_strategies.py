@@ -18,9 +18,7 @@ STRATEGIES = {
     "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
     "MirroredStrategyV1": lambda: tf.compat.v1.distribute.MirroredStrategy(["/cpu:0"]),
     "OneDeviceStrategy": lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
-    "CentralStorageStrategy": lambda: tf.distribute.experimental.CentralStorageStrategy(
-        ["/cpu:0"]
-    ),
+    "CentralStorageStrategy": lambda: tf.distribute.experimental.CentralStorageStrategy(["/cpu:0"]),
     "CollectiveAllReduceStrategy": lambda: tf.distribute.MultiWorkerMirroredStrategy(),
     "ParameterServerStrategyV1": lambda: (
         tf.compat.v1.distribute.experimental.ParameterServerStrategy()

@@ -180,7 +180,8 @@ class Case:
     @property
     def name(self) -> str:
         changed = [
-            str(getattr(self, field.name)) if isinstance(field.default, str)
+            str(getattr(self, field.name))
+            if isinstance(field.default, str)
             else f"{field.name}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default

@@ -34,9 +34,7 @@ def metadata(hosts, topology=None):
         num_hosts=hosts,
         num_of_cores_per_host=CORES_PER_HOST,
         topology=topology,
-        devices=tuple(
-            session_lib._DeviceAttributes(name, kind, 0, 0) for name, kind in devices
-        ),
+        devices=tuple(session_lib._DeviceAttributes(name, kind, 0, 0) for name, kind in devices),
     )
 
 
@@ -89,9 +87,7 @@ class Reached:
 
     def hook(self, name):
         """The only hook of a class, by its name, from all hooks."""
-        (found,) = [
-            one for one in (*self.hooks, *self.chief_hooks) if type(one).__name__ == name
-        ]
+        (found,) = [one for one in (*self.hooks, *self.chief_hooks) if type(one).__name__ == name]
         return found
 
 

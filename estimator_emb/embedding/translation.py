@@ -150,9 +150,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
         parameters = optimizer_of(one, spec)
         table = from_legacy(one.config._replace(optimization_parameters=parameters), one.name)
         for feature in one.features:
-            legacy = config.FeatureConfig(
-                one.name, feature.max_sequence_length, feature.weight_key
-            )
+            legacy = config.FeatureConfig(one.name, feature.max_sequence_length, feature.weight_key)
             features[feature.key] = from_legacy(legacy, feature.key, table)
     return features
 

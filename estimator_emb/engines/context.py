@@ -7,6 +7,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_context
 
 HOST_DEVICE = "/device:CPU:0"
 
+
 class HostContext(tpu_context.TPUContext):
     """`params['context']` on the host: one host with one core.
 

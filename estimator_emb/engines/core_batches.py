@@ -56,9 +56,7 @@ def concatenated(values: list[Any]) -> Any:
     # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
     shapes = tf.stack([value.dense_shape for value in values])
     starts = tf.cumsum(shapes[:, 0], exclusive=True)
-    indices = [
-        value.indices + tf.stack([starts[core], 0]) for core, value in enumerate(values)
-    ]
+    indices = [value.indices + tf.stack([starts[core], 0]) for core, value in enumerate(values)]
     return tf.SparseTensor(
         tf.concat(indices, axis=0),
         tf.concat([value.values for value in values], axis=0),

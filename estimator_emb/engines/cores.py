@@ -143,9 +143,7 @@ class Cores:
             per_core.append(_copy(copied, sources, wanted, core))
         for index, collective in enumerate(self._collectives, start=len(targets)):
             outputs = collective.combine([values[index] for values in per_core])
-            for place, output in zip(
-                self._differing[collective.output.name], outputs, strict=True
-            ):
+            for place, output in zip(self._differing[collective.output.name], outputs, strict=True):
                 wire(place, output)
         return [list(values) for values in zip(*per_core, strict=True)][: len(targets)]
 
@@ -403,9 +401,7 @@ def _copy(
             node.attr[_FRAME].s += b"/core_%d" % core
         if _draws(op) and (node.attr["seed"].i or node.attr["seed2"].i):
             node.attr["seed2"].i += core
-    inside = [
-        tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources
-    ]
+    inside = [tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources]
     # Outside of any scope of variables or loops that happens to be open.
     with tf.name_scope(""), tf.control_dependencies(None):
         imported = tf.graph_util.import_graph_def(

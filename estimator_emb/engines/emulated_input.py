@@ -166,8 +166,7 @@ def _call(ctx: tpu_context._InternalTPUContext, input_fn: Callable[..., Any], in
 
 def _same_for_all(ctx: tpu_context._InternalTPUContext) -> bool:
     return (
-        ctx.is_input_broadcast_with_iterators()
-        and not ctx.is_input_slice_broadcast_to_all_cores()
+        ctx.is_input_broadcast_with_iterators() and not ctx.is_input_slice_broadcast_to_all_cores()
     )
 
 
@@ -239,9 +238,7 @@ def _structure(batch: _Batch) -> dict[str, Any]:
     return {"features": batch.features, "labels": batch.labels}
 
 
-def _split(
-    batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int
-) -> list[_Batch]:
+def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int) -> list[_Batch]:
     structure = _structure(batch)
     flat = nest.flatten(structure)
     axes = [0] * len(flat) if batch_axis is None else list(batch_axis)
@@ -261,8 +258,7 @@ def _split(
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     of_cores = [
-        nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
-        for core in range(count)
+        nest.pack_sequence_as(structure, [piece[core] for piece in pieces]) for core in range(count)
     ]
     return [_Batch(one["features"], one.get("labels")) for one in of_cores]
 

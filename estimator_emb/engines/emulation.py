@@ -192,8 +192,7 @@ class EmulatedStep:
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
             train_op = tf.group(step, *self._checks(dense, spec.loss))
         saves = any(
-            isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
-            for hook in spec.training_hooks
+            isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
         tf.compat.v1.summary.scalar(model_fn_lib.LOSS_METRIC_KEY, spec.loss)
         return model_fn_lib.EstimatorSpec(

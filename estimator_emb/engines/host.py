@@ -46,6 +46,7 @@ from estimator_emb.tables.warm_start import with_slots
 
 logger = logging.getLogger("estimator_emb")
 
+
 class HostEngine:
     """Lookup and training of the tables of one graph.
 
@@ -236,8 +237,7 @@ class HostEngine:
             used = [
                 feature
                 for feature in table.features
-                if self._seen[feature.key].consumers()
-                or id(self._seen[feature.key]) in in_results
+                if self._seen[feature.key].consumers() or id(self._seen[feature.key]) in in_results
             ]
             if self._training:
                 for feature in table.features:
@@ -444,9 +444,7 @@ class HostEngine:
             self._weights.get(table.name),
         )
 
-    def _apply(
-        self, index: int, rate: tf.Tensor, updates: list[update.RowUpdate]
-    ) -> tf.Operation:
+    def _apply(self, index: int, rate: tf.Tensor, updates: list[update.RowUpdate]) -> tf.Operation:
         table = self._tables[index]
         return update.apply(
             self._variables[table.name],

@@ -113,8 +113,9 @@ def configuration(
       num_hosts: hosts over which each table is spread.
       num_cores: TPU cores of all hosts.
       partition_strategy: 'div' or 'mod'.
-      pipeline_execution_with_tensor_core, profile_data_directory, clipping_limit: as in
-        `EmbeddingConfigSpec`.
+      pipeline_execution_with_tensor_core: as in `EmbeddingConfigSpec`.
+      profile_data_directory: likewise.
+      clipping_limit: likewise.
 
     Raises:
       ValueError: see `_write_limits`.

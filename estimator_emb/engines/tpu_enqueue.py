@@ -179,7 +179,8 @@ def enqueue_op(
       combiners: the combiner of each of them.
       sequence_features: those whose ids are not combined.
       device_ordinal: number of the core on its host.
-      mode_override, ragged: as in `TPUEmbedding.generate_enqueue_ops`.
+      mode_override: as in `TPUEmbedding.generate_enqueue_ops`.
+      ragged: whether row splits stand in place of sample indices, as there.
     """
     first = next(iter(data.values())).embedding_indices
     with ops.colocate_with(first):

@@ -303,9 +303,12 @@ class FedEngine(HostEngine):
 
     def last_update(self, loss: tf.Tensor) -> tf.Operation:
         """Waits for the last update of the loop that computes `loss`."""
-        with tf.device(self._host), tf.control_dependencies([loss]):
-            with tf.control_dependencies([self._token.dequeue()]):
-                return self._put_back()
+        with (
+            tf.device(self._host),
+            tf.control_dependencies([loss]),
+            tf.control_dependencies([self._token.dequeue()]),
+        ):
+            return self._put_back()
 
 
 class _FirstTurn(tf.compat.v1.train.SessionRunHook):

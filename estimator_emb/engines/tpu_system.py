@@ -115,9 +115,7 @@ def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
     if ids.shape.rank == 1:
         values, ids = values[:, None], ids[:, None]
     places = tf.where(tf.not_equal(ids, PADDING_ID))
-    return tf.SparseTensor(
-        places, tf.gather_nd(values, places), tf.shape(ids, out_type=tf.int64)
-    )
+    return tf.SparseTensor(places, tf.gather_nd(values, places), tf.shape(ids, out_type=tf.int64))
 
 
 class EmbeddingConfig:
@@ -211,6 +209,4 @@ class _Engine(TPUEmbedding):
         embedding_variable_name_by_table: Mapping[str, str] | None = None,
         slot_variable_names_by_table: Mapping[str, Any] | None = None,
     ) -> VariablesAndOps:
-        return super().create_variables_and_ops(
-            names.variable_names(self._tables, scopes.taken())
-        )
+        return super().create_variables_and_ops(names.variable_names(self._tables, scopes.taken()))

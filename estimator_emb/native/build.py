@@ -287,9 +287,7 @@ def _build(
         for made, process in running:
             run.finish(process, made)
         objects = [str(made) for made, _ in running]
-        linking = run.start(
-            ["-shared", *sanitizers, *objects, *link, "-o", str(library_path)]
-        )
+        linking = run.start(["-shared", *sanitizers, *objects, *link, "-o", str(library_path)])
         running.append((library_path, linking))
         run.finish(linking, library_path)
     finally:

@@ -41,9 +41,7 @@ def _register(library: Library, name: str, any_source: str, avx2_source: str) ->
     if build.x86():
         units.append(build.avx2(avx2_source))
     loaded = _open(build.library(name, units))
-    library.register(
-        name.encode(), loaded.rule_any, loaded.rule_avx2 if build.x86() else None
-    )
+    library.register(name.encode(), loaded.rule_any, loaded.rule_avx2 if build.x86() else None)
 
 
 def load() -> Library:
@@ -63,9 +61,7 @@ def load() -> Library:
     ]
     if build.x86():
         units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
-    path = build.library(
-        "ops", units, tf.sysconfig.get_link_flags(), "native kernels"
-    )
+    path = build.library("ops", units, tf.sysconfig.get_link_flags(), "native kernels")
     return _load(path)
 
 

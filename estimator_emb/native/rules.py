@@ -150,8 +150,9 @@ def _symbolic_math(program: _Program) -> Math:
     )
 
 
-_SOURCE = inspect.cleandoc(
-    """
+_SOURCE = (
+    inspect.cleandoc(
+        """
     // SPDX-License-Identifier: Apache-2.0
     // Generated from the optimizer's rule.
 
@@ -183,4 +184,6 @@ _SOURCE = inspect.cleandoc(
       estimator_emb::update_rows<Step>(rows, {slots});
     }}
     """
-) + "\n"
+    )
+    + "\n"
+)

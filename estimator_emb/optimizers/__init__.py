@@ -69,9 +69,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
     if translated is not None:
         return translated
     names = ", ".join(sorted(ours.__name__ for ours in (*PARAMETERS, *TF2_OPTIMIZERS)))
-    raise ValueError(
-        f"{owner}: optimization_parameters must be one of {names}; got {value!r}."
-    )
+    raise ValueError(f"{owner}: optimization_parameters must be one of {names}; got {value!r}.")
 
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:

@@ -28,7 +28,7 @@ class Math:
     """`divide_no_nan(x, y)`: x / y, and 0 where y is 0. None makes it of the others."""
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """x / y, and 0 where y is 0; y is at least 0."""
+        """Returns x / y, and 0 where y is 0; y is at least 0."""
         if self.divide_no_nan is None:
             return x / self.where(y > 0, y, INFINITY)
         return self.divide_no_nan(x, y)
@@ -38,7 +38,5 @@ INFINITY = float("inf")
 """A divisor that makes any finite quotient 0."""
 
 # A comparison and a choice with a number cost more than all else that Adagrad's rule does.
-TENSORFLOW = Math(
-    tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan
-)
+TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan)
 NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)

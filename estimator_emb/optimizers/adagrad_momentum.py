@@ -104,10 +104,7 @@ class AdagradMomentumParameters(OptimizationParameters):
         momentum, beta2, epsilon = self.rounded("momentum", "beta2", "epsilon")
         # The hardware forms the power itself in float32: -1/3, say, is not the double nearest it.
         power = float(np.float32(-1) / np.float32(self.exponent))
-        if beta2 == 1:
-            a = a + g * g
-        else:
-            a = beta2 * a + ((1 - beta2) * g) * g
+        a = a + g * g if beta2 == 1 else beta2 * a + ((1 - beta2) * g) * g
         s = math.pow(a + epsilon, power) * g
         m = momentum * m + s
         if self.use_nesterov:

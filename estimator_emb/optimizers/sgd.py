@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stochastic gradient descent.
 
+A row moves against its gradient, and nothing is kept beside it:
+
     w <- w - lr * g
 """
 

@@ -168,9 +168,9 @@ def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> 
     kind = ""
     for attribute in attributes:
         value = op.node_def.attr[attribute]
-        for name in [value.func.name] if value.HasField("func") else [
-            one.name for one in value.list.func
-        ]:
+        for name in (
+            [value.func.name] if value.HasField("func") else [one.name for one in value.list.func]
+        ):
             of_arguments = effects(name)
             place = index - first
             kind += of_arguments[place] if 0 <= place < len(of_arguments) else "w"

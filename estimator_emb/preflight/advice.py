@@ -91,9 +91,7 @@ def instead_of_op(op_type: str) -> str:
     for prefix, advice in _PREFIXES.items():
         if op_type.startswith(prefix):
             return advice
-    return (
-        "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation"
-    )
+    return "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation"
 
 
 def instead_of_type(dtype: str) -> str:

@@ -161,7 +161,9 @@ def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
     return [
         StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
         for op in step.graph.get_operations()
-        if op.type in _SUMMARIES and op.name not in names and CLUSTER in op.node_def.attr
+        if op.type in _SUMMARIES
+        and op.name not in names
+        and CLUSTER in op.node_def.attr
         and OUTSIDE not in op.node_def.attr
     ]
 

@@ -260,9 +260,7 @@ class _Inputs:
         self._step.findings.append(Finding(problem, instead))
 
 
-def _element_spec(
-    estimator: TPUEstimator, context: _Context, input_fn: Callable[..., Any]
-) -> Any:
+def _element_spec(estimator: TPUEstimator, context: _Context, input_fn: Callable[..., Any]) -> Any:
     names = function_utils.fn_args(input_fn)
     if "params" not in names:
         raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
@@ -302,9 +300,11 @@ def _build(
         wrapper = tpu_estimator._ModelFnWrapper(
             estimator._program_model_fn, config, estimator.params, context
         )
-        with tpu_context._TPUEstimatorReplicaContext(tf.reshape(replica, [])):
-            with program.explained("model_fn"):
-                spec = wrapper._call_model_fn(features, labels)
+        with (
+            tpu_context._TPUEstimatorReplicaContext(tf.reshape(replica, [])),
+            program.explained("model_fn"),
+        ):
+            spec = wrapper._call_model_fn(features, labels)
         _take(spec, step)
         step.results.extend((f"gradient of {key}", one) for key, one in gradients.items())
         return tf.zeros([])
@@ -315,9 +315,7 @@ def _build(
         placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]
         replica = tf.compat.v1.placeholder(tf.int32, [])
         try:
-            tpu.split_compile_and_replicate(
-                computation, [[replica, *placeholders]] * step.replicas
-            )
+            tpu.split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program.ProgramError as error:
             # TensorFlow says so itself where a reference variable is assigned; `static` names it.
             # And what was found in the inputs may be why model_fn fails.

@@ -19,9 +19,7 @@ def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
     return checked(inputs, batch_size)[0]
 
 
-def checked(
-    inputs: list[Ids], batch_size: int | None = None
-) -> tuple[list[Ids], tf.Tensor]:
+def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
     """`inputs`, whose use in the graph waits until all of them are found good, and that finding.
 
     When the step runs, any of these stops it before anything is looked up or written: values and
@@ -120,8 +118,10 @@ def of_size(one: Ids, batch_size: int | None) -> Ids:
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
-    """Of what `check` asks, all that was lost when `inputs` were read, and cannot be seen in their
-    ids, segments and weights any more: bool scalars that hold where all is well."""
+    """Returns what reading `inputs` alone can tell: bool scalars that hold where all is well.
+
+    It is the part of what `check` asks that cannot be seen in ids, segments and weights any more.
+    """
     return [
         holds
         for one in inputs
@@ -218,7 +218,7 @@ def _misplaced_weights(one: Ids) -> Problem | None:
 
 
 def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
-    """bool [n]: ids outside [0, vocabulary size)."""
+    """Returns bool [n]: which ids are outside [0, vocabulary size)."""
     size = table.config.vocabulary_size
     if size > ids.dtype.max:
         return ids < 0

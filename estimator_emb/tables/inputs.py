@@ -112,11 +112,11 @@ class Places:
     shape: tf.Tensor
 
     def inside(self) -> tf.Tensor:
-        """bool [n]: which are within the dense shape."""
+        """Returns bool [n]: which indices are within the dense shape."""
         return tf.reduce_all((self.indices >= 0) & (self.indices < self.shape), axis=1)
 
     def all_inside(self) -> tf.Tensor:
-        """bool scalar, in a third of the time."""
+        """Returns a bool scalar: whether all are, in a third of the time."""
         return (tf.reduce_min(self.indices) >= 0) & tf.reduce_all(
             tf.reduce_max(self.indices, axis=0) < self.shape
         )
@@ -265,9 +265,7 @@ def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
     return tensor
 
 
-def _read_dense(
-    owner: str, table: Table, feature: Feature, value: tf.Tensor, weights: Any
-) -> Ids:
+def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, weights: Any) -> Ids:
     rank = value.shape.rank
     if rank not in (1, 2):
         raise ValueError(

@@ -33,9 +33,7 @@ class LearningRates:
         if config.learning_rate is not None:
             return tf.constant(config.learning_rate, tf.float32)
         if callable(parameters.learning_rate):
-            return self._value(
-                optimizer_function(table.name, parameters), parameters.learning_rate
-            )
+            return self._value(optimizer_function(table.name, parameters), parameters.learning_rate)
         return tf.constant(parameters.learning_rate, tf.float32)
 
     def _value(self, owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:

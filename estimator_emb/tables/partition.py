@@ -62,8 +62,10 @@ class Partition:
         return np.arange(start, start + self.sizes[shard], dtype=np.int64)
 
     def places(self, ids: np.ndarray | None = None) -> np.ndarray:
-        """int64 [n]: where `ids`, all if None, stand when the shards are written one after the
-        other, so that `written[places()]` is the table in the order of its ids."""
+        """Returns, as int64 [n], where `ids` stand when the shards are written one after the other.
+
+        None stands for all ids: `written[places()]` is the table in the order of its ids.
+        """
         if ids is None:
             ids = np.arange(self.vocabulary_size, dtype=np.int64)
         if self.strategy == "div":

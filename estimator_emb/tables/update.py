@@ -85,9 +85,7 @@ def _core_by_core(
             counts.append(tf.math.unsorted_segment_sum(held, one.positions, tf.size(rows)))
         touched = tf.add_n(counts) > 0
         updates.append(
-            RowUpdate(
-                tf.boolean_mask(rows, touched), tf.boolean_mask(tf.add_n(parts), touched)
-            )
+            RowUpdate(tf.boolean_mask(rows, touched), tf.boolean_mask(tf.add_n(parts), touched))
         )
     return updates
 

@@ -58,9 +58,13 @@ def main(args: list[str]) -> int:
 
     try:
         # A program that looks for a TPU finds an emulated one.
-        with mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}), _legacy_names():
-            with _intercepted(check), program.restored():
-                program.run(options)
+        with (
+            mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}),
+            _legacy_names(),
+            _intercepted(check),
+            program.restored(),
+        ):
+            program.run(options)
     except _Left as left:
         if left.__cause__ is not None:
             return _unchecked(str(left.__cause__))

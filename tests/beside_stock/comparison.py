@@ -58,7 +58,8 @@ def differences(program, stock, ours):
 
     Args:
       program: a `grammar.Program`.
-      stock, ours: the two results of `run_programs.py`.
+      stock: the result of `run_programs.py` under stock tensorflow-estimator.
+      ours: its result with this package.
     """
     failed = [
         f"{side} raised {result['error']}"

@@ -435,8 +435,7 @@ class _Writer:
             "default": f'categorical_column_with_identity("{key}", {size}, default_value=2)',
             "integer list": f'categorical_column_with_vocabulary_list("{key}", {words}, '
             f"dtype=tf.int64{options})",
-            "integer hash": f'categorical_column_with_hash_bucket("{key}", {size}, '
-            "dtype=tf.int64)",
+            "integer hash": f'categorical_column_with_hash_bucket("{key}", {size}, dtype=tf.int64)',
         }[kind]
         column = ("fc.sequence_" if sequence else "fc.") + column
         if weights:

@@ -56,9 +56,7 @@ def test_layer_norm_without_variables_in_a_scope_and_reused():
         first = contrib.layer_norm(
             INPUTS, scope="norm", trainable=False, variables_collections=["mine"]
         )
-        second = contrib.layer_norm(
-            INPUTS, scope="norm", reuse=True, outputs_collections="outputs"
-        )
+        second = contrib.layer_norm(INPUTS, scope="norm", reuse=True, outputs_collections="outputs")
         assert [v.op.name for v in tf1.get_collection("mine")] == ["norm/beta", "norm/gamma"]
         assert [v.op.name for v in tf1.model_variables()] == ["norm/beta", "norm/gamma"]
         assert tf1.get_collection("outputs") == [second]

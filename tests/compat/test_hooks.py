@@ -97,9 +97,7 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
     state = tf.train.load_checkpoint(str(tmp_path))
-    np.testing.assert_equal(
-        [state.get_tensor("weight"), state.get_tensor("global_step")], [2.5, 5]
-    )
+    np.testing.assert_equal([state.get_tensor("weight"), state.get_tensor("global_step")], [2.5, 5])
 
 
 def test_an_error_while_writing_ends_the_training(tmp_path):

@@ -73,7 +73,8 @@ def import_error(program, **environment):
 
 
 def test_the_modules():
-    assert compat._MODULES == {name: file for name, (file, _) in MODULES.items()}
+    expected = {name: file for name, (file, _) in MODULES.items()}
+    assert expected == compat._MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -45,9 +45,7 @@ def build(module, loss_fn):
     embedding = fake_embedding()
     with tf.Graph().as_default() as graph:
         dummies, init_op = module.create_dummy_table_variables(embedding)
-        hooked = module.hook_dummy_table_variables_to_activations(
-            embedding, activations(), dummies
-        )
+        hooked = module.hook_dummy_table_variables_to_activations(embedding, activations(), dummies)
         loss = loss_fn(hooked)
         v1.train.GradientDescentOptimizer(0.5).minimize(loss)
         gradients = module.get_gradients_through_dummy_table_variables(embedding)

@@ -163,9 +163,7 @@ def test_cross_shard_optimizer_takes_the_plain_step(shard_context, reduction):
         with tf.compat.v1.Session() as session:
             session.run(weights.initializer)
             session.run(train_op)
-            np.testing.assert_array_equal(
-                session.run(weights), start - 0.125 * 2 * (start - goal)
-            )
+            np.testing.assert_array_equal(session.run(weights), start - 0.125 * 2 * (start - goal))
 
 
 def test_the_ops_are_given_back():
@@ -245,8 +243,5 @@ def test_threads_do_not_see_each_other(shard_context):
     done.set()
     for thread in threads:
         thread.join()
-    assert found == {
-        count: (count if shard_context else None, count > 1) for count in (1, 2)
-    }
+    assert found == {count: (count if shard_context else None, count > 1) for count in (1, 2)}
     assert replaceable() == before
-

@@ -228,7 +228,7 @@ def test_cores_come_from_the_environment(monkeypatch, tmp_path):
 
 
 def one_weight(head=None, loss_of=None, optimizer=True, **spec):
-    """w = 1 at first; the loss of a core is w * sum(x), its gradient sum(x)."""
+    """Returns a model whose w is 1 at first; a core's loss is w * sum(x), its gradient sum(x)."""
 
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
@@ -315,9 +315,7 @@ def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    tpu_config = ee.TPUConfig(
-        1, num_shards=2, device="host", per_host_input_for_training=pipeline
-    )
+    tpu_config = ee.TPUConfig(1, num_shards=2, device="host", per_host_input_for_training=pipeline)
     estimator = ee.TPUEstimator(
         model_fn,
         config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config),
@@ -380,7 +378,10 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
     received.clear()
     estimator = make(
-        one_weight(head), tmp_path / "every", 2, batch=2,
+        one_weight(head),
+        tmp_path / "every",
+        2,
+        batch=2,
         tpu={"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2},
     )
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
@@ -411,8 +412,10 @@ def test_a_partial_last_batch_of_predict(pipeline, tmp_path):
     estimator.train(numbers(0), steps=1)
 
     def input_fn(params):
-        return tf.data.Dataset.range(7).map(lambda x: tf.cast(x, tf.float32)).batch(
-            params["batch_size"]
+        return (
+            tf.data.Dataset.range(7)
+            .map(lambda x: tf.cast(x, tf.float32))
+            .batch(params["batch_size"])
         )
 
     assert [one["y"] for one in estimator.predict(input_fn)] == list(range(7))
@@ -440,8 +443,10 @@ def test_input_that_ends_early_is_an_error(tmp_path):
 
 def test_the_first_real_error_is_shown(tmp_path):
     def input_fn(params):
-        return tf.data.Dataset.from_tensors(tf.zeros([4])).repeat().map(
-            lambda x: tf.debugging.check_numerics(x / 0.0, "A bad file")
+        return (
+            tf.data.Dataset.from_tensors(tf.zeros([4]))
+            .repeat()
+            .map(lambda x: tf.debugging.check_numerics(x / 0.0, "A bad file"))
         )
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="A bad file"):
@@ -522,9 +527,7 @@ def test_scaffold_fn_runs_outside_the_cores(tmp_path):
     with pytest.raises(ValueError) as error:
         spec = {"scaffold_fn": lambda: None}
         make(one_weight(**spec), tmp_path / "none", 1).train(numbers(0), steps=1)
-    assert str(error.value) == (
-        "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed"
-    )
+    assert str(error.value) == ("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
 
     def head(features, loss):
         return {"scaffold_fn": lambda: loss + 1.0}

@@ -51,9 +51,7 @@ def test_trains_a_column(parameters, tmp_path):
         ({"x": np.array(ids)}, {"x": rng.normal(size=[3, dimension]).astype(np.float32)})
         for ids in ([1, 4, 1], [4, 0, 1])
     ]
-    estimator = harness.estimator(
-        harness.gradient_model_fn(["x"]), spec, tmp_path, batch_size=3
-    )
+    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path, batch_size=3)
     estimator.train(harness.input_fn_of(batches), steps=2)
 
     w = start.copy()

@@ -207,7 +207,13 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
     # The optimizer's slots for the variable that carries the gradient are not saved.
     names = set(harness.saved(tmp_path, 1))
     assert names == {
-        "t", "global_step", "scale", "scale/Adam", "scale/Adam_1", "beta1_power", "beta2_power"
+        "t",
+        "global_step",
+        "scale",
+        "scale/Adam",
+        "scale/Adam_1",
+        "beta1_power",
+        "beta2_power",
     }
 
 
@@ -300,9 +306,7 @@ def test_an_optimizer_that_needs_dimension_1(tmp_path):
     parameters = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
     with pytest.raises(ValueError) as error:
         train(spec_of(parameters=parameters), tmp_path, ONE)
-    assert str(error.value) == (
-        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
-    )
+    assert str(error.value) == ("Table 't': FrequencyEstimatorParameters needs dimension 1; got 2.")
 
 
 def test_a_column_read_straight_from_the_features(tmp_path):

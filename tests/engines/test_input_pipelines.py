@@ -89,8 +89,10 @@ def test_trains_evaluates_and_predicts(device, per_host, input_fn, tmp_path):
     np.testing.assert_allclose(estimator.get_variable_value("t"), want, rtol=1e-6)
 
     activations = [
-        sum((want[i] for i in features["x"].values[features["x"].indices[:, 0] == sample]),
-            np.zeros(2))
+        sum(
+            (want[i] for i in features["x"].values[features["x"].indices[:, 0] == sample]),
+            np.zeros(2),
+        )
         for features, labels in BATCHES
         for sample in range(len(labels["x"]))
     ]

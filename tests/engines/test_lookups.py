@@ -228,9 +228,7 @@ def test_combined(layer, combiner, folder, data):
         for formula in (by_tensorflow, by_numpy):
             activation, slope = formula(start[kind], pairs, combiner, gradients[kind])
             np.testing.assert_allclose(part, activation, atol=1e-5, err_msg=kind)
-            np.testing.assert_allclose(
-                after[kind], start[kind] - slope, atol=1e-5, err_msg=kind
-            )
+            np.testing.assert_allclose(after[kind], start[kind] - slope, atol=1e-5, err_msg=kind)
 
 
 @pytest.mark.parametrize("layer", ["SequenceFeatures", "sequence_input_layer", "features"])

@@ -50,9 +50,7 @@ def test_what_no_input_reaches_is_shared():
         before = {op.name for op in v1.get_default_graph().get_operations()}
         of_y, of_square = cores.replicate([y, square])
         copies = [
-            op.type
-            for op in v1.get_default_graph().get_operations()
-            if op.name not in before
+            op.type for op in v1.get_default_graph().get_operations() if op.name not in before
         ]
         assert copies == ["Mul", "Mul"]
         assert of_square == [square] * 3
@@ -102,7 +100,10 @@ def test_a_sum_of_sums():
 def test_all_to_all_and_its_gradient():
     def build(x):
         moved = tpu_ops.all_to_all(
-            x, concat_dimension=1, split_dimension=0, split_count=2,
+            x,
+            concat_dimension=1,
+            split_dimension=0,
+            split_count=2,
             group_assignment=[[0, 2], [3, 1]],
         )
         assert moved.shape == [1, 4]

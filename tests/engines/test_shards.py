@@ -20,8 +20,7 @@ def make(model_dir, strategy="div", device=None, lazy=True):
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={name: ee.FeatureConfig(name) for name in ROWS},
         table_to_config_dict={
-            name: ee.TableConfig(rows, 2, initializer=initial(rows))
-            for name, rows in ROWS.items()
+            name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()
         },
         optimization_parameters=ee.AdamParameters(0.1, lazy_adam=lazy),
         partition_strategy=strategy,
@@ -98,7 +97,8 @@ def test_restoring_is_exact(tmp_path, in_shards):
             names = [one.op.name for one in tf.compat.v1.trainable_variables()]
             if shards > 1:
                 assert [name for name in names if name.startswith("few")] == [
-                    "few/part_0", "few/part_1"
+                    "few/part_0",
+                    "few/part_1",
                 ]
             else:
                 assert names == ["few", "many", "one"]

@@ -314,9 +314,7 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
         loaded = [list(op.inputs) for op in made.load_ops()]
         changed = [[one + 100 * (i + 1) for i, one in enumerate(of_host)] for of_host in loaded]
         weights, _, v = (
-            [
-                tpu_variables._part(shards, partition, host) for host in range(hosts - padding)
-            ]
+            [tpu_variables._part(shards, partition, host) for host in range(hosts - padding)]
             for shards in zip(*changed, strict=True)
         )
         keys = tf.compat.v1.GraphKeys
@@ -420,8 +418,7 @@ def test_arguments_out_of_range():
     )
     sgd = ee.StochasticGradientDescentParameters(0.5)
     assert error(lambda: build(mode=ours.INFERENCE, optimizer=sgd)) == (
-        "TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got "
-        f"{sgd!r}."
+        f"TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got {sgd!r}."
     )
     assert error(lambda: build(optimizer=3)).startswith(
         "TPUEmbedding: optimization_parameters must be one of AdadeltaParameters, "

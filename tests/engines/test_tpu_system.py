@@ -97,7 +97,7 @@ def halving(step):
 
 
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
-    """(spec, model_fn, input_fn)"""
+    """Returns (spec, model_fn, input_fn)."""
     made = columns(rate)
     spec = spec_class(
         feature_columns=made,
@@ -151,7 +151,6 @@ def nodes(graph):
     Functions are numbered in the order of all that a process made. The op that fills a slot with
     zeros has one of two names in the original.
     """
-
     graph_def = graph.as_graph_def()
     numbered = "|".join(one.signature.name for one in graph_def.library.function)
 
@@ -213,9 +212,7 @@ def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
 
     def graph(of_class, spec_class, module):
         of_spec = spec_of(spec_class, module)
-        _, reached = run(
-            how, of_spec, tmp_path, hosts, of_class=of_class, tpu_config=tpu_config
-        )
+        _, reached = run(how, of_spec, tmp_path, hosts, of_class=of_class, tpu_config=tpu_config)
         return nodes(reached.graph)
 
     expected = graph(
@@ -307,11 +304,7 @@ def test_training(spec_of, hosts, strategy, tmp_path):
     after = reached.fetches.control_inputs
     groups = [op for group in after for op in (group, *group.control_inputs)]
     assigned = {one for op in groups for one in op.control_inputs if "Assign" in op.type + one.type}
-    variables = [
-        one
-        for one in reached.graph.get_collection("variables")
-        if "/part_" in one.name
-    ]
+    variables = [one for one in reached.graph.get_collection("variables") if "/part_" in one.name]
     assert {op.inputs[0].op.name for op in assigned if "Assign" in op.type} >= {
         one.op.name for one in variables
     }
@@ -374,9 +367,7 @@ def test_evaluation(strategy, tmp_path):
     engine = engine_of(estimator)
     assert engine.config_proto.mode == TPUEmbeddingConfiguration.INFERENCE
     loads = reached.ops("LoadTPUEmbedding")
-    assert [op.type for op in loads] == [
-        "LoadTPUEmbeddingStochasticGradientDescentParameters"
-    ] * 4
+    assert [op.type for op in loads] == ["LoadTPUEmbeddingStochasticGradientDescentParameters"] * 4
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
     assert not reached.ops("RetrieveTPUEmbedding")
     assert not of_type(reached.graph, "SendTPUEmbeddingGradients")
@@ -581,8 +572,10 @@ def test_a_generation_with_the_hardware(generation, tmp_path):
 
 
 def test_the_ways_round_exist(tmp_path):
-    """On a generation without the hardware: tables on the tensor core, on the TPU's host, and all
-    on the host."""
+    """A generation without the hardware has three ways.
+
+    Tables on the tensor core, tables on the TPU's host, and everything on the host.
+    """
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
         3,

@@ -123,9 +123,7 @@ def test_resumes_and_repeats(trained, tmp_path):
     again = running.example("census", model_dir=tmp_path, **flags)
     assert error_in(again) == error_in(output)
     flags = {**flags, "train_steps": 15}
-    assert "Training from step 10 to 15." in running.example(
-        "census", model_dir=tmp_path, **flags
-    )
+    assert "Training from step 10 to 15." in running.example("census", model_dir=tmp_path, **flags)
     assert "Nothing left to train: 15 steps done" in running.example(
         "census", model_dir=tmp_path, **flags
     )

@@ -297,6 +297,8 @@ def pairs_of(kind, value, batch, drop):
     """By sample, the (id, weight) or (id, position) pairs of a feature; None where it is bad.
 
     Args:
+      kind: the kind of input that the feature is.
+      value: the feature, as input_fn gives it.
       batch: number of samples.
       drop: ids outside the vocabulary count for nothing.
     """
@@ -366,9 +368,7 @@ def _places(value, which, count, inside=True):
         splits = [int(one) for one in value[f"{which}splits"]]
         if not splits or splits[0] != 0 or splits[-1] != count or sorted(splits) != splits:
             return None
-        return [
-            (i, j) for i in range(len(splits) - 1) for j in range(splits[i + 1] - splits[i])
-        ]
+        return [(i, j) for i in range(len(splits) - 1) for j in range(splits[i + 1] - splits[i])]
     indices, shape = value[f"{which}indices"], value[f"{which}shape"]
     if shape.shape != (2,) or indices.shape != (count, 2):
         return None

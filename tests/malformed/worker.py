@@ -231,7 +231,7 @@ def check(program, given, slopes, drop):
         return None
     if bad:
         return f"trained with bad {bad}"
-    if not after["global_step"] == before["global_step"] + 1:
+    if after["global_step"] != before["global_step"] + 1:
         return f"global step {before['global_step']} became {after['global_step']}"
     of_core = size // program.cores
     for kind in batches.KINDS:

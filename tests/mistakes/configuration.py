@@ -15,8 +15,7 @@ import feature_columns as fc
 @mistake(
     "train",
     KeyError,
-    "\"params has no 'batch_size' in mode 'train': TPUEstimator was given no "
-    'train_batch_size."',
+    "\"params has no 'batch_size' in mode 'train': TPUEstimator was given no train_batch_size.\"",
     host=(
         ValueError,
         "`train_batch_size` cannot be `None`",
@@ -43,8 +42,7 @@ def no_eval_batch_size(program):
 @mistake(
     "predict",
     KeyError,
-    "\"params has no 'batch_size' in mode 'infer': TPUEstimator was given no "
-    'predict_batch_size."',
+    "\"params has no 'batch_size' in mode 'infer': TPUEstimator was given no predict_batch_size.\"",
     host=(
         ValueError,
         "predict_batch_size in TPUEstimator constructor cannot be `None` if .predict is "
@@ -156,8 +154,7 @@ def keras_argument_of_estimator(program):
 @mistake(
     "train",
     TypeError,
-    "TPUEstimator.train() got an unexpected keyword argument 'max_step'. Did you mean "
-    "'max_steps'?",
+    "TPUEstimator.train() got an unexpected keyword argument 'max_step'. Did you mean 'max_steps'?",
 )
 def misspelt_argument_of_train(program):
     program.train["max_step"] = 4
@@ -267,8 +264,7 @@ def misspelt_argument_of_feature(program):
 @mistake(
     "train",
     TypeError,
-    "TPUEstimatorSpec() got an unexpected keyword argument 'train_ops'. Did you mean "
-    "'train_op'?",
+    "TPUEstimatorSpec() got an unexpected keyword argument 'train_ops'. Did you mean 'train_op'?",
 )
 def misspelt_argument_of_estimator_spec(program):
     program.returned = {"train_ops": None}
@@ -621,8 +617,7 @@ def unknown_device_in_the_environment(program):
 @mistake(
     "build",
     ValueError,
-    "Environment variable ESTIMATOR_EMB_SHARDS must be a number of cores, at least 1; got "
-    "'two'.",
+    "Environment variable ESTIMATOR_EMB_SHARDS must be a number of cores, at least 1; got 'two'.",
     only="host",
 )
 def cores_in_the_environment(program):

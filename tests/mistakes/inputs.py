@@ -170,8 +170,7 @@ def features_as_a_tuple(program):
 @mistake(
     "train",
     KeyError,
-    "\"params has no 'batchsize'; it has ['batch_size', 'context']. Did you mean "
-    "'batch_size'?\"",
+    "\"params has no 'batchsize'; it has ['batch_size', 'context']. Did you mean 'batch_size'?\"",
 )
 def a_parameter_of_input_fn_by_another_name(program):
     def input_fn(params):
@@ -183,8 +182,7 @@ def a_parameter_of_input_fn_by_another_name(program):
 @mistake(
     "train",
     KeyError,
-    "\"Feature words of table tbl_words is not among the features of the batch, ['age', "
-    "'item'].\"",
+    "\"Feature words of table tbl_words is not among the features of the batch, ['age', 'item'].\"",
 )
 def a_feature_is_missing(program):
     del program.features["words"]

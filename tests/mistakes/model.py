@@ -266,9 +266,7 @@ def loss_of_each_example(program):
 )
 def loss_of_integers(program):
     good = program.loss
-    program.loss = lambda logits, labels: tf.cast(
-        good(logits, labels), tf.int32, name="whole"
-    )
+    program.loss = lambda logits, labels: tf.cast(good(logits, labels), tf.int32, name="whole")
 
 
 @mistake(
@@ -659,8 +657,7 @@ def exported_feature_by_another_name(program):
 @mistake(
     "export",
     TypeError,
-    "Values in `export_outputs` must be ExportOutput objects, received: {'serving_default': "
-    "1.0}.",
+    "Values in `export_outputs` must be ExportOutput objects, received: {'serving_default': 1.0}.",
 )
 def export_outputs_of_tensors(program):
     program.returned = {"export_outputs": {"serving_default": 1.0}}

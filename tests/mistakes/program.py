@@ -15,9 +15,10 @@ def mistake(action, error=None, message=None, host=None, only=None):
 
     Args:
       action: what the program does with it, see `Program.run`.
-      error, message: the exception, and its whole text; {line} is the line of the function that the
-        text names, {directory} the model's.
-      host: both, where a TPU is emulated and they differ.
+      error: the exception that it must raise.
+      message: its whole text; {line} is the line of the function that the text names, {directory}
+        the model's.
+      host: error and message, where a TPU is emulated and they differ.
       only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
     """
 
@@ -151,9 +152,7 @@ class Program:
                 mode,
                 **{
                     "predictions": predictions,
-                    "export_outputs": {
-                        "serving_default": ee.export.PredictOutput(predictions)
-                    },
+                    "export_outputs": {"serving_default": ee.export.PredictOutput(predictions)},
                     **self.returned,
                 },
             )

@@ -28,7 +28,10 @@ def train(spec, batches, native, num_cores=1, asked=None):
     """Trains a table for each batch of (features, gradients by key).
 
     Args:
+      spec: the EmbeddingConfigSpec.
+      batches: (features, gradients by key) of each step.
       native: whether the engine must use native kernels.
+      num_cores: how many emulated cores the batch is divided over.
       asked: whether to ask for them; None: as `native`.
 
     Returns:
@@ -45,12 +48,8 @@ def train(spec, batches, native, num_cores=1, asked=None):
         gradients = {
             key: tf.compat.v1.placeholder(tf.float32, activations[key].shape) for key in keys
         }
-        helper = [
-            one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name
-        ]
-        tf.gradients(
-            list(activations.values()), helper, grad_ys=[gradients[key] for key in keys]
-        )
+        helper = [one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name]
+        tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
         engine.connect()
         assert (engine._kernels is not None) == native
         reached = engine.gradients()

@@ -61,9 +61,7 @@ def fake_compiler(monkeypatch, tmp_path, script):
 
 def test_no_compiler(caplog, monkeypatch, empty_cache):
     monkeypatch.setenv("PATH", "")
-    assert reasons(caplog) == (
-        "there is no C++ compiler (g++, c++, clang++) on PATH."
-    )
+    assert reasons(caplog) == ("there is no C++ compiler (g++, c++, clang++) on PATH.")
 
 
 def test_a_compiler_that_fails(caplog, monkeypatch, empty_cache, tmp_path):
@@ -133,9 +131,7 @@ def test_a_compiler_that_makes_nothing(made, monkeypatch, empty_cache, tmp_path)
 
 def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
     """What it makes has the right digest, and is no library."""
-    fake_compiler(
-        monkeypatch, tmp_path, "#!/bin/sh\nfor last; do :; done; echo text > $last\n"
-    )
+    fake_compiler(monkeypatch, tmp_path, "#!/bin/sh\nfor last; do :; done; echo text > $last\n")
     path = build.library("quick", QUICK)
     with pytest.raises(build.BuildError) as error:
         ops._open(path)
@@ -193,9 +189,7 @@ def test_engines_that_the_kernels_cannot_serve(caplog, compiler):
     assert reasons(caplog, adam) == "the optimizer of table t updates every row."
     caplog.clear()
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
-    assert reasons(caplog, single, num_cores=3) == (
-        "gradients are not accumulated over the cores."
-    )
+    assert reasons(caplog, single, num_cores=3) == ("gradients are not accumulated over the cores.")
     caplog.clear()
     assert reasons(caplog, pipeline_execution_with_tensor_core=True) == (
         "pipeline_execution_with_tensor_core is on."
@@ -318,9 +312,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache)
     assert len(caplog.records) == 1
 
 
-def test_a_damaged_library_in_a_cache_that_cannot_be_written(
-    monkeypatch, compiler, empty_cache
-):
+def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compiler, empty_cache):
     path = build.library("quick", QUICK)
     (empty_cache / "lock").unlink()
     (empty_cache / "lock").mkdir()  # Root may write everywhere else.

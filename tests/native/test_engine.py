@@ -171,9 +171,7 @@ def test_any_batch(of_lists, form, combiner, dimension, wide, seed):
     shape = [len(lists), dimension]
     if form == "unsorted":
         order = rng.permutation(len(value.values))
-        features["x"] = value._replace(
-            indices=value.indices[order], values=value.values[order]
-        )
+        features["x"] = value._replace(indices=value.indices[order], values=value.values[order])
     elif form == "weighted":
         feature = ee.FeatureConfig("t", weight_key="w")
         # Zeros, and weights that add up to zero.
@@ -181,9 +179,9 @@ def test_any_batch(of_lists, form, combiner, dimension, wide, seed):
         features["w"] = value._replace(values=weights)
     elif form in ("dense", "padded sequence"):
         width = max(len(one) for one in lists)  # 0 too.
-        features["x"] = np.array(
-            [one + [-1] * (width - len(one)) for one in lists], dtype
-        ).reshape([len(lists), width])
+        features["x"] = np.array([one + [-1] * (width - len(one)) for one in lists], dtype).reshape(
+            [len(lists), width]
+        )
     if "sequence" in form:
         feature = ee.FeatureConfig("t", max_sequence_length=3)
         shape = [len(lists), 3, dimension]
@@ -267,9 +265,7 @@ def test_strings_and_ragged_ids(tmp_path):
 def test_a_checkpoint_continues_with_and_without(tmp_path):
     rng = np.random.default_rng(1)
     spec = one_table(ee.AdamParameters(0.1), 5, 3)
-    batches = [
-        ({"x": rng.integers(0, 5, 4)}, {"x": gradients(rng, 4, 3)}) for _ in range(4)
-    ]
+    batches = [({"x": rng.integers(0, 5, 4)}, {"x": gradients(rng, 4, 3)}) for _ in range(4)]
     ends = []
     for order in ([False] * 4, [True, False, True, False], [False, True, False, True]):
         directory = tmp_path / "".join(str(int(native)) for native in order)
@@ -315,9 +311,7 @@ def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
 
 def test_bad_weights_stop_the_step():
     x = harness.sparse([[1], [2]])
-    spec = one_table(
-        ee.AdagradParameters(0.1), 5, 2, "mean", ee.FeatureConfig("t", weight_key="w")
-    )
+    spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", ee.FeatureConfig("t", weight_key="w"))
     for weights, message in (
         (np.array([1, np.inf], np.float32), "Feature x of table t: weight inf is not finite."),
         (np.array([1, np.nan], np.float32), "Feature x of table t: weight nan is not finite."),
@@ -335,9 +329,7 @@ def test_bad_weights_stop_the_step():
 def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
     """A read of the whole table shares its memory until something writes sparsely."""
     with tf.Graph().as_default():
-        variable = tf.compat.v1.get_variable(
-            "t", initializer=tf.ones([4, 8]), use_resource=True
-        )
+        variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)
         rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
         before = variable.read_value()
         ids = tf.constant([1, 1], tf.int64)

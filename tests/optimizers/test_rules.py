@@ -83,9 +83,9 @@ def build(case):
     if ours is optimizers.FrequencyEstimatorParameters:
         names = ("tau", "max_delta", "outlier_threshold", "weight_exponent")
         return ours(**{name: hyper[name] for name in names})
-    if "initial_accumulator" in hyper and ours is not optimizers.AdagradParameters:
-        if ours is not optimizers.ProximalAdagradParameters:
-            hyper["initial_accumulator_value"] = hyper.pop("initial_accumulator")
+    called_as_given = (optimizers.AdagradParameters, optimizers.ProximalAdagradParameters)
+    if "initial_accumulator" in hyper and ours not in called_as_given:
+        hyper["initial_accumulator_value"] = hyper.pop("initial_accumulator")
     if ours is optimizers.CenteredRMSPropParameters:
         assert hyper.pop("initial_ms") == 0  # ours has no such argument: it always starts from 0
     return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})

@@ -154,9 +154,7 @@ NO_REFERENCE = {"function", "branch of v2", "loop of v2"}
 
 
 def variable_of(resource):
-    return v1.get_variable(
-        "v", [2], initializer=v1.zeros_initializer(), use_resource=resource
-    )
+    return v1.get_variable("v", [2], initializer=v1.zeros_initializer(), use_resource=resource)
 
 
 def values_read(read, write, every_step=True, steps=3):
@@ -300,8 +298,7 @@ def test_a_circle_is_left_open_at_its_last_edge():
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             seen = [
-                session.run([read_first, read_second, add_first, add_second])[:2]
-                for _ in range(3)
+                session.run([read_first, read_second, add_first, add_second])[:2] for _ in range(3)
             ]
     assert seen == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
 

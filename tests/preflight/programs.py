@@ -65,9 +65,7 @@ def model_fn_with(change=None, optimizer=None, **fields):
         logits = dlrm(features)
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"clicked": tf.sigmoid(logits)})
-        loss = tf.reduce_mean(
-            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        )
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
         if change is not None:
             loss += change(logits, features)
         given = {key: value(logits, labels) for key, value in fields.items()}

@@ -299,9 +299,7 @@ def test_outside_compilation_is_set_aside():
 
     report = check(programs.model_fn_with(change))
     assert report.findings == ()
-    assert report.notes == (
-        "Set aside: 8 ops in outside_compilation, which the host runs.",
-    )
+    assert report.notes == ("Set aside: 8 ops in outside_compilation, which the host runs.",)
 
 
 def test_reference_variables():

@@ -90,7 +90,10 @@ def test_trains_evaluates_predicts_and_counts(tmp_path, caplog, monkeypatch):
     estimator.train(BATCHES, steps=2)
     want = {"t": ROWS.copy(), "u": ROWS.copy()}
     for table, row, gradient in (
-        ("t", 1, [1, 2]), ("u", 0, [1, 2]), ("u", 1, [4, 8]), ("u", 3, [1, 2])
+        ("t", 1, [1, 2]),
+        ("u", 0, [1, 2]),
+        ("u", 1, [4, 8]),
+        ("u", 3, [1, 2]),
     ):
         want[table][row] -= 0.5 * np.array(gradient)
     got = harness.saved(tmp_path, 2)
@@ -160,9 +163,7 @@ def test_a_tpu_cannot_do_it(tmp_path):
     config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(bad_ids="drop"))
     with pytest.raises(ValueError) as error:
         ee.TPUEstimator(lambda features: None, config=config, train_batch_size=2)
-    assert str(error.value) == (
-        "bad_ids='drop' works on the host only: a TPU does not check ids."
-    )
+    assert str(error.value) == ("bad_ids='drop' works on the host only: a TPU does not check ids.")
 
 
 def test_the_choice_stays_with_the_config():

@@ -289,8 +289,7 @@ def test_the_first_of_several_problems_is_reported():
             Feature("x", weight_key="w"),
             {"x": tf.constant([1]), "w": tf.constant([[1.0, 2.0]])},
             ValueError,
-            "Feature x of table users: weights w must have the shape of the ids, (1,); got "
-            "(1, 2).",
+            "Feature x of table users: weights w must have the shape of the ids, (1,); got (1, 2).",
         ),
         (
             Feature("x", weight_key="w"),
@@ -302,8 +301,7 @@ def test_the_first_of_several_problems_is_reported():
             Feature("x", max_sequence_length=2, weight_key="w"),
             {"x": tf.constant([1]), "w": tf.constant([1.0])},
             ValueError,
-            "Feature x of table users: a sequence feature takes no weights; got weight key "
-            "w.",
+            "Feature x of table users: a sequence feature takes no weights; got weight key w.",
         ),
     ],
 )

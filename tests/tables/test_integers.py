@@ -17,9 +17,7 @@ VOCABULARY = [30, 7, 2, 41]
 def read(column, value, **kwargs):
     """(ids, segments) of a feature, once its integers are looked up."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tables = integers.looked_up(
-            tables_of_columns([fc.embedding_column(column, 2, **kwargs)])
-        )
+        tables = integers.looked_up(tables_of_columns([fc.embedding_column(column, 2, **kwargs)]))
         features = integers.as_strings(tables, {"x": value()})
         ids = inputs.read(tables[0], tables[0].features[0], features)
         session.run(tf.compat.v1.tables_initializer())

@@ -16,9 +16,7 @@ finite = st.floats(0.1, 3.0, width=32)
 
 
 def make_table(vocabulary, dimension, combiner, features):
-    return Table(
-        "t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features)
-    )
+    return Table("t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features))
 
 
 @st.composite
@@ -33,9 +31,7 @@ def run(table, features, weights, gradients):
     rows, occurrences = lookup.distinct(read, table.config.combiner)
     values = tf.gather(weights, rows)
     activations = [lookup.combine(values, one) for one in occurrences]
-    summed = lookup.row_gradients(
-        gradients, occurrences, tf.size(rows), table.config.dimension
-    )
+    summed = lookup.row_gradients(gradients, occurrences, tf.size(rows), table.config.dimension)
     return activations, rows.numpy(), summed.numpy()
 
 
@@ -75,9 +71,7 @@ def test_sparse_features_of_one_table(data, combiner):
             )
             for spec in specs
         ]
-        loss = tf.add_n(
-            [tf.reduce_sum(x * g) for x, g in zip(expected, gradients, strict=True)]
-        )
+        loss = tf.add_n([tf.reduce_sum(x * g) for x, g in zip(expected, gradients, strict=True)])
     for got, want in zip(activations, expected, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
     dense = np.zeros([vocabulary, dimension], np.float32)
@@ -132,9 +126,9 @@ def test_sparse_ids_in_any_order_and_several_at_one_index(combiner):
     (activation,), rows, summed = run(table, features, weights, [gradient])
     want, slope = np.zeros([3, 2]), np.zeros([5, 2])
     for sample, mine in ((0, [1, 3]), (2, [0, 2])):
-        norm = {
-            "sum": 1, "mean": gains[mine].sum(), "sqrtn": np.sqrt((gains[mine] ** 2).sum())
-        }[combiner]
+        norm = {"sum": 1, "mean": gains[mine].sum(), "sqrtn": np.sqrt((gains[mine] ** 2).sum())}[
+            combiner
+        ]
         for one in mine:
             want[sample] += gains[one] / norm * weights[ids[one]]
             slope[ids[one]] += gains[one] / norm * gradient[sample]
@@ -148,9 +142,7 @@ def test_a_sequence_in_any_order():
     ids = tf.SparseTensor([[1, 1], [0, 2], [1, 0], [0, 0]], tf.constant([4, 1, 2, 3]), [2, 3])
     gradient = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     (activation,), rows, summed = run(table, {"x": ids}, weights, [gradient])
-    np.testing.assert_array_equal(
-        activation, [[weights[3], [0, 0]], [weights[2], weights[4]]]
-    )
+    np.testing.assert_array_equal(activation, [[weights[3], [0, 0]], [weights[2], weights[4]]])
     slope = {3: [0, 1], 2: [4, 5], 4: [6, 7]}
     assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == slope
 
@@ -167,7 +159,9 @@ def test_one_dense_id_per_sample_keeps_id_0(combiner, shape):
     )
     np.testing.assert_array_equal(activation, weights[ids])
     assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == {
-        0: [6, 8], 4: [3, 4], 2: [7, 8]
+        0: [6, 8],
+        4: [3, 4],
+        2: [7, 8],
     }
 
 
@@ -176,9 +170,7 @@ def test_dense_matrix_with_padding():
     table = make_table(5, 2, "mean", [Feature("x")])
     ids = tf.constant([[0, 3, -1], [-1, -1, -1], [2, -1, 2]])
     (activation,), rows, _ = run(table, {"x": ids}, weights, [np.zeros([3, 2], np.float32)])
-    np.testing.assert_array_equal(
-        activation, [(weights[0] + weights[3]) / 2, [0, 0], weights[2]]
-    )
+    np.testing.assert_array_equal(activation, [(weights[0] + weights[3]) / 2, [0, 0], weights[2]])
     assert sorted(rows.tolist()) == [0, 2, 3]
 
 
@@ -218,8 +210,10 @@ def test_strings_by_the_columns_own_vocabulary():
         tf.constant([["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]),
     ):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            value = tf.ragged.constant(strings) if isinstance(value, tf.RaggedTensor) else (
-                tf.constant(value.numpy())
+            value = (
+                tf.ragged.constant(strings)
+                if isinstance(value, tf.RaggedTensor)
+                else (tf.constant(value.numpy()))
             )
             (read,) = checks.check([inputs.read(table, table.features[0], {"word": value})])
             _, (occurrences,) = lookup.distinct([read], "sum")

@@ -111,9 +111,12 @@ def test_the_first_train_is_checked_and_the_program_left(run):
 def test_findings_name_the_line_of_the_script(run, tmp_path):
     status, out, _ = run("--text")
     assert status == 1
-    number = PROGRAM.splitlines().index(
-        next(line for line in PROGRAM.splitlines() if line.endswith("# text"))
-    ) + 1
+    number = (
+        PROGRAM.splitlines().index(
+            next(line for line in PROGRAM.splitlines() if line.endswith("# text"))
+        )
+        + 1
+    )
     where = f"  {tmp_path}/program.py:{number}: "
     strings = (
         "no TPU kernel has this op. Instead: keep strings on the host: turn them into numbers in "

@@ -12,7 +12,8 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
     assert lines[0] == ["variable", "shape", "type", "MB", "with", "slots", "optimizer"]
     assert [table, "13", "x", "2", "float32", "0.000", "Adagrad"] in lines
     assert lines[lines.index(["few", "2", "x", "3", "float32", "0.000", "Adam"]) + 1 :][:2] == [
-        ["/Adam/m"], ["/Adam/v"]
+        ["/Adam/m"],
+        ["/Adam/v"],
     ]
     assert ["global_step", "scalar", "int64", "0.000"] in lines
     assert lines[-1] == ["9", "variables,", "0.000", "MB", "with", "slots"]

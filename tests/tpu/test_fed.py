@@ -95,9 +95,7 @@ def input_fn_of(data):
                 size = params["batch_size"]
                 return tf.sparse.slice(whole, tf.stack([index * size, 0]), [size, width])
 
-            features = {
-                key: of([one[key] for one, _ in elements]) for key in elements[0][0]
-            }
+            features = {key: of([one[key] for one, _ in elements]) for key in elements[0][0]}
             return features, of([labels for _, labels in elements])
 
         return tf.data.Dataset.range(len(elements)).map(tensors)
@@ -251,9 +249,7 @@ def test_updates_core_by_core(tmp_path, monkeypatch):
     kwargs = {
         "cores": 2,
         "deployment": V1,
-        "spec": ee.EmbeddingConfigSpec(
-            feature_columns=made, optimization_parameters=parameters
-        ),
+        "spec": ee.EmbeddingConfigSpec(feature_columns=made, optimization_parameters=parameters),
         "model_fn": model_fn_of(made),
     }
     train_on_simulated(monkeypatch, tmp_path / "tpu", DATA[:3], **kwargs)
@@ -402,9 +398,7 @@ def test_warm_start(tmp_path, monkeypatch):
     trained.train(input_fn_of(DATA), max_steps=STEPS)
     for name, where in (("tpu", None), ("emulated", EMULATED)):
         with tpu_simulated.running(1, monkeypatch):
-            made = estimator(
-                tmp_path / name, where=where, warm_start_from=str(tmp_path / "from")
-            )
+            made = estimator(tmp_path / name, where=where, warm_start_from=str(tmp_path / "from"))
             made.train(input_fn_of(DATA), max_steps=1)
     check_same(tmp_path / "tpu", tmp_path / "emulated", [0, 1])
     before, after = harness.saved(tmp_path / "from", STEPS), harness.saved(tmp_path / "tpu", 0)
@@ -499,9 +493,7 @@ def test_the_graph(how, tmp_path):
     assert checked == DENSE
     trainable = {one.op.name for one in got.graph.get_collection("trainable_variables")}
     assert trainable == DENSE | {one.op.name for one in tables[:: 3 if training else 1]}
-    assert not [
-        one.name for one in got.graph.get_collection("variables") if "dummy" in one.name
-    ]
+    assert not [one.name for one in got.graph.get_collection("variables") if "dummy" in one.name]
 
     tokens = [op for op in got.ops("FIFOQueueV2") if op.name.endswith("embedding_token")]
     assert len(tokens) == training

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on a TPU v2 to v4, beside the golden vectors and the host engine; with tables on its
-host, on any TPU.
+"""Training on a TPU v2 to v4, beside the golden vectors and the host engine.
 
-Left out unless asked for; see docs/tpu.md:
+With tables on its host, on any TPU. Left out unless asked for; see docs/tpu.md:
 
     TPU_NAME=... python -m pytest -m tpu tests/tpu
     TPU_NAME=... python -m pytest -m tpu tests/tpu -k tables_on_its_host
@@ -93,7 +92,7 @@ def test_activations(combiner, tpu, tmp_path):
 
 
 def shared_and_sequence_features(samples, strategy="div"):
-    """(spec, keys of the features, four batches)"""
+    """Returns (spec, keys of the features, four batches)."""
     rng = np.random.default_rng(7)
     table = rng.normal(size=[11, 3]).astype(np.float32)
 

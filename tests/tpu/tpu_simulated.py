@@ -131,9 +131,7 @@ def running(cores, monkeypatch):
             "outfeed_dequeue_tuple",
         ):
             patch.setattr(tpu_ops, name, getattr(tpu, name))
-        patch.setattr(
-            tpu_estimator.tpu, "split_compile_and_shard", tpu.split_compile_and_shard
-        )
+        patch.setattr(tpu_estimator.tpu, "split_compile_and_shard", tpu.split_compile_and_shard)
         patch.setattr(
             tpu_system_metadata, "_query_tpu_system_metadata", lambda *_, **__: metadata(cores)
         )

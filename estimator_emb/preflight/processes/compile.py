@@ -88,9 +88,7 @@ def compiled(module: bytes, topology: str, replicas: int) -> dict:
     with mlir.make_ir_context():
         parsed = ir.Module.parse(code)
         try:
-            executable = devices[0].client.compile(
-                parsed, _jax.DeviceList(tuple(devices)), options
-            )
+            executable = devices[0].client.compile(parsed, _jax.DeviceList(tuple(devices)), options)
         except jax.errors.JaxRuntimeError as error:
             return {"ok": False, "error": str(error)}
     memory = executable.get_compiled_memory_stats()

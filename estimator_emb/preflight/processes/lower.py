@@ -33,8 +33,7 @@ def lower(folder: pathlib.Path) -> bool:
     def step(*arguments):
         inside = tf.compat.v1.get_default_graph()
         inputs = {
-            one["name"]: given
-            for one, given in zip(interface["arguments"], arguments, strict=True)
+            one["name"]: given for one, given in zip(interface["arguments"], arguments, strict=True)
         }
         inputs.update(
             {name: inside.capture(variable.handle) for name, variable in variables.items()}
