@@ -162,7 +162,7 @@ def convert(
 
 
 def _copy(
-    value: Any, variable: SavedVariable, order: Callable | None, writer: "_Writer"
+    value: Any, variable: SavedVariable, order: Callable[..., Any] | None, writer: "_Writer"
 ) -> Iterator[int]:
     if variable.dtype == tf.string:
         # NumPy's own strings lose zeros at their end, and TensorFlow slices none.
@@ -252,7 +252,7 @@ class _Writer:
 
 def _prefix(path: str) -> str:
     if tf.io.gfile.isdir(path):
-        latest = tf.train.latest_checkpoint(path)
+        latest: str | None = tf.train.latest_checkpoint(path)
         if latest is None:
             raise ValueError(f"Folder {path!r} holds no checkpoint.")
         return latest

@@ -5,7 +5,7 @@ import contextlib
 import copy
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -44,7 +44,23 @@ class TPUConfig(tpu_config.TPUConfig):
     """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
 
     Args:
-      *args, **kwargs: as in tensorflow-estimator.
+      iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
+        text, such as '60s', '5m' or '1h', on a TPU.
+      num_shards: the number of cores of an emulated TPU, one if None; environment variable
+        ESTIMATOR_EMB_SHARDS comes first. A TPU has as many as it has.
+      num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
+      per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
+        once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
+        `PER_SHARD_V1` once for each core, `BROADCAST` once for all.
+      tpu_job_name: the TPU's job in a cluster, where it cannot be inferred.
+      initial_infeed_sleep_secs: what the infeed of a TPU waits before its first batch.
+      input_partition_dims: how the tensors of a batch are divided over the cores of one replica.
+      eval_training_input_configuration: `InputPipelineConfig.PER_HOST_V1`, or `SLICED` to call
+        input_fn once and give each core a slice.
+      experimental_host_call_every_n_steps: how often a host_call runs in a loop of steps.
+      experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
+        in any order.
+      experimental_feed_hook: a class in place of tensorflow-estimator's hook of the infeed.
       device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
         leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
@@ -60,7 +76,10 @@ class TPUConfig(tpu_config.TPUConfig):
         variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
 
     Raises:
-      ValueError: one of them is something else.
+      ValueError: `device`, `bad_ids`, `tpu_generation` or `tables` is something else;
+        `iterations_per_loop` or `num_shards` is not positive, or `num_cores_per_replica` no power
+        of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
+        `PER_HOST_V2`.
     """
 
     device: str | None
@@ -70,14 +89,37 @@ class TPUConfig(tpu_config.TPUConfig):
 
     def __new__(
         cls,
-        *args: Any,
+        iterations_per_loop: int | str = 2,
+        num_shards: int | None = None,
+        num_cores_per_replica: int | None = None,
+        per_host_input_for_training: bool | int = True,
+        tpu_job_name: str | None = None,
+        initial_infeed_sleep_secs: int | None = None,
+        input_partition_dims: Sequence[Any] | None = None,
+        eval_training_input_configuration: int = tpu_config.InputPipelineConfig.PER_HOST_V1,
+        experimental_host_call_every_n_steps: int = 1,
+        experimental_allow_per_host_v2_parallel_get_next: bool = False,
+        experimental_feed_hook: type | None = None,
+        *,
         device: str | None = None,
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
         tables: str | None = None,
-        **kwargs: Any,
     ) -> "TPUConfig":
-        self = super().__new__(cls, *args, **kwargs)
+        self: TPUConfig = super().__new__(
+            cls,
+            iterations_per_loop,
+            num_shards,
+            num_cores_per_replica,
+            per_host_input_for_training,
+            tpu_job_name,
+            initial_infeed_sleep_secs,
+            input_partition_dims,
+            eval_training_input_configuration,
+            experimental_host_call_every_n_steps,
+            experimental_allow_per_host_v2_parallel_get_next,
+            experimental_feed_hook,
+        )
         if device is not None:
             _check_choice("TPUConfig: device", device, DEVICES)
         if bad_ids is not None:
@@ -98,7 +140,7 @@ class TPUConfig(tpu_config.TPUConfig):
         return type(self)(**{**self._asdict(), **ours, **kwargs})
 
 
-arguments.suggest_in(TPUConfig, "__new__", tpu_config.TPUConfig.__new__)
+arguments.suggest_in(TPUConfig, "__new__")
 
 
 def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
@@ -165,7 +207,7 @@ def asked_bad_ids(config: Any) -> str:
 
 def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
     """The choice that `TPUConfig` makes, else the environment variable."""
-    chosen = getattr(getattr(config, "tpu_config", None), name, None)
+    chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)
     if chosen is not None:
         return chosen
     return _check_choice(

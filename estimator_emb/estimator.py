@@ -61,11 +61,38 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
     optimizer trains the rest. `params` holds 'batch_size', 'use_tpu' and 'context'.
 
+    Every argument has the name, the place and the default that it has in tensorflow-estimator.
+
     Args:
-      See tensorflow-estimator's `TPUEstimator`; every argument keeps its name, order and default.
+      model_fn: called with some of `features`, `labels`, `mode`, `params` and `config`, by name, to
+        build the graph of a step; returns a `TPUEstimatorSpec` (an `EstimatorSpec` will do). Where
+        a TPU is emulated it is called for the batch of one core.
+      model_dir: the folder of checkpoints and summaries. None takes that of `config`, or a new
+        temporary folder.
+      config: a `RunConfig`, whose `tpu_config` says how a program with `use_tpu=True` runs.
+      params: a dict that model_fn and input_fn are given, with 'batch_size', 'use_tpu' and
+        'context' added, which it must not hold itself.
+      use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
+      train_batch_size: samples of a step of training, over all cores. With `use_tpu=True` it must
+        be given, and be a multiple of the number of cores.
+      eval_batch_size: likewise for `evaluate`, which needs it where the program evaluates on a TPU.
+      predict_batch_size: likewise for `predict`.
+      batch_axis: for each input the axis that holds samples, where input_fn is called once for each
+        core; None means axis 0.
+      eval_on_tpu: False evaluates on the host.
+      export_to_tpu: adds a graph for TPUs to SavedModels; where no TPU is, it has no effect.
+      export_to_cpu: adds a graph for CPU and GPU to SavedModels.
+      warm_start_from: a checkpoint, a folder of checkpoints or SavedModel, or
+        `WarmStartSettings`, from which the variables start.
+      embedding_config_spec: the embedding tables. None, for a model without.
+      export_saved_model_api_version: an `ExportSavedModelApiVersion`, which says how
+        `export_saved_model` builds the graph for TPUs.
 
     Raises:
-      ValueError, TypeError: as there, and for a bad `embedding_config_spec`.
+      TypeError: `model_fn` is not callable, or `config` is no `RunConfig`.
+      ValueError: an argument of model_fn is unknown, a batch size is missing or no positive
+        integer, `params` holds a key of its own, or the spec is not one that can train where the
+        program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -198,6 +225,27 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
+        """Trains the model, from the latest checkpoint of `model_dir` if there is one.
+
+        Args:
+          input_fn: called with some of `params`, `mode` and `config`, by name; returns a Dataset of
+            (features, labels) whose batches have `params["batch_size"]` samples.
+          hooks: `SessionRunHook`s, which fire once in a session call.
+          steps: how many steps to train, from where training begins.
+          max_steps: the global step at which training ends. Without `steps` and `max_steps` it ends
+            with its input, where `use_tpu=False`.
+          saving_listeners: `CheckpointSaverListener`s.
+
+        Returns:
+          This estimator.
+
+        Raises:
+          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or
+            there is a checkpoint that does not fit the program.
+          tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
+            and the value.
+          SystemExit: a SIGTERM ended training, after a checkpoint.
+        """
         self._must_count_steps = steps is not None or max_steps is not None
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
@@ -218,6 +266,24 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         checkpoint_path: Any = None,
         name: Any = None,
     ) -> Any:
+        """Computes the loss and the metrics of a checkpoint.
+
+        Args:
+          input_fn: as of `train`.
+          steps: how many batches. With `use_tpu=True` it must be given; None reads the input to its
+            end.
+          hooks: `SessionRunHook`s.
+          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
+          name: of this evaluation, where a program has several: its summaries go to
+            `eval_<name>`.
+
+        Returns:
+          {name of a metric: its value}, with 'loss' and 'global_step'.
+
+        Raises:
+          ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
+            batch.
+        """
         path = self._checkpoint_to_read("evaluate", checkpoint_path)
         with self._reading(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
@@ -245,6 +311,22 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         checkpoint_path: Any = None,
         yield_single_examples: bool = True,
     ) -> Any:
+        """Yields the predictions of a checkpoint.
+
+        Args:
+          input_fn: as of `train`; labels are ignored.
+          predict_keys: names of the predictions that are wanted; None for all.
+          hooks: `SessionRunHook`s.
+          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
+          yield_single_examples: False yields the predictions of a batch as they are.
+
+        Yields:
+          {name: array} for each sample, or for each batch.
+
+        Raises:
+          NotImplementedError: the tables are on a TPU's embedding hardware.
+          ValueError: the checkpoint is missing, damaged or does not fit the program.
+        """
         if self._tables_on_tpu:
             raise NotImplementedError(
                 "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
@@ -257,6 +339,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             yield from super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
 
     def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
         return checkpoint_files.latest(self.model_dir)
 
     def _checkpoint_to_read(self, call: str, checkpoint_path: Any) -> str | None:

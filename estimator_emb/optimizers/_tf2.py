@@ -60,7 +60,8 @@ class TF2Optimizer(OptimizationParameters):
                 f"clipvalue={clipvalue!r} with use_gradient_accumulation="
                 f"{use_gradient_accumulation!r}."
             )
-        return limits
+        low, high = limits
+        return low, high
 
     def _check_creation(self, slot_variable_creation_fn: Any) -> None:
         if slot_variable_creation_fn is not None and not callable(slot_variable_creation_fn):

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel and the sdist install in an empty environment, hold all they need, and train there."""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+import estimator_emb as ee
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+SMOKE = REPOSITORY / "tests" / "data" / "smoke.py"
+DATA = {
+    "estimator_emb/py.typed",
+    "feature_columns/py.typed",
+    "estimator_emb/native/kernels.cc",
+    "estimator_emb/native/runtime.h",
+    "estimator_emb/preflight/tpu_kernels.json",
+    "estimator_emb/preflight/processes/lower.py",
+}
+"""What no import needs, and a list of files can forget."""
+
+
+def run(*command, cwd):
+    """Runs a command without this environment's packages; what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(one) for one in command], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the sdist, and of the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
+    python = folder / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "build", cwd=folder)
+    # A clone, as files that are not committed must not be needed, and caches not be packed.
+    run("git", "clone", "-q", REPOSITORY, folder / "clone", cwd=folder)
+    run(python, "-m", "build", "--outdir", folder / "dist", folder / "clone", cwd=folder)
+    return folder / "dist"
+
+
+def found(folder, pattern):
+    (path,) = folder.glob(pattern)
+    return path
+
+
+@pytest.mark.slow
+def test_what_they_hold(built):
+    with zipfile.ZipFile(found(built, "*.whl")) as wheel:
+        in_wheel = set(wheel.namelist())
+        (metadata,) = [name for name in in_wheel if name.endswith(".dist-info/METADATA")]
+        text = wheel.read(metadata).decode()
+    assert in_wheel >= DATA
+    assert not [name for name in in_wheel if name.startswith(("tests/", "docs/", "benchmarks/"))]
+    assert f"\nVersion: {ee.__version__}\n" in text
+    assert "\nAuthor: The estimator_emb authors\n" in text
+    with tarfile.open(found(built, "*.tar.gz")) as sdist:
+        in_sdist = {name.split("/", 1)[-1] for name in sdist.getnames()}
+    assert in_sdist >= DATA | {"LICENSE", "README.md"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"], ids=["wheel", "sdist"])
+def test_it_trains_in_an_empty_environment(built, pattern, tmp_path):
+    """PIP_CONSTRAINT in the environment holds pip to one TensorFlow, as in the README."""
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    programs = tmp_path / "env" / "bin"
+    run(programs / "python", "-m", "pip", "install", "-q", found(built, pattern), cwd=tmp_path)
+    printed = run(programs / "python", SMOKE, tmp_path / "model", cwd=tmp_path)
+    assert f"estimator_emb {ee.__version__} in {tmp_path}/env/lib/" in printed
+    assert "embedding_weights" in run(
+        programs / "estimator-emb", "inspect", tmp_path / "model", cwd=tmp_path
+    )
+
+
+def test_the_version_is_in_one_place():
+    """Metadata take it from the package; an installation in another place may be older."""
+    assert "version = attr: estimator_emb.__version__" in (REPOSITORY / "setup.cfg").read_text()
+    assert f"## {ee.__version__}\n" in (REPOSITORY / "docs" / "changelog.md").read_text()
+    try:
+        installed = importlib.metadata.distribution("estimator-emb")
+    except importlib.metadata.PackageNotFoundError:
+        return  # Run from a checkout, by PYTHONPATH.
+    if pathlib.Path(ee.__file__).is_relative_to(installed.locate_file("")):
+        assert installed.version == ee.__version__
