@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feature columns for programs with TPU embedding tables.
 
-The columns are TensorFlow's own; they are gathered here because TensorFlow spreads them over four
-modules, two of them private.
+The columns are TensorFlow's own, of any kind that it has; the functions that make them are gathered
+here because TensorFlow spreads them over four modules, two of them private.
 
 `embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`. They
 take any categorical column of this module. The input layers turn columns into the input of a model.
@@ -11,40 +11,31 @@ take any categorical column of this module. The input layers turn columns into t
 # ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.
 import estimator_emb.config  # noqa: F401
 
-import tensorflow as tf
-from tensorflow.compat.v1.tpu.experimental import embedding_column, shared_embedding_columns
-
-from feature_columns.sequence import sequence_input_layer
-
-bucketized_column = tf.feature_column.bucketized_column
-categorical_column_with_hash_bucket = tf.feature_column.categorical_column_with_hash_bucket
-categorical_column_with_identity = tf.feature_column.categorical_column_with_identity
-categorical_column_with_vocabulary_file = (
-    tf.compat.v1.feature_column.categorical_column_with_vocabulary_file
+from feature_columns.categorical import (
+    bucketized_column,
+    categorical_column_with_hash_bucket,
+    categorical_column_with_identity,
+    categorical_column_with_vocabulary_file,
+    categorical_column_with_vocabulary_list,
+    crossed_column,
+    weighted_categorical_column,
 )
-categorical_column_with_vocabulary_list = tf.feature_column.categorical_column_with_vocabulary_list
-crossed_column = tf.feature_column.crossed_column
-indicator_column = tf.feature_column.indicator_column
-numeric_column = tf.feature_column.numeric_column
-sequence_categorical_column_with_hash_bucket = (
-    tf.feature_column.sequence_categorical_column_with_hash_bucket
+from feature_columns.dense import indicator_column, numeric_column
+from feature_columns.embedding import embedding_column, shared_embedding_columns
+from feature_columns.layers import (
+    DenseFeatures,
+    SequenceFeatures,
+    input_layer,
+    linear_model,
+    make_parse_example_spec,
 )
-sequence_categorical_column_with_identity = (
-    tf.feature_column.sequence_categorical_column_with_identity
+from feature_columns.sequence import (
+    sequence_categorical_column_with_hash_bucket,
+    sequence_categorical_column_with_identity,
+    sequence_categorical_column_with_vocabulary_file,
+    sequence_categorical_column_with_vocabulary_list,
+    sequence_input_layer,
 )
-sequence_categorical_column_with_vocabulary_file = (
-    tf.feature_column.sequence_categorical_column_with_vocabulary_file
-)
-sequence_categorical_column_with_vocabulary_list = (
-    tf.feature_column.sequence_categorical_column_with_vocabulary_list
-)
-weighted_categorical_column = tf.feature_column.weighted_categorical_column
-
-input_layer = tf.compat.v1.feature_column.input_layer
-linear_model = tf.compat.v1.feature_column.linear_model
-make_parse_example_spec = tf.compat.v1.feature_column.make_parse_example_spec
-DenseFeatures = tf.compat.v1.keras.layers.DenseFeatures
-SequenceFeatures = tf.keras.experimental.SequenceFeatures
 
 __all__ = [
     "DenseFeatures",

@@ -1,11 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sequence_input_layer`, which TensorFlow 1 had in `tf.contrib.feature_column`."""
+"""Columns of sequences, and `sequence_input_layer`, which left TensorFlow with contrib."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as fc_v1
+
+
+def sequence_categorical_column_with_hash_bucket(
+    key: str, hash_bucket_size: int, dtype: tf.DType = tf.string
+) -> Any:
+    """Makes a column of a sequence whose ids are hashes of its values.
+
+    Args:
+      key: the feature's key; sparse or ragged, or dense [batch, positions].
+      hash_bucket_size: the number of ids, at least 1.
+      dtype: the type of the values: `tf.string`, or an integer type.
+
+    Returns:
+      A sequence column with ids in [0, hash_bucket_size).
+
+    Raises:
+      ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
+    """
+    return tf.feature_column.sequence_categorical_column_with_hash_bucket(
+        key, hash_bucket_size, dtype
+    )
+
+
+def sequence_categorical_column_with_identity(
+    key: str, num_buckets: int, default_value: int | None = None
+) -> Any:
+    """Makes a column of a sequence whose values are ids already.
+
+    Args:
+      key: the feature's key; sparse or ragged, or dense [batch, positions], of any integer type.
+      num_buckets: the number of ids, at least 1.
+      default_value: as in `categorical_column_with_identity`.
+
+    Returns:
+      A sequence column with ids in [0, num_buckets).
+
+    Raises:
+      ValueError: `num_buckets` is less than 1, or `default_value` is outside.
+    """
+    return tf.feature_column.sequence_categorical_column_with_identity(
+        key, num_buckets, default_value
+    )
+
+
+def sequence_categorical_column_with_vocabulary_file(
+    key: str,
+    vocabulary_file: str,
+    vocabulary_size: int | None = None,
+    num_oov_buckets: int = 0,
+    default_value: int | None = None,
+    dtype: tf.DType = tf.string,
+) -> Any:
+    """Makes a column of a sequence whose ids are the numbers of lines in a file.
+
+    Args:
+      key: the feature's key; sparse or ragged, or dense [batch, positions].
+      vocabulary_file: path of a text file with one value on each line.
+      vocabulary_size: as in `categorical_column_with_vocabulary_file`.
+      num_oov_buckets: likewise.
+      default_value: likewise; None means -1. Such a value counts as a position, whose activation is
+        zeros.
+      dtype: likewise.
+
+    Returns:
+      A sequence column with ids in [0, vocabulary_size + num_oov_buckets).
+
+    Raises:
+      ValueError: as in `categorical_column_with_vocabulary_file`.
+    """
+    return tf.feature_column.sequence_categorical_column_with_vocabulary_file(
+        key, vocabulary_file, vocabulary_size, num_oov_buckets, default_value, dtype
+    )
+
+
+def sequence_categorical_column_with_vocabulary_list(
+    key: str,
+    vocabulary_list: Sequence[Any],
+    dtype: tf.DType | None = None,
+    default_value: int = -1,
+    num_oov_buckets: int = 0,
+) -> Any:
+    """Makes a column of a sequence whose ids are places in a list.
+
+    Args:
+      key: the feature's key; sparse or ragged, or dense [batch, positions].
+      vocabulary_list: the values, all different: strings or integers.
+      dtype: the type of the values; None takes that of the list.
+      default_value: the id of other values; with -1 such a value counts as a position, whose
+        activation is zeros.
+      num_oov_buckets: as in `categorical_column_with_vocabulary_list`.
+
+    Returns:
+      A sequence column with ids in [0, len(vocabulary_list) + num_oov_buckets).
+
+    Raises:
+      ValueError: as in `categorical_column_with_vocabulary_list`.
+    """
+    return tf.feature_column.sequence_categorical_column_with_vocabulary_list(
+        key, vocabulary_list, dtype, default_value, num_oov_buckets
+    )
 
 
 def sequence_input_layer(
@@ -14,7 +114,7 @@ def sequence_input_layer(
     weight_collections: Iterable[str] | None = None,
     trainable: bool = True,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The columns' sequences side by side, to go into an RNN.
+    """Puts the sequences of columns side by side, to go into an RNN.
 
     Its variables are `sequence_input_layer/<column>_embedding/embedding_weights`. Columns come in
     the order of their names. `SequenceFeatures` is the same as a Keras layer, and takes shared

@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 import textwrap
@@ -126,24 +127,82 @@ def test_names_of_feature_columns():
         "weighted_categorical_column",
     ]
     for name in fc.__all__:
-        # TensorFlow's functions of a second generation end in _v2 under their own name.
-        assert getattr(fc, name).__name__.removesuffix("_v2") == name
+        assert getattr(fc, name).__name__ == name
 
 
-def test_the_columns_are_tensorflows():
-    assert fc.embedding_column is tf.compat.v1.tpu.experimental.embedding_column
-    assert fc.shared_embedding_columns is tf.compat.v1.tpu.experimental.shared_embedding_columns
-    assert fc.input_layer is tf.compat.v1.feature_column.input_layer
-    assert fc.DenseFeatures is tf.compat.v1.keras.layers.DenseFeatures
+V1 = tf.compat.v1
+TENSORFLOWS = {
+    **{name: getattr(tf.feature_column, name, None) for name in fc.__all__},
     # The v1 function keeps the order of arguments of legacy programs.
-    assert list(inspect.signature(fc.categorical_column_with_vocabulary_file).parameters) == [
-        "key",
-        "vocabulary_file",
-        "vocabulary_size",
-        "num_oov_buckets",
-        "default_value",
-        "dtype",
+    "categorical_column_with_vocabulary_file": (
+        V1.feature_column.categorical_column_with_vocabulary_file
+    ),
+    "embedding_column": V1.tpu.experimental.embedding_column,
+    "input_layer": V1.feature_column.input_layer,
+    "linear_model": V1.feature_column.linear_model,
+    "make_parse_example_spec": V1.feature_column.make_parse_example_spec,
+    "shared_embedding_columns": V1.tpu.experimental.shared_embedding_columns,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in fc.__all__ if name not in ("DenseFeatures", "SequenceFeatures")]
+)
+def test_signatures_of_columns(name):
+    """Names, order and defaults are TensorFlow's, and every argument is described."""
+    ours = getattr(fc, name)
+    parameters = inspect.signature(ours).parameters
+    if name != "sequence_input_layer":  # It left TensorFlow.
+        theirs = inspect.signature(TENSORFLOWS[name]).parameters
+        assert [(one.name, one.default) for one in parameters.values()] == [
+            (one.name, one.default) for one in theirs.values()
+        ]
+    for section in ("    Args:\n", "    Returns:\n", "    Raises:\n"):
+        assert section in ours.__doc__
+    for parameter in parameters:
+        assert f"\n      {parameter}: " in ours.__doc__
+
+
+def test_the_columns_are_tensorflows(tmp_path):
+    assert fc.DenseFeatures is V1.keras.layers.DenseFeatures
+    assert fc.SequenceFeatures is tf.keras.experimental.SequenceFeatures
+    words = tmp_path / "words"
+    words.write_text("a\nb\nc\n")
+    file = ("key", str(words), 2, 0, 1, tf.string)
+    made = fc.categorical_column_with_identity("item", 5, 3)
+    number = fc.numeric_column("number", (2,), 1.0, tf.float64, tf.identity)
+    initializer = V1.zeros_initializer()
+    for name, arguments in {
+        "bucketized_column": (fc.numeric_column("number"), [1, 2]),
+        "categorical_column_with_hash_bucket": ("key", 7, tf.int64),
+        "categorical_column_with_identity": ("key", 7, 2),
+        "categorical_column_with_vocabulary_file": file,
+        "categorical_column_with_vocabulary_list": ("key", ["x", "y"], tf.string, -1, 3),
+        "crossed_column": (["a", made], 9, 4),
+        "embedding_column": (made, 3, "sum", initializer, 0, abs, "cpu", [None, 2], False),
+        "indicator_column": (made,),
+        "make_parse_example_spec": ([number],),
+        "numeric_column": ("key", (2,), 1.0, tf.float64, tf.identity),
+        "sequence_categorical_column_with_hash_bucket": ("key", 7, tf.int64),
+        "sequence_categorical_column_with_identity": ("key", 7, 2),
+        "sequence_categorical_column_with_vocabulary_list": ("key", ["x"], tf.string, -1, 3),
+        "weighted_categorical_column": (made, "weight", tf.float64),
+    }.items():
+        assert getattr(fc, name)(*arguments) == TENSORFLOWS[name](*arguments), name
+    sequence = "sequence_categorical_column_with_vocabulary_file"
+    assert getattr(fc, sequence)(*file) == TENSORFLOWS[sequence](*file)
+    shared = ([made], 3, "sum", initializer, "both", [0], abs, "cpu", [None, 2], False)
+    ours = fc.shared_embedding_columns(*shared)
+    theirs = TENSORFLOWS["shared_embedding_columns"](*shared)
+    parts = [
+        [
+            re.sub("0x[0-9a-f]+", "", repr(value))
+            for value in (columns[0].name, columns[0].get_embedding_var_name(), vars(columns[0]))
+        ]
+        for columns in (ours, theirs)
     ]
+    assert parts[0] == parts[1]
+    assert len(ours) == len(theirs) == 1
 
 
 def arguments(function):

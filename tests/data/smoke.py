@@ -24,8 +24,9 @@ def input_fn(params):
 
 
 def model_fn(features, labels, mode, params):
-    """Takes the sum of an item's activation for its logit."""
-    logits = tf.reduce_sum(fc.DenseFeatures(params["columns"])(features), axis=1)
+    """Takes the sum of an item's activation, and a bias, for its logit."""
+    bias = tf.compat.v1.get_variable("bias", initializer=0.0)
+    logits = tf.reduce_sum(fc.DenseFeatures(params["columns"])(features), axis=1) + bias
     if mode == ee.ModeKeys.PREDICT:
         outputs = {"serving_default": ee.export.PredictOutput({"odd": logits})}
         return ee.TPUEstimatorSpec(mode, predictions={"odd": logits}, export_outputs=outputs)

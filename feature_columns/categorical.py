@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Categorical columns: how a feature's values become ids.
+
+A feature may be a dense tensor, a `tf.SparseTensor` or a `tf.RaggedTensor`, with any number of
+values for a sample. In a dense tensor of integers, -1 stands for no value; in one of strings, ''.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def categorical_column_with_hash_bucket(
+    key: str, hash_bucket_size: int, dtype: tf.DType = tf.string
+) -> Any:
+    """Makes a column whose ids are hashes of its values.
+
+    Different values may share an id. Integers are hashed as the text that they are written as.
+
+    Args:
+      key: the feature's key.
+      hash_bucket_size: the number of ids, at least 1.
+      dtype: the type of the values: `tf.string`, or an integer type.
+
+    Returns:
+      A categorical column with ids in [0, hash_bucket_size).
+
+    Raises:
+      ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
+    """
+    return tf.feature_column.categorical_column_with_hash_bucket(key, hash_bucket_size, dtype)
+
+
+def categorical_column_with_identity(
+    key: str, num_buckets: int, default_value: int | None = None
+) -> Any:
+    """Makes a column whose values are ids already.
+
+    Args:
+      key: the feature's key. Its values are of any integer type.
+      num_buckets: the number of ids, at least 1.
+      default_value: the id that stands for values outside [0, num_buckets), itself inside. With
+        None such a value is an error of the step, which names the feature and the value.
+
+    Returns:
+      A categorical column with ids in [0, num_buckets).
+
+    Raises:
+      ValueError: `num_buckets` is less than 1, or `default_value` is outside.
+    """
+    return tf.feature_column.categorical_column_with_identity(key, num_buckets, default_value)
+
+
+def categorical_column_with_vocabulary_file(
+    key: str,
+    vocabulary_file: str,
+    vocabulary_size: int | None = None,
+    num_oov_buckets: int = 0,
+    default_value: int | None = None,
+    dtype: tf.DType = tf.string,
+) -> Any:
+    """Makes a column whose ids are the numbers of lines in a file.
+
+    The arguments stand in the order of TensorFlow 1, in which `num_oov_buckets` comes before
+    `default_value` and `dtype`.
+
+    Args:
+      key: the feature's key.
+      vocabulary_file: path of a text file with one value on each line.
+      vocabulary_size: how many lines count, at least 1; None for all. The file must have as many.
+      num_oov_buckets: ids after the vocabulary, over which other values are hashed.
+      default_value: the id of other values, where `num_oov_buckets` is 0; None means -1, which is
+        no id: the value is left out.
+      dtype: the type of the values: `tf.string`, or an integer type.
+
+    Returns:
+      A categorical column with ids in [0, vocabulary_size + num_oov_buckets).
+
+    Raises:
+      ValueError: the file is not given or does not exist, `vocabulary_size` is less than 1,
+        `num_oov_buckets` is negative, `num_oov_buckets` and `default_value` are both given, or
+        `dtype` is neither string nor integer.
+    """
+    return tf.compat.v1.feature_column.categorical_column_with_vocabulary_file(
+        key, vocabulary_file, vocabulary_size, num_oov_buckets, default_value, dtype
+    )
+
+
+def categorical_column_with_vocabulary_list(
+    key: str,
+    vocabulary_list: Sequence[Any],
+    dtype: tf.DType | None = None,
+    default_value: int = -1,
+    num_oov_buckets: int = 0,
+) -> Any:
+    """Makes a column whose ids are places in a list.
+
+    Args:
+      key: the feature's key.
+      vocabulary_list: the values, all different: strings or integers.
+      dtype: the type of the values; None takes that of the list.
+      default_value: the id of other values; -1 is no id: the value is left out.
+      num_oov_buckets: ids after the vocabulary, over which other values are hashed; it must be 0
+        where `default_value` is given.
+
+    Returns:
+      A categorical column with ids in [0, len(vocabulary_list) + num_oov_buckets).
+
+    Raises:
+      ValueError: the list is empty, holds a value twice or is of another kind than `dtype`,
+        `num_oov_buckets` is negative, or `num_oov_buckets` and `default_value` are both given.
+    """
+    return tf.feature_column.categorical_column_with_vocabulary_list(
+        key, vocabulary_list, dtype, default_value, num_oov_buckets
+    )
+
+
+def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:
+    """Makes a column of every combination of a sample's values of several features, hashed.
+
+    It reads several features, so that it can have no table in an `EmbeddingConfigSpec`; use it with
+    `linear_model`, or in `indicator_column`.
+
+    Args:
+      keys: at least two of these: keys of string features, and categorical columns. A hashed
+        column is none of them: give its key, as values are hashed once.
+      hash_bucket_size: the number of ids, at least 1.
+      hash_key: seed of the hash; None for TensorFlow's own.
+
+    Returns:
+      A categorical column with ids in [0, hash_bucket_size).
+
+    Raises:
+      ValueError: there are fewer than two keys, one is neither a text nor a categorical column, or
+        is a hashed column, or `hash_bucket_size` is less than 1.
+    """
+    return tf.feature_column.crossed_column(keys, hash_bucket_size, hash_key)
+
+
+def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
+    """Makes a column that tells in which interval a number lies.
+
+    Boundaries (0, 1) make three: below 0, from 0 to below 1, and 1 or more.
+
+    Args:
+      source_column: a `numeric_column` of shape (n,).
+      boundaries: list or tuple of numbers, ascending.
+
+    Returns:
+      A column that is both categorical, with ids in [0, n * (len(boundaries) + 1)), and dense:
+      float32 [batch, n * (len(boundaries) + 1)], of zeros and ones.
+
+    Raises:
+      ValueError: the source is no numeric column or has several dimensions, or the boundaries are
+        empty, not ascending, or neither list nor tuple.
+    """
+    return tf.feature_column.bucketized_column(source_column, boundaries)
+
+
+def weighted_categorical_column(
+    categorical_column: Any, weight_feature_key: str, dtype: tf.DType = tf.float32
+) -> Any:
+    """Makes a column whose values have weights, which the table's combiner applies.
+
+    Args:
+      categorical_column: any categorical column that is no sequence.
+      weight_feature_key: key of the feature with the weights: dense, sparse or ragged like the
+        values, with a weight for each of them.
+      dtype: type of the weights, convertible to float.
+
+    Returns:
+      A categorical column with the ids of `categorical_column`.
+
+    Raises:
+      ValueError: `dtype` cannot be converted to float.
+    """
+    return tf.feature_column.weighted_categorical_column(
+        categorical_column, weight_feature_key, dtype
+    )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that give numbers to a model without an embedding table."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def numeric_column(
+    key: str,
+    shape: int | Sequence[int] = (1,),
+    default_value: Any = None,
+    dtype: tf.DType = tf.float32,
+    normalizer_fn: Callable[[tf.Tensor], tf.Tensor] | None = None,
+) -> Any:
+    """Makes a column of numbers.
+
+    Args:
+      key: the feature's key.
+      shape: shape of the feature of one sample.
+      default_value: what `tf.io.parse_example` puts where an example lacks the feature: a number,
+        or numbers of that shape. With None, an example must have it.
+      dtype: a real type, which becomes float32.
+      normalizer_fn: from the feature to one of the same shape, after its conversion; None for none.
+
+    Returns:
+      A dense column: float32 [batch, size of `shape`].
+
+    Raises:
+      TypeError: `shape` or `default_value` is of another type, or `normalizer_fn` no function.
+      ValueError: a dimension is not positive, or `dtype` cannot be converted to float32.
+    """
+    return tf.feature_column.numeric_column(key, shape, default_value, dtype, normalizer_fn)
+
+
+def indicator_column(categorical_column: Any) -> Any:
+    """Makes a column that counts how often each id occurs in a sample.
+
+    Args:
+      categorical_column: any categorical column. A weighted one adds up weights.
+
+    Returns:
+      A dense column: float32 [batch, number of ids].
+
+    Raises:
+      ValueError: the column is not categorical.
+    """
+    return tf.feature_column.indicator_column(categorical_column)

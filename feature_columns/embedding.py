@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns with an embedding table, for an `EmbeddingConfigSpec`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compat.v1.tpu import experimental as columns
+
+
+def embedding_column(
+    categorical_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable[..., Any] | None = None,
+    max_sequence_length: int = 0,
+    learning_rate_fn: Callable[[tf.Tensor], Any] | None = None,
+    embedding_lookup_device: str | None = None,
+    tensor_core_shape: Sequence[int | None] | None = None,
+    use_safe_embedding_lookup: bool = True,
+) -> Any:
+    """Makes a column with a table of its own, which the spec's optimizer trains.
+
+    Args:
+      categorical_column: a categorical column of one feature: any but a `crossed_column` and a
+        `bucketized_column`. It says how many rows the table has.
+      dimension: the length of a row, at least 1.
+      combiner: how the rows of a sample become one: 'sum'; 'mean', divided by the sum of weights;
+        or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines nothing.
+      initializer: from (shape, dtype) to the initial table; None for a truncated normal
+        distribution with mean 0 and standard deviation 1 / sqrt(dimension).
+      max_sequence_length: of a sequence column, the number of positions: longer sequences are cut
+        off, shorter ones end in zeros. 0 for any other column.
+      learning_rate_fn: from the global step to the learning rate of this table, a number or a
+        float32 scalar; None takes the optimizer's.
+      embedding_lookup_device: 'tpu_embedding_core' as None, 'tpu_tensor_core' for a table that the
+        model's own optimizer trains as one of its variables, or 'cpu' in serving.
+      tensor_core_shape: [None, n], n the number of values of a sample, for 'tpu_tensor_core'.
+      use_safe_embedding_lookup: False leaves out the checks of a lookup in exports, and in tables
+        on the tensor core.
+
+    Returns:
+      A dense column. Its activation is float32 [batch, dimension], zeros for a sample without a
+      value; of a sequence column [batch, max_sequence_length, dimension].
+
+    Raises:
+      TypeError: `categorical_column` is none.
+      ValueError: `dimension` is less than 1, `initializer` is no function, `max_sequence_length` is
+        given for a column that is no sequence or lacks for one that is, or the lookup device is
+        unknown or goes not with the rest.
+    """
+    return columns.embedding_column(
+        categorical_column,
+        dimension,
+        combiner,
+        initializer,
+        max_sequence_length,
+        learning_rate_fn,
+        embedding_lookup_device,
+        tensor_core_shape,
+        use_safe_embedding_lookup,
+    )
+
+
+def shared_embedding_columns(
+    categorical_columns: Sequence[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable[..., Any] | None = None,
+    shared_embedding_collection_name: str | None = None,
+    max_sequence_lengths: Sequence[int] | None = None,
+    learning_rate_fn: Callable[[tf.Tensor], Any] | None = None,
+    embedding_lookup_device: str | None = None,
+    tensor_core_shape: Sequence[int | None] | None = None,
+    use_safe_embedding_lookup: bool = True,
+) -> list[Any]:
+    """Makes columns that share one table.
+
+    Args:
+      categorical_columns: as in `embedding_column`, all with the same number of ids. Sequences may
+        be among them.
+      dimension: as in `embedding_column`.
+      combiner: as in `embedding_column`.
+      initializer: as in `embedding_column`.
+      shared_embedding_collection_name: name of the table; None for the keys in the order of the
+        alphabet, and 'shared_embedding', joined by '_'.
+      max_sequence_lengths: the `max_sequence_length` of each column; None for 0 everywhere.
+      learning_rate_fn: as in `embedding_column`.
+      embedding_lookup_device: as in `embedding_column`.
+      tensor_core_shape: as in `embedding_column`.
+      use_safe_embedding_lookup: as in `embedding_column`.
+
+    Returns:
+      A list of dense columns, in the order of `categorical_columns`, with activations as in
+      `embedding_column`.
+
+    Raises:
+      TypeError: one is no categorical column.
+      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or another
+        number than `max_sequence_lengths`.
+    """
+    made: list[Any] = columns.shared_embedding_columns(
+        categorical_columns,
+        dimension,
+        combiner,
+        initializer,
+        shared_embedding_collection_name,
+        max_sequence_lengths,
+        learning_rate_fn,
+        embedding_lookup_device,
+        tensor_core_shape,
+        use_safe_embedding_lookup,
+    )
+    return made

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What turns columns into the input of a model."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+DenseFeatures = tf.compat.v1.keras.layers.DenseFeatures
+"""A layer that puts the values of dense columns side by side; the class is Keras 2's.
+
+`DenseFeatures(feature_columns)` makes the layer, `layer(features)` calls it, with the features that
+model_fn is given. Its variables are `dense_features/<column's name>/embedding_weights`.
+
+Args:
+  feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
+  trainable: whether the variables of other columns than those of the spec are trainable.
+  name: name of the layer; None for `dense_features`.
+
+Returns:
+  float32 [batch, D], D the sum of the columns' dimensions, the columns in the order of their names.
+
+Raises:
+  ValueError: a column is categorical: wrap it in an `embedding_column` or an `indicator_column`; or
+    it is a sequence, which `SequenceFeatures` takes.
+"""
+
+SequenceFeatures = tf.keras.experimental.SequenceFeatures
+"""A layer that puts sequences side by side; the class is Keras 2's.
+
+`SequenceFeatures(feature_columns)` makes the layer, `layer(features)` calls it, with the features
+that model_fn is given. Its variables are `sequence_features/<column's name>/embedding_weights`.
+
+Args:
+  feature_columns: embedding columns of sequences, shared ones included.
+  trainable: whether the variables of other columns than those of the spec are trainable.
+  name: name of the layer; None for `sequence_features`.
+
+Returns:
+  float32 [batch, T, D], T the columns' `max_sequence_length` and D the sum of their dimensions, the
+  columns in the order of their names; and int64 [batch], the number of positions of each sample.
+
+Raises:
+  ValueError: a column is no sequence.
+  tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
+"""
+
+
+def input_layer(
+    features: Mapping[str, Any],
+    feature_columns: Any,
+    weight_collections: Iterable[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+    cols_to_output_tensors: dict[Any, Any] | None = None,
+) -> tf.Tensor:
+    """Puts the values of dense columns side by side.
+
+    Its variables are `input_layer/<column's name>/embedding_weights`. `DenseFeatures` is the same,
+    as a layer.
+
+    Args:
+      features: key -> feature, as model_fn is given them.
+      feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
+      weight_collections: graph collections that variables of other columns than those of the spec
+        are added to.
+      trainable: whether such variables are trainable.
+      cols_to_vars: a dict that is filled: column -> list of its variables.
+      cols_to_output_tensors: a dict that is filled: column -> its part of the result.
+
+    Returns:
+      float32 [batch, D], D the sum of the columns' dimensions, the columns in the order of their
+      names.
+
+    Raises:
+      ValueError: a column is categorical, or a sequence.
+    """
+    return tf.compat.v1.feature_column.input_layer(
+        features,
+        feature_columns,
+        weight_collections,
+        trainable,
+        cols_to_vars,
+        cols_to_output_tensors,
+    )
+
+
+def linear_model(
+    features: Mapping[str, Any],
+    feature_columns: Any,
+    units: int = 1,
+    sparse_combiner: str = "sum",
+    weight_collections: Iterable[str] | None = None,
+    trainable: bool = True,
+    cols_to_vars: dict[Any, Any] | None = None,
+) -> tf.Tensor:
+    """Computes a linear model of columns, with a bias.
+
+    Its weights are variables of the model, `linear_model/<column's name>/weights`, which the
+    program's own optimizer trains.
+
+    Args:
+      features: key -> feature, as model_fn is given them.
+      feature_columns: dense or categorical columns.
+      units: how many numbers the model computes for a sample.
+      sparse_combiner: how the weights of a categorical column's values become one: 'sum', 'mean' or
+        'sqrtn'.
+      weight_collections: graph collections that the variables are added to.
+      trainable: whether they are trainable.
+      cols_to_vars: a dict that is filled: column -> list of its variables, and 'bias' -> the bias.
+
+    Returns:
+      float32 [batch, units].
+
+    Raises:
+      ValueError: a column is neither dense nor categorical.
+    """
+    return tf.compat.v1.feature_column.linear_model(
+        features,
+        feature_columns,
+        units,
+        sparse_combiner,
+        weight_collections,
+        trainable,
+        cols_to_vars,
+    )
+
+
+def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
+    """Returns what `tf.io.parse_example` needs to read the features of columns.
+
+    Args:
+      feature_columns: columns of any kind.
+
+    Returns:
+      {key: `tf.io.FixedLenFeature` or `tf.io.VarLenFeature`}, weights included.
+
+    Raises:
+      ValueError: two columns want one key in two ways, or one is no column.
+    """
+    spec: dict[str, Any] = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
+    return spec
