@@ -34,10 +34,11 @@ def input_that_sends(number, batch, repeat=1):
         if len(read) == batch:
             for _ in range(repeat):
                 os.kill(os.getpid(), number)
-            # In a training another thread learns of it, which on a busy machine waits for its turn.
+            # Where another thread learns of it, that thread waits for its turn on a busy machine.
             training = stopping._training
+            watched = training and number in training._handlers and training._wakeup >= 0
             deadline = time.monotonic() + 30
-            while training and training.signal is None and time.monotonic() < deadline:
+            while watched and training.signal is None and time.monotonic() < deadline:
                 time.sleep(0.01)
         return ids
 
@@ -240,10 +241,10 @@ def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp
     estimator.train(input_of(16), max_steps=1)
     with pytest.raises(KeyboardInterrupt) as ended:
         estimator.evaluate(input_that_sends(signal.SIGINT, 3), steps=90)
-    assert len(ended.traceback) < 6
+    assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
     with pytest.raises(KeyboardInterrupt) as ended:
         list(estimator.predict(input_that_sends(signal.SIGINT, 3)))
-    assert len(ended.traceback) < 6
+    assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
     assert not stopping.requested()
 
 
