@@ -7,7 +7,6 @@ namedtuple's constructor, so everything is checked again where it is used (`vali
 
 import collections
 import copy
-import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -295,63 +294,6 @@ class EmbeddingConfigSpec(
 
 for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
     arguments.suggest_in(_config, "__new__")
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """One lookup: a feature of the input and how its ids are read.
-
-    Attributes:
-      key: key of the ids in the features dict; the activation takes their place.
-      max_sequence_length: as in `FeatureConfig`.
-      weight_key: as in `FeatureConfig`.
-      column_name: name of the feature column, None for a spec of config dicts.
-      to_ids: turns the strings of this feature into ids, both [n]; None where only ids are allowed.
-        An id of -1 stands for a string that is to be left out.
-      integers_to_ids: likewise turns integers into ids, of a column that looks integers up; None
-        where they are ids. See `tables/integers.py` for when it is used.
-    """
-
-    key: str
-    max_sequence_length: int = 0
-    weight_key: str | None = None
-    column_name: str | None = None
-    to_ids: Callable[[Any], Any] | None = None
-    integers_to_ids: Callable[[Any], Any] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """One table with the features that look it up, in sorted order.
-
-    Attributes:
-      name: the legacy name: the key of the config dict, or 'tbl_' and `scope_key`.
-      config: its configuration.
-      features: the lookups, sorted by key.
-      scope_key: the name under which a feature column records the variable scope it was used in;
-        None for a spec of config dicts.
-    """
-
-    name: str
-    config: TableConfig
-    features: tuple[Feature, ...]
-    scope_key: str | None = None
-
-
-def tables_of_dicts(spec: EmbeddingConfigSpec) -> list[Table]:
-    """The tables of a spec made of config dicts, sorted by name."""
-    return [
-        Table(
-            name,
-            config,
-            tuple(
-                Feature(key, feature.max_sequence_length, feature.weight_key)
-                for key, feature in sorted(spec.feature_to_config_dict.items())
-                if feature.table_id == name
-            ),
-        )
-        for name, config in sorted(spec.table_to_config_dict.items())
-    ]
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:

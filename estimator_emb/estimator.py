@@ -47,7 +47,7 @@ from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.program_checks import takes
-from estimator_emb.spec import check_for_host, tables_of
+from estimator_emb.spec import Table, check_for_host, tables_of
 from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds
 
@@ -129,12 +129,10 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
         strategies.check(config, embedding_config_spec is not None, self._emulated)
+        self._tables = tables_of(embedding_config_spec)
         # Whether the model runs on a TPU and the tables on its host.
         self._fed = (
-            not self._on_host
-            and embedding_config_spec is not None
-            and bool(tables_of(embedding_config_spec))
-            and device.asked_tables(config) == "host"
+            not self._on_host and bool(self._tables) and device.asked_tables(config) == "host"
         )
         self._spec = embedding_config_spec
         # As the program gave them, for `preflight`.
@@ -151,7 +149,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self._asked_export_to_tpu = False
         if self._on_host or self._fed:
             if embedding_config_spec is not None:
-                check_for_host(embedding_config_spec)
+                check_for_host(embedding_config_spec, self._tables)
                 if self._fed:
                     tpu_fed.check(config, embedding_config_spec)
             if self._emulated:
@@ -198,9 +196,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             self._ctx = EmulatedTPU(cores, **described)
         elif self._fed:
             self._ctx = tpu_fed.FedTPU(**described)
-        self._tables_on_tpu: list[config_lib.Table] = []
+        self._tables_on_tpu: list[Table] = []
         if embedding_config_spec is not None and not self._on_host and not self._fed:
-            self._tables_on_tpu = tables_of(embedding_config_spec)
+            self._tables_on_tpu = self._tables
             if self._tables_on_tpu:
                 tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
         # Now a dict, where none were given.
@@ -441,7 +439,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             spec = ordering.added_to_evaluation(spec)
         if self._restored:
             scaffold = getattr(spec, "scaffold", None)
-            self._restored.check(scaffold, self._warm_start_settings, self._spec)
+            self._restored.check(scaffold, self._warm_start_settings, self._tables)
         return spec
 
     def _check_global_step(self) -> None:
@@ -466,7 +464,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             return augment(model_fn, batch_axis)
         model_fn = program_checks.checked_model_fn(
             model_fn,
-            tables_of(self._spec) if self._spec is not None else [],
+            self._tables,
             self._spec is not None,
             self._needs_batch,
         )
@@ -478,7 +476,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             with self._ctx.with_mode(mode) as ctx:
                 if exporting or ctx.is_running_on_cpu():
                     return on_cpu(features, labels, mode, config, params)
-                step = tpu_fed.FedStep(ctx, self._spec, model_fn, features, batch_axis)
+                step = tpu_fed.FedStep(
+                    ctx, self._spec, self._tables, model_fn, features, batch_axis
+                )
 
                 def on_core(features: Any, **kwargs: Any) -> Any:
                     return step.on_core(features, **kwargs)
@@ -502,6 +502,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                     model_fn,
                     features,
                     self._spec,
+                    self._tables,
                     batch_axis,
                     config,
                     params,
@@ -550,6 +551,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         dropped = self._dropped()
         engine = HostEngine(
             self._spec,
+            self._tables,
             training,
             cores,
             shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),

@@ -7,10 +7,10 @@ from typing import Any
 from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from estimator_emb.config import Table
 from estimator_emb.engines import tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.program_checks import takes
+from estimator_emb.spec import Table
 from estimator_emb.tables import pipeline
 
 InputFn = Callable[..., Any]

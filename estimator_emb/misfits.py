@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator_emb import checkpoint
 from estimator_emb.checkpoint_files import MissingCheckpoint
-from estimator_emb.config import Table
+from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
 SHOWN = 5

@@ -14,9 +14,8 @@ from tensorflow.python.training import saver as saver_lib
 from tensorflow.python.training.saving import saveable_object
 
 from estimator_emb import checkpoint_files
-from estimator_emb.config import EmbeddingConfigSpec, Table
 from estimator_emb.misfits import Form, Misfits
-from estimator_emb.spec import given_optimizer, tables_of
+from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
 _ANY = tf.TensorShape(None)
@@ -33,28 +32,28 @@ class Restoring:
     def __init__(self, path: str | None):
         self._path = path
 
-    def check(self, scaffold: Any, warm_start: Any, spec: EmbeddingConfigSpec | None) -> None:
+    def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
         """Compares the default graph with what it will be restored or warm-started from.
 
         Args:
           scaffold: of model_fn.
           warm_start: `WarmStartSettings`, for a graph that restores nothing; None for none.
-          spec: checked; None without embedding tables.
+          tables: those of the spec.
 
         Raises:
           As `check`.
         """
         if tf.distribute.has_strategy():
             return  # The graph of one replica is no whole one.
-        tables = [] if spec is None else [(one, _optimizer(one, spec)) for one in tables_of(spec)]
+        with_optimizers = [(one, _optimizer(one)) for one in tables]
         if self._path is not None:
-            check(self._path, scaffold, tables)
+            check(self._path, scaffold, with_optimizers)
         elif warm_start:
-            check_warm_start(warm_start, tables)
+            check_warm_start(warm_start, with_optimizers)
 
 
-def _optimizer(table: Table, spec: EmbeddingConfigSpec) -> str:
-    return type(given_optimizer(table, spec)).__name__.removesuffix("Parameters")
+def _optimizer(table: Table) -> str:
+    return type(table.optimizer).__name__.removesuffix("Parameters")
 
 
 def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None:

@@ -1,55 +1,250 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an `EmbeddingConfigSpec` says, whichever of its two forms it has: tables and optimizers."""
+"""The one resolved form of an `EmbeddingConfigSpec`, whichever of its two forms it was given in.
 
+`tables_of` makes it, once for an estimator: tables with the features that look them up, and with
+their optimizers.
+"""
+
+import dataclasses
 import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from estimator_emb.config import EmbeddingConfigSpec, Table, tables_of_dicts
+from estimator_emb.columns import integer_lookup, string_lookup
+from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
-from feature_columns.tables import tables_of_columns
 
 logger = logging.getLogger("estimator_emb")
 
+TABLE_PREFIX = "tbl_"
+"""What tensorflow-estimator puts before a column's name to name its table."""
 
-def tables_of(spec: EmbeddingConfigSpec) -> list[Table]:
-    """Returns the tables of a spec, sorted by name."""
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One lookup: a feature of the input and how its ids are read.
+
+    Attributes:
+      key: key of the ids in the features dict; the activation takes their place.
+      max_sequence_length: as in `FeatureConfig`.
+      weight_key: as in `FeatureConfig`.
+      column_name: name of the feature column, None for a spec of config dicts.
+      to_ids: turns the strings of this feature into ids, both [n]; None where only ids are allowed.
+        An id of -1 stands for a string that is to be left out.
+      integers_to_ids: likewise turns integers into ids, of a column that looks integers up; None
+        where they are ids. See `tables/integers.py` for when it is used.
+    """
+
+    key: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+    column_name: str | None = None
+    to_ids: Callable[[Any], Any] | None = None
+    integers_to_ids: Callable[[Any], Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """One table with the features that look it up, in sorted order.
+
+    Attributes:
+      name: the legacy name: the key of the config dict, or 'tbl_' and `scope_key`.
+      config: its configuration.
+      features: the lookups, sorted by key.
+      scope_key: the name under which a feature column records the variable scope it was used in;
+        None for a spec of config dicts.
+      optimizer: what trains it: its own optimizer, else the spec's; None where there is neither.
+    """
+
+    name: str
+    config: TableConfig
+    features: tuple[Feature, ...]
+    scope_key: str | None = None
+    optimizer: OptimizationParameters | None = None
+
+
+def tables_of(spec: EmbeddingConfigSpec | None) -> list[Table]:
+    """Returns the tables of a checked spec, sorted by name; none without a spec.
+
+    Raises: as `tables_of_columns`.
+    """
+    if spec is None:
+        return []
     if spec.table_to_config_dict:
-        return tables_of_dicts(spec)
-    return tables_of_columns(spec.feature_columns or ())
+        return tables_of_dicts(
+            spec.feature_to_config_dict, spec.table_to_config_dict, spec.optimization_parameters
+        )
+    return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters)
 
 
-def given_optimizer(table: Table, spec: EmbeddingConfigSpec) -> OptimizationParameters | None:
-    """Returns a table's own optimizer, else the spec's; None where there is neither."""
-    return table.config.optimization_parameters or spec.optimization_parameters
+def tables_of_dicts(
+    features: Mapping[str, FeatureConfig],
+    tables: Mapping[str, TableConfig],
+    optimizer: OptimizationParameters | None = None,
+) -> list[Table]:
+    """Returns the tables of config dicts, sorted by name.
+
+    Args:
+      features: feature key -> its config.
+      tables: table key -> its config.
+      optimizer: of the tables that have none of their own.
+    """
+    return [
+        Table(
+            name,
+            config,
+            tuple(
+                Feature(key, feature.max_sequence_length, feature.weight_key)
+                for key, feature in sorted(features.items())
+                if feature.table_id == name
+            ),
+            optimizer=own_or_shared(config, optimizer),
+        )
+        for name, config in sorted(tables.items())
+    ]
 
 
-def optimizer_of(table: Table, spec: EmbeddingConfigSpec) -> OptimizationParameters:
-    """Returns what `given_optimizer` does.
+def tables_of_columns(
+    columns: Sequence[Any], optimizer: OptimizationParameters | None = None
+) -> list[Table]:
+    """Returns the tables behind embedding columns, sorted by name; a shared table once.
+
+    Args:
+      columns: made by `embedding_column` or `shared_embedding_columns`.
+      optimizer: of all tables.
 
     Raises:
-      ValueError: there is none.
+      TypeError: a column is of another kind.
+      ValueError: two columns read the same feature, one is given twice, or one table is asked for
+        in two shapes or with two combiners or rates.
     """
-    parameters = given_optimizer(table, spec)
-    if parameters is None:
+    configs: dict[str, TableConfig] = {}
+    scope_keys: dict[str, str] = {}
+    features: dict[str, list[Feature]] = {}
+    column_of_key: dict[str, Any] = {}
+    for column in columns:
+        if not hasattr(column, "get_embedding_var_name"):
+            raise TypeError(
+                f"Column {column.name!r} of the EmbeddingConfigSpec has no table for an embedding "
+                "engine; make it with feature_columns.embedding_column or "
+                f"feature_columns.shared_embedding_columns. It is a {type(column).__name__}."
+            )
+        key = column.get_feature_key_name()
+        scope_key = column.get_embedding_var_name()
+        name = TABLE_PREFIX + scope_key
+        if key in column_of_key:
+            raise _two_columns(key, column_of_key[key], column)
+        column_of_key[key] = column
+        vocabulary_size, dimension = column.get_embedding_table_size()
+        config = TableConfig(
+            vocabulary_size,
+            dimension,
+            initializer=column.get_initializer(),
+            combiner=column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+        first = configs.setdefault(name, config)
+        if (first.vocabulary_size, first.dimension) != (vocabulary_size, dimension):
+            raise ValueError(
+                f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
+                f"{first.dimension}], and [{vocabulary_size}, {dimension}] by feature {key!r}."
+            )
+        for field in ("combiner", "learning_rate_fn"):
+            if getattr(first, field) != getattr(config, field):
+                raise ValueError(
+                    f"Table {name!r} is asked for with two values of {field}: "
+                    f"{getattr(first, field)!r}, and {getattr(config, field)!r} by feature {key!r}."
+                )
+        scope_keys[name] = scope_key
+        features.setdefault(name, []).append(
+            Feature(
+                key,
+                column.get_max_sequence_length(),
+                column.get_weight_key_name(),
+                column_name=column.name,
+                to_ids=string_lookup(column.categorical_column),
+                integers_to_ids=integer_lookup(column.categorical_column),
+            )
+        )
+    return [
+        Table(
+            name,
+            configs[name],
+            tuple(sorted(features[name], key=lambda feature: feature.key)),
+            scope_keys[name],
+            own_or_shared(configs[name], optimizer),
+        )
+        for name in sorted(configs)
+    ]
+
+
+def _two_columns(key: str, first: Any, second: Any) -> ValueError:
+    if _shown(first) == _shown(second):
+        return ValueError(
+            f"Column {second.name!r} is in the EmbeddingConfigSpec twice; take one of the two out."
+        )
+    return ValueError(
+        f"Feature {key!r} is used with multiple embeddings: {_shown(first)} and {_shown(second)}. "
+        "A feature can feed one table only. Give the second column its own key, and copy the "
+        "feature under that key in input_fn."
+    )
+
+
+def _shown(column: Any) -> str:
+    size, dimension = column.get_embedding_table_size()
+    return (
+        f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
+        f"{size} x {dimension}, combiner {column.get_combiner()!r})"
+    )
+
+
+def own_or_shared(
+    config: TableConfig, shared: OptimizationParameters | None
+) -> OptimizationParameters | None:
+    """Returns the optimizer of a table: its own, else the one that is shared; None for neither."""
+    return config.optimization_parameters or shared
+
+
+def optimizer_of(table: Table) -> OptimizationParameters:
+    """Returns the optimizer of a table that is trained.
+
+    Raises:
+      ValueError: there is none, or it needs another dimension.
+    """
+    if table.optimizer is None:
         raise ValueError(
             f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
             "TableConfig, or in the EmbeddingConfigSpec."
         )
-    return parameters
+    check_dimension(table.name, table.config, table.optimizer)
+    return table.optimizer
 
 
-def check_for_host(spec: EmbeddingConfigSpec) -> None:
+def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParameters) -> None:
+    """Raises ValueError for a table whose optimizer needs another dimension."""
+    if optimizer.required_dimension not in (None, config.dimension):
+        raise ValueError(
+            f"Table {name!r}: {type(optimizer).__name__} needs dimension "
+            f"{optimizer.required_dimension}; got {config.dimension}."
+        )
+
+
+def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
     """Refuses what the host cannot do, before anything is built.
+
+    Args:
+      spec: checked.
+      tables: those of the spec.
 
     Raises:
       ValueError: an optimizer whose rule was never published.
     """
-    for table in tables_of(spec):
-        parameters = given_optimizer(table, spec)
-        if parameters is not None and parameters.only_on_hardware:
+    for table in tables:
+        if table.optimizer is not None and table.optimizer.only_on_hardware:
             raise ValueError(
-                f"Table {table.name!r}: the update rule of {type(parameters).__name__} was never "
-                "published, so only TPU hardware can train with it; on the host, choose another "
-                "optimizer."
+                f"Table {table.name!r}: the update rule of {type(table.optimizer).__name__} was "
+                "never published, so only TPU hardware can train with it; on the host, choose "
+                "another optimizer."
             )
     if spec.profile_data_directory:
         logger.warning(

@@ -9,7 +9,7 @@ take any categorical column of this module. The input layers turn columns into t
 """
 
 # ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.
-import estimator_emb.config  # noqa: F401
+import estimator_emb  # noqa: F401
 
 from feature_columns.categorical import (
     bucketized_column,

@@ -13,6 +13,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import config
 from estimator_emb.optimizers import PARAMETERS, AdadeltaParameters
+from estimator_emb.spec import Feature, Table, tables_of
 
 HAS_TPU_EMBEDDING = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
 needs_tpu_embedding = pytest.mark.skipif(
@@ -544,7 +545,8 @@ def test_spec_leaves_the_programs_dicts_alone():
 
 
 def test_tables_of_dicts():
-    t, u = ee.TableConfig(5, 2), ee.TableConfig(6, 4)
+    adam, sgd = ee.AdamParameters(0.1), ee.StochasticGradientDescentParameters(0.2)
+    t, u = ee.TableConfig(5, 2, optimization_parameters=adam), ee.TableConfig(6, 4)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
             "z": ee.FeatureConfig("t", weight_key="w"),
@@ -552,10 +554,11 @@ def test_tables_of_dicts():
             "a": ee.FeatureConfig("t", 3),
         },
         table_to_config_dict={"u": u, "t": t},
+        optimization_parameters=sgd,
     )
-    assert config.tables_of_dicts(spec) == [
-        config.Table("t", t, (config.Feature("a", 3), config.Feature("z", 0, "w"))),
-        config.Table("u", u, (config.Feature("b"),)),
+    assert tables_of(spec) == [
+        Table("t", t, (Feature("a", 3), Feature("z", 0, "w")), optimizer=adam),
+        Table("u", u, (Feature("b"),), optimizer=sgd),
     ]
 
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.config import Feature
-from feature_columns.tables import tables_of_columns
+from estimator_emb.spec import Feature, tables_of_columns
 
 WORDS = ["apple", "pear", "fig", "plum", "apple", "quince", ""]
 

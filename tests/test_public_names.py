@@ -314,7 +314,7 @@ def test_everything_public_has_a_docstring():
         "estimator_emb.estimator.TPUEstimator",
         "estimator_emb.config.EmbeddingConfigSpec",
         "estimator_emb.optimizers.adam.AdamParameters",
-        "feature_columns.tables.tables_of_columns",
+        "estimator_emb.spec.tables_of_columns",
     } <= seen
 
 

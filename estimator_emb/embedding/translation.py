@@ -147,7 +147,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
     )
     features = {}
     for one in tables_of(spec):
-        parameters = optimizer_of(one, spec)
+        parameters = optimizer_of(one)
         table = from_legacy(one.config._replace(optimization_parameters=parameters), one.name)
         for feature in one.features:
             legacy = config.FeatureConfig(one.name, feature.max_sequence_length, feature.weight_key)

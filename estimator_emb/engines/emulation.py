@@ -27,6 +27,7 @@ from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.engines.loop import LoopHook
 from estimator_emb.nan_loss import NanReportHook
+from estimator_emb.spec import Table
 from estimator_emb.tables.dropped import DroppedIds
 
 logger = logging.getLogger("estimator_emb")
@@ -84,6 +85,7 @@ class EmulatedStep:
       model_fn: the program's.
       input_fn: takes the `TPUContext` of an input.
       spec: checked; None without embedding tables.
+      tables: those of the spec.
       batch_axis: of the estimator.
       config: the estimator's.
       params: the estimator's.
@@ -99,6 +101,7 @@ class EmulatedStep:
         model_fn: Callable[..., Any],
         input_fn: Callable[..., Any],
         spec: EmbeddingConfigSpec | None,
+        tables: Sequence[Table],
         batch_axis: Sequence[int] | None,
         config: Any,
         params: Any,
@@ -112,6 +115,7 @@ class EmulatedStep:
         if spec is not None:
             self.engine = HostEngine(
                 spec,
+                tables,
                 ctx.mode == model_fn_lib.ModeKeys.TRAIN,
                 cores=self._cores,
                 batch_size=ctx.global_batch_size,

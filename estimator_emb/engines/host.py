@@ -10,7 +10,7 @@ One `HostEngine` serves one graph. Around the program's model_fn it
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,14 +18,13 @@ from tensorflow.python.tpu import feature_column as tpu_fc
 from tensorflow_estimator.python.estimator.export import export_output
 
 from estimator_emb import saver
-from estimator_emb.config import EmbeddingConfigSpec, Table
+from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import helper_variable
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.nan_loss import TableOnHost
 from estimator_emb.native import engine as native_engine
-from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.ordering import after_checks
-from estimator_emb.spec import optimizer_of, tables_of
+from estimator_emb.spec import Table, optimizer_of
 from estimator_emb.tables import (
     checks,
     functions,
@@ -52,6 +51,7 @@ class HostEngine:
 
     Args:
       spec: checked.
+      tables: those of the spec.
       training: True creates slots and updates tables.
       cores: the cores that share the batch; None is one. Each sees the activations of its slice;
         the tables are looked up and updated once, for the whole batch.
@@ -72,6 +72,7 @@ class HostEngine:
     def __init__(
         self,
         spec: EmbeddingConfigSpec,
+        tables: Sequence[Table],
         training: bool,
         cores: Cores | None = None,
         batch_size: int | None = None,
@@ -82,9 +83,7 @@ class HostEngine:
         look_up_integers: bool = False,
     ):
         self._spec = spec
-        self._tables = tables_of(spec)
-        if look_up_integers:
-            self._tables = integers.looked_up(self._tables)
+        self._tables = integers.looked_up(tables) if look_up_integers else list(tables)
         self._training = training
         self._cores = cores or Cores()
         self._batch_size = batch_size
@@ -262,7 +261,7 @@ class HostEngine:
     def _create(self, tables: list[Table]) -> dict[str, storage.Shards]:
         name_of = names.variable_names(tables, scopes.taken())
         parameters = {
-            table.name: self._parameters(table) if self._training else None for table in tables
+            table.name: optimizer_of(table) if self._training else None for table in tables
         }
         names.check_free(
             {table: storage.names_of(name_of[table], parameters[table]) for table in name_of}
@@ -342,9 +341,7 @@ class HostEngine:
         """The kernels, where they can do what this engine must."""
         if not self._native:
             return None
-        of_table = {
-            table.name: self._parameters(table) if self._training else None for table in tables
-        }
+        of_table = {table.name: optimizer_of(table) if self._training else None for table in tables}
         obstacle = None
         if self.next_step:
             obstacle = "pipeline_execution_with_tensor_core is on"
@@ -362,16 +359,6 @@ class HostEngine:
             self._spec.clipping_limit,
             obstacle,
         )
-
-    def _parameters(self, table: Table) -> OptimizationParameters:
-        parameters = optimizer_of(table, self._spec)
-        required = parameters.required_dimension
-        if required not in (None, table.config.dimension):
-            raise ValueError(
-                f"Table {table.name!r}: {type(parameters).__name__} needs dimension {required}; "
-                f"got {table.config.dimension}."
-            )
-        return parameters
 
     def apply_gradients(
         self, gradients: Mapping[str, list[tf.Tensor]] | None = None
@@ -408,7 +395,7 @@ class HostEngine:
     def _rates(self) -> list[tf.Tensor]:
         """The learning rate of each table in this step."""
         of_step = LearningRates(self._step)
-        rates = [of_step.of(table, self._parameters(table)) for table in self._tables]
+        rates = [of_step.of(table, optimizer_of(table)) for table in self._tables]
         # Rates may read the global step themselves: they do so before it is incremented.
         for operation in self._before_increment.values():
             operation._add_control_inputs([rate.op for rate in rates])
@@ -438,7 +425,7 @@ class HostEngine:
             rows,
             occurrences,
             [self._gradient(one.ids.feature.key, multiplier) for one in occurrences],
-            self._parameters(table),
+            optimizer_of(table),
             table.config.dimension,
             self._cores.count,
             self._weights.get(table.name),
@@ -448,7 +435,7 @@ class HostEngine:
         table = self._tables[index]
         return update.apply(
             self._variables[table.name],
-            self._parameters(table),
+            optimizer_of(table),
             rate,
             updates,
             self._spec.clipping_limit,
@@ -487,7 +474,7 @@ class HostEngine:
         """`WarmStartSettings` of the program, in which slots go with their tables."""
         return with_slots(
             settings,
-            [(self._variables[table.name], self._parameters(table)) for table in self._tables],
+            [(self._variables[table.name], optimizer_of(table)) for table in self._tables],
         )
 
     def tables_on_host(self) -> list[TableOnHost]:
@@ -523,7 +510,7 @@ class HostEngine:
         where = self._where
         if self._shards > 1:
             where += f", over {self._shards} parameter servers"
-        of_tables = {table.name: self._parameters(table) for table in self._tables}
+        of_tables = {table.name: optimizer_of(table) for table in self._tables}
         return describe(self._tables, of_tables, where)
 
 

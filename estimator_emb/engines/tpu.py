@@ -34,6 +34,7 @@ from estimator_emb.optimizers import (
     StochasticGradientDescentParameters,
     as_parameters,
 )
+from estimator_emb.spec import check_dimension, own_or_shared
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 
@@ -191,18 +192,14 @@ class TPUEmbedding:
         self._num_cores_per_host = self._num_cores // self._num_hosts
 
     def _optimizer_of(self, name: str, table: TableConfig) -> OptimizationParameters:
-        parameters = table.optimization_parameters or self._optimization_parameters
+        parameters = own_or_shared(table, self._optimization_parameters)
         if parameters is None:
             raise ValueError(
                 f"Table {name!r} has no optimizer: give it optimization_parameters in its "
                 "TableConfig, or give them to all tables."
             )
         parameters = as_parameters(parameters, f"table {name!r}")
-        if parameters.required_dimension not in (None, table.dimension):
-            raise ValueError(
-                f"Table {name!r}: {type(parameters).__name__} needs dimension "
-                f"{parameters.required_dimension}; got {table.dimension}."
-            )
+        check_dimension(name, table, parameters)
         if parameters.slot_variable_creation_fn is not None:
             raise ValueError(
                 f"Table {name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "

@@ -34,6 +34,7 @@ from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.engines.host import HostEngine
+from estimator_emb.spec import Table
 from estimator_emb.tables.pipeline import NextStep
 
 logger = logging.getLogger("estimator_emb")
@@ -108,6 +109,7 @@ class FedStep:
     Args:
       ctx: the TPU, in a mode.
       spec: checked.
+      tables: those of the spec.
       model_fn, input_fn: the program's; input_fn takes the `TPUContext` of an input.
       batch_axis: of the estimator.
 
@@ -122,6 +124,7 @@ class FedStep:
         self,
         ctx: FedTPU,
         spec: EmbeddingConfigSpec,
+        tables: Sequence[Table],
         model_fn: Callable[..., Any],
         input_fn: Callable[..., Any],
         batch_axis: Sequence[int] | None,
@@ -135,7 +138,9 @@ class FedStep:
         self._training = ctx.mode == model_fn_lib.ModeKeys.TRAIN
         self._cores = Cores(ctx.num_replicas)
         host = ctx.tpu_host_placement_function(host_id=0)
-        self.engine = FedEngine(spec, self._training, self._cores, ctx.global_batch_size, host)
+        self.engine = FedEngine(
+            spec, tables, self._training, self._cores, ctx.global_batch_size, host
+        )
         self._of_cores: list[tuple[Any, Any]] = []
         self._hooks: list[Any] = []
 
@@ -223,7 +228,7 @@ class FedEngine(HostEngine):
     """The tables on the host, whose lookups and updates run in different session calls.
 
     Args:
-      spec, training, cores, batch_size: as in `HostEngine`.
+      spec, tables, training, cores, batch_size: as in `HostEngine`.
       host: the device of the host.
 
     Attributes:
@@ -233,9 +238,15 @@ class FedEngine(HostEngine):
     _where = "on the TPU's host"
 
     def __init__(
-        self, spec: EmbeddingConfigSpec, training: bool, cores: Cores, batch_size: int, host: str
+        self,
+        spec: EmbeddingConfigSpec,
+        tables: Sequence[Table],
+        training: bool,
+        cores: Cores,
+        batch_size: int,
+        host: str,
     ):
-        super().__init__(spec, training, cores, batch_size, as_parts=True)
+        super().__init__(spec, tables, training, cores, batch_size, as_parts=True)
         self._host = host
         self._shown: list[tf.Variable] = []
         self.first_turn: _FirstTurn | None = None

@@ -171,7 +171,8 @@ class _Inputs:
 
     def _without_ids(self, features: dict[str, Any], spec: Any) -> dict[str, Any]:
         batch = self._step.batch
-        for table in tables_of(spec):
+        tables = tables_of(spec)
+        for table in tables:
             for feature in table.features:
                 features.pop(feature.key, None)
                 shape = [batch, table.config.dimension]
@@ -182,7 +183,7 @@ class _Inputs:
                     )
                     self.activations[lengths] = tf.TensorSpec([batch], tf.int64)
                 self.activations[feature.key] = tf.TensorSpec(shape, tf.float32)
-        for table in tables_of(spec):
+        for table in tables:
             for feature in table.features:
                 if feature.weight_key is not None:
                     features.pop(feature.weight_key, None)

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from estimator_emb.config import Table
+from estimator_emb.spec import Table
 from estimator_emb.tables import forms
 from estimator_emb.tables.forms import Problem
 from estimator_emb.tables.inputs import Ids

@@ -4,8 +4,8 @@
 import collections
 from collections.abc import Mapping, Sequence
 
-from estimator_emb.config import Table
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.spec import Table
 
 
 def describe(

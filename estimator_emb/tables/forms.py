@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import Feature, Table
+from estimator_emb.spec import Feature, Table
 from estimator_emb.tables.inputs import Ids
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.arguments import suggestion
-from estimator_emb.config import Feature, Table
+from estimator_emb.spec import Feature, Table
 
 PADDING_ID = -1
 """In a dense [batch, n] id tensor, the value that stands for no id."""

@@ -10,16 +10,16 @@ is not in the vocabulary is left out, and in a sequence is a position all the sa
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import Feature, Table
+from estimator_emb.spec import Feature, Table
 from estimator_emb.tables.inputs import PADDING_ID
 
 
-def looked_up(tables: list[Table]) -> list[Table]:
+def looked_up(tables: Sequence[Table]) -> list[Table]:
     """Returns `tables`, whose columns that look integers up read decimal strings."""
 
     def of_strings(feature: Feature) -> Feature:

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import Table
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.spec import Table
 from estimator_emb.tables import functions
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.python.ops import variable_scope
 
-from estimator_emb.config import Table
+from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import variable_scope
 
-from estimator_emb.config import Table
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.spec import Table
 from estimator_emb.tables.partition import Partition
 
 

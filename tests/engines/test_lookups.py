@@ -18,6 +18,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.host import HostEngine
+from estimator_emb.spec import tables_of
 
 settings = hypothesis.settings(
     deadline=None,
@@ -112,7 +113,7 @@ class Model:
                 for kind in kinds
             }
             self.fed["weights"] = tf.compat.v1.sparse_placeholder(tf.float32, [None, None])
-            engine = HostEngine(spec, training=True)
+            engine = HostEngine(spec, tables_of(spec), training=True)
             self.output = through(layer, columns, engine.enqueue(self.fed))
             self.gradient = tf.compat.v1.placeholder(tf.float32)
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
@@ -260,7 +261,7 @@ def test_a_dense_column_without_combiner():
     gradient = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     for layer in ("DenseFeatures", "input_layer", "features"):
         with tf.Graph().as_default(), Cores().running():
-            engine = HostEngine(spec, training=True)
+            engine = HostEngine(spec, tables_of(spec), training=True)
             output = through(layer, [column], engine.enqueue({"x": tf.constant([0, 4, 0])}))
             loss = tf.reduce_sum(output * gradient)
             train_op = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(loss)

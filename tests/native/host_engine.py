@@ -10,6 +10,7 @@ from estimator_emb import config
 from estimator_emb.engines import host
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.helper_variable import HELPER_VARIABLE
+from estimator_emb.spec import tables_of
 
 
 @contextlib.contextmanager
@@ -42,7 +43,8 @@ def train(spec, batches, native, num_cores=1, asked=None):
         features = {key: _placeholder(value) for key, value in batches[0][0].items()}
         keys = list(batches[0][1])
         cores = Cores(num_cores)
-        engine = host.HostEngine(config.validated(spec), training=True, cores=cores)
+        spec = config.validated(spec)
+        engine = host.HostEngine(spec, tables_of(spec), training=True, cores=cores)
         seen = engine.enqueue(features)
         activations = {key: tf.identity(seen[key]) for key in keys}
         gradients = {

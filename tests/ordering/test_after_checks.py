@@ -11,6 +11,7 @@ from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.ordering import after_checks
+from estimator_emb.spec import tables_of
 
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
 ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
@@ -54,7 +55,7 @@ class Model:
             optimization_parameters=ee.AdagradParameters(0.5, 0.1),
         )
         with Cores().running():
-            engine = HostEngine(spec, training=True)
+            engine = HostEngine(spec, tables_of(spec), training=True)
             seen = engine.enqueue(self.fed)
             step = tf.compat.v1.train.get_or_create_global_step()
             train_op = build(tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.config import TableConfig
+from estimator_emb.spec import Feature, Table
 from estimator_emb.tables import checks, inputs, lookup
 from estimator_emb.tables.dropped import DroppedIds
 

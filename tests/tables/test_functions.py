@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import embedding
-from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.config import TableConfig
+from estimator_emb.spec import Feature, Table
 from estimator_emb.tables import functions
 from estimator_emb.tables.learning_rates import LearningRates
 

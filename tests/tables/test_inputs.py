@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.config import Feature, Table, TableConfig
+from estimator_emb.config import TableConfig
+from estimator_emb.spec import Feature, Table
 from estimator_emb.tables import checks, inputs
 from estimator_emb.tables.checks import readable
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.spec import tables_of_columns
 from estimator_emb.tables import inputs, integers
-from feature_columns.tables import tables_of_columns
 
 VOCABULARY = [30, 7, 2, 41]
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.config import Table
+from estimator_emb.spec import Table
 from estimator_emb.tables import storage, update
 from estimator_emb.tables.partition import Partition
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the categorical column of an embedding column turns values into ids."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+logger = logging.getLogger("estimator_emb")
+
+
+def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """Returns a categorical column's own way from strings to ids; None where it takes only ids.
+
+    Args:
+      categorical_column: of an embedding column.
+
+    Returns:
+      A function from strings [n] to int64 ids [n], -1 for a string that counts for nothing.
+    """
+    column = _without_wrappers(categorical_column)
+    return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
+
+
+def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """Returns a categorical column's own way from integers to ids; None where they are ids already.
+
+    Args:
+      categorical_column: of an embedding column.
+
+    Returns:
+      A function from integers [n] to int64 ids [n].
+    """
+    column = _without_wrappers(categorical_column)
+    dtype = getattr(column, "dtype", None)
+    if dtype is not None and dtype.is_integer:
+        return _lookup(column)
+    has_default = getattr(column, "default_value", None) is not None
+    return _lookup(column) if dtype is None and has_default else None
+
+
+def _without_wrappers(categorical_column: Any) -> Any:
+    while hasattr(categorical_column, "categorical_column"):  # weighted, sequence
+        categorical_column = categorical_column.categorical_column
+    return categorical_column
+
+
+def _lookup(column: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    def to_ids(values: tf.Tensor) -> tf.Tensor:
+        _check_vocabulary_file(column)
+        positions = tf.range(tf.size(values, out_type=tf.int64))
+        as_column = tf.SparseTensor(
+            tf.stack([positions, tf.zeros_like(positions)], axis=1),
+            values,
+            tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
+        )
+        return column._transform_input_tensor(as_column).values
+
+    return to_ids
+
+
+def _check_vocabulary_file(column: Any) -> None:
+    """Raises ValueError for a file that does not give the column its vocabulary.
+
+    Further lines than `vocabulary_size` are no error: TensorFlow documents that they are not part
+    of the vocabulary.
+    """
+    path = getattr(column, "vocabulary_file", None)
+    if not isinstance(path, (str, os.PathLike)):
+        return
+    owner = f"Column {column.name!r}: vocabulary file {os.fspath(path)!r}"
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"{owner} does not exist.")
+    if getattr(column, "file_format", None) == "tfrecord_gzip":
+        return
+    with tf.io.gfile.GFile(path, "rb") as file:
+        lines = sum(1 for _ in file)
+    size = column.vocabulary_size
+    if lines == 0:
+        raise ValueError(f"{owner} is empty.")
+    if lines < size:
+        raise ValueError(f"{owner} has {lines} lines, fewer than its vocabulary_size, {size}.")
+    if lines > size:
+        logger.info(
+            "%s has %d lines; those after vocabulary_size, %d, are out of it.", owner, lines, size
+        )
