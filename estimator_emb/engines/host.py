@@ -19,12 +19,13 @@ from tensorflow_estimator.python.estimator.export import export_output
 
 from estimator_emb import saver
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import helper_variable
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.nan_loss import TableOnHost
 from estimator_emb.native import engine as native_engine
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.step import helper_variable
+from estimator_emb.step.tap import Tap
 from estimator_emb.tables import (
     checks,
     functions,
@@ -99,7 +100,7 @@ class HostEngine:
         self._seen: dict[str, tf.Tensor] = {}
         self._activations: dict[str, tf.Tensor] = {}
         self._gradients: dict[str, list[tf.Tensor]] = {}
-        self._before_increment: dict[str, tf.Operation] = {}
+        self._tap: Tap | None = None
         self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
         self._weights: dict[str, tf.Tensor] = {}
         self._variables: dict[str, storage.Shards] = {}
@@ -185,12 +186,12 @@ class HostEngine:
         """Core 0's activations as its model sees them: in training, their gradients are kept."""
         self._seen = dict(activations)
         if self._training and activations:
-            helper = helper_variable.read()
+            self._tap = Tap()
             # The rate of this step is that of the global step before the program increments it.
             self._step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
             with tf.control_dependencies([self._step]):
                 for key, activation in activations.items():
-                    self._seen[key] = self._intercepted(key, activation, helper)
+                    self._seen[key] = self._tap.through(key, activation)
         return self._seen
 
     def late(self, structure: Any) -> Any:
@@ -203,22 +204,6 @@ class HostEngine:
     def _slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         count = self._cores.count
         return [of_batch] if count == 1 else tf.split(of_batch, count)
-
-    def _intercepted(self, key: str, activation: tf.Tensor, helper: tf.Tensor) -> tf.Tensor:
-        @tf.custom_gradient
-        def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
-            def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-                self._gradients[key] = [upstream]
-                # A model without variables of its own has only this to wait for before it
-                # increments the global step.
-                with tf.control_dependencies([upstream]):
-                    zero = tf.zeros_like(helper)
-                self._before_increment[key] = zero.op
-                return None, zero
-
-            return tf.identity(activation), gradient
-
-        return intercept(activation, helper)
 
     def connect(self, returned: Any = None) -> None:
         """Creates the tables and wires their activations into the features that model_fn saw.
@@ -397,8 +382,8 @@ class HostEngine:
         of_step = LearningRates(self._step)
         rates = [of_step.of(table, optimizer_of(table)) for table in self._tables]
         # Rates may read the global step themselves: they do so before it is incremented.
-        for operation in self._before_increment.values():
-            operation._add_control_inputs([rate.op for rate in rates])
+        if self._tap:
+            self._tap.wait_for([rate.op for rate in rates])
         return rates
 
     def _update(self, rates: list[tf.Tensor], multiplier: tf.Tensor | None) -> tf.Operation:
@@ -452,7 +437,7 @@ class HostEngine:
           RuntimeError: a gradient that cannot be taken out of where it was computed.
         """
         of_core = {}
-        for key, (upstream,) in self._gradients.items():
+        for key, upstream in (self._tap.gradients if self._tap else {}).items():
             gradient = tf.convert_to_tensor(upstream)
             if gradient.graph is not self._seen[key].graph:
                 raise RuntimeError(

@@ -15,9 +15,10 @@ import tensorflow as tf
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
-from estimator_emb.engines import helper_variable, tpu_generations
+from estimator_emb.engines import tpu_generations
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.spec import Table
+from estimator_emb.step import helper_variable
 from estimator_emb.tables import functions, names, scopes
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.inputs import PADDING_ID

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 from estimator_emb.ordering import accesses, structure
+from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
 logger = logging.getLogger("estimator_emb")
 

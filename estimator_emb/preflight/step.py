@@ -25,11 +25,11 @@ from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
 from estimator_emb.compat import custom_gradients
 from estimator_emb.engines.context import HOST_DEVICE
-from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.spec import tables_of
+from estimator_emb.step.tap import Tap
 
 ModeKeys = model_fn_lib.ModeKeys
 CORES_PER_HOST = 8
@@ -289,14 +289,21 @@ def _build(
 ) -> None:
     structure = (inputs.features, inputs.labels, inputs.activations)
     specs = tf.nest.flatten(structure)
-    gradients: dict[str, tf.Tensor] = {}
 
     def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
         step.arguments[:] = [replica, *tensors]
+        gradients: dict[str, tf.Tensor] = {}
         features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
         if activations:
             if step.mode == ModeKeys.TRAIN:
-                activations = _intercepted(activations, gradients)
+                # Names that are the program's own stay so.
+                with tf.name_scope("embedding_input"):
+                    tap = Tap()
+                    activations = {
+                        key: tap.through(key, one) if one.dtype == tf.float32 else one
+                        for key, one in activations.items()
+                    }
+                gradients = tap.gradients
             features = {**features, **activations}
         wrapper = tpu_estimator._ModelFnWrapper(
             estimator._program_model_fn, config, estimator.params, context
@@ -335,32 +342,6 @@ def _control_flow_v2() -> Iterator[None]:
     finally:
         if not enabled:
             tf.compat.v1.disable_control_flow_v2()
-
-
-def _intercepted(
-    activations: dict[str, tf.Tensor], gradients: dict[str, tf.Tensor]
-) -> dict[str, tf.Tensor]:
-    """The activations, made part of what the program's optimizer differentiates, as on a TPU."""
-    with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=None)):
-        helper = tf.compat.v1.get_variable(
-            HELPER_VARIABLE, [1], tf.float32, use_resource=True
-        ).read_value()
-
-    def hooked(key: str, activation: tf.Tensor) -> tf.Tensor:
-        @tf.custom_gradient
-        def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
-            def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-                gradients[key] = upstream
-                return None, tf.zeros_like(helper)
-
-            return tf.identity(activation), gradient
-
-        return intercept(activation, helper)
-
-    return {
-        key: hooked(key, one) if one.dtype == tf.float32 else one
-        for key, one in activations.items()
-    }
 
 
 def _take(spec: Any, step: Step) -> None:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from estimator_emb import config
 from estimator_emb.engines import host
 from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.helper_variable import HELPER_VARIABLE
 from estimator_emb.spec import tables_of
+from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
 
 @contextlib.contextmanager
