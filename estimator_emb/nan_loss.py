@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not a number when the loss is none: tables, their rows, and the model's variables."""
+"""What is NaN or infinite when the loss is NaN: tables, their rows, and the model's variables."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ import tensorflow as tf
 
 _ROWS_AT_A_TIME = 1 << 14
 _SHOWN = 5
+_KINDS = {"NaN": np.isnan, "infinity": np.isinf}
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
     """tensorflow-estimator's error, that says what it found.
 
     Args:
-      found: one line for each thing that holds NaN.
+      found: one line for each thing that holds NaN or infinity.
     """
 
     def __init__(self, found: Sequence[str] = ()):
@@ -28,11 +29,12 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
         message = tf.compat.v1.train.NanLossDuringTrainingError.__str__(self)
         if not self.found:
             return (
-                f"{message} No table and no variable of the model holds NaN: look at the features "
-                "and labels of this step, and at what the loss divides by or takes the logarithm "
-                "of."
+                f"{message} No table and no variable of the model holds NaN or infinity: look at "
+                "the features and labels of this step, and at what the loss divides by or takes "
+                "the logarithm of."
             )
-        return "\n  ".join([f"{message} After this step, these hold NaN:", *self.found])
+        begin = f"{message} After this step, these hold NaN or infinity:"
+        return "\n  ".join([begin, *self.found])
 
 
 class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
@@ -84,33 +86,44 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
     def _found(self, session: Any) -> Iterator[str]:
         of_tables = set()
         for table in self._tables:
-            rows: list[int] = []
+            rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
             start = 0
             for shard in table.shards:
                 of_tables.add(shard.name)
                 # A view of the variable itself, not a copy.
-                rows += [start + row for row in _rows_with_nan(session.run(shard))]
-                start += tf.compat.dimension_value(shard.shape[0])
-            if rows:
-                yield (
-                    f"table {table.name!r} (features {', '.join(map(repr, table.features))}): "
-                    f"{len(rows):,} of {start:,} rows, {_some(rows)}"
-                )
+                values = session.run(shard)
+                for kind, holds in _KINDS.items():
+                    rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
+                start += len(values)
+            said = [
+                f"{kind} in {len(some):,} of {start:,} rows, {_some(some)}"
+                for kind, some in rows.items()
+                if some
+            ]
+            if said:
+                features = ", ".join(map(repr, table.features))
+                yield f"table {table.name!r} (features {features}): {'; '.join(said)}"
         for variable in tf.compat.v1.trainable_variables():
             if variable.name not in of_tables and variable.dtype.is_floating:
-                value = np.asarray(session.run(variable), np.float32)
-                if count := int(np.isnan(value).sum()):
+                value = np.asarray(session.run(variable))
+                counts = {kind: int(holds(value).sum()) for kind, holds in _KINDS.items()}
+                said = [
+                    f"{kind} in {count:,} of {value.size:,} numbers"
+                    for kind, count in counts.items()
+                    if count
+                ]
+                if said:
                     yield (
-                        f"variable {variable.name}: {count:,} of {value.size:,} numbers "
+                        f"variable {variable.name}: {'; '.join(said)} "
                         f"(Gradient for {variable.name} is NaN)"
                     )
 
 
-def _rows_with_nan(values: np.ndarray) -> list[int]:
+def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:
     return [
         start + int(row)
         for start in range(0, len(values), _ROWS_AT_A_TIME)
-        for row in np.flatnonzero(np.isnan(values[start : start + _ROWS_AT_A_TIME]).any(axis=1))
+        for row in np.flatnonzero(holds(values[start : start + _ROWS_AT_A_TIME]).any(axis=1))
     ]
 
 

@@ -24,6 +24,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb import checkpoint_files
+
 logger = logging.getLogger("estimator_emb")
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
@@ -159,15 +161,19 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         if not self._begun:
             logger.warning("%s ended the training before its first step.", name)
             return
-        saved = tf.train.latest_checkpoint(self._model_dir)
-        if not self._is_chief:
-            where = "The chief saves the model."
-        elif saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
-            where = "It saves no checkpoints, so that its steps are lost."
-        else:
-            where = f"The model is saved in {saved}: run the program again to go on from there."
         at = "" if self._step is None else f" at step {self._step}"
-        logger.warning("%s ended the training%s. %s", name, at, where)
+        logger.warning("%s ended the training%s. %s", name, at, self._where_saved())
+
+    def _where_saved(self) -> str:
+        if not self._is_chief:
+            return "The chief saves the model."
+        try:
+            saved = checkpoint_files.latest(self._model_dir)
+        except Exception as error:  # Whatever it is, the signal ends the program.
+            return str(error)
+        if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
+            return "It saves no checkpoints, so that its steps are lost."
+        return f"The model is saved in {saved}: run the program again to go on from there."
 
     def _watch(self) -> None:
         """Starts a thread that learns of a signal at once, whatever the main thread does."""

@@ -13,9 +13,10 @@ v1 = tf.compat.v1
 NAN = float("nan")
 
 
-def train(directory, labels, cores=None, tables=True, plus=0.0):
+def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None, dtype=None):
     def model_fn(features, labels, mode, params):
-        w = v1.get_variable("w", [3], initializer=v1.ones_initializer())
+        w = v1.get_variable("w", [3], dtype, initializer=v1.ones_initializer())
+        w = tf.cast(w, tf.float32)
         loss = tf.reduce_sum(labels) * tf.reduce_sum(w[:2]) + plus
         if tables:
             # The first feature's gradient is the label of its sample, the other's always 1.
@@ -49,7 +50,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0):
                 *fc.shared_embedding_columns([column("a", 10), column("b", 10)], 2),
                 fc.embedding_column(column("c", 5), 2),
             ],
-            optimization_parameters=ee.AdagradParameters(0.1),
+            optimization_parameters=parameters or ee.AdagradParameters(0.1),
         )
     ee.TPUEstimator(
         model_fn,
@@ -65,9 +66,9 @@ def train(directory, labels, cores=None, tables=True, plus=0.0):
     ).train(input_fn, max_steps=len(labels))
 
 
-BEGIN = "NaN loss during training."
-TABLE = "table 'tbl_a_b_shared_embedding' (features 'a', 'b'): 2 of 10 rows, ids 1, 9"
-DENSE = "variable w:0: 2 of 3 numbers (Gradient for w:0 is NaN)"
+BEGIN = ["NaN loss during training. After this step, these hold NaN or infinity:"]
+TABLE = "table 'tbl_a_b_shared_embedding' (features 'a', 'b'): NaN in 2 of 10 rows, ids 1, 9"
+DENSE = "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)"
 WAYS = [
     (None, False),
     (None, True),
@@ -85,10 +86,28 @@ def test_tables_and_variables_are_named(
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
     with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
         train(tmp_path, [[1, 1, 1, 1], [1, NAN, 1, NAN], [1, 1, 1, 1]], cores, tables)
-    lines = [f"{BEGIN} After this step, these hold NaN:", *([TABLE] if tables else []), DENSE]
-    assert str(caught.value) == "\n  ".join(lines)
+    assert str(caught.value) == "\n  ".join([*BEGIN, *([TABLE] if tables else []), DENSE])
     # The type that a TPU raises for such a variable.
     assert isinstance(caught.value, tf.errors.InvalidArgumentError) == (cores is not None)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
+def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
+    # The steps of the rows 7 and 9, and in 32 bits that of w, are longer than any float32.
+    labels = [[3e38, 1, 1, 3e38], [0, NAN, 0, 0]]
+    parameters = ee.StochasticGradientDescentParameters(10.0)
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(tmp_path, labels, parameters=parameters, dtype=dtype)
+    table = TABLE.removesuffix("NaN in 2 of 10 rows, ids 1, 9")
+    table += "NaN in 1 of 10 rows, ids 1; infinity in 2 of 10 rows, ids 7, 9"
+    assert str(caught.value) == "\n  ".join([*BEGIN, table, DENSE])
+
+
+def test_a_variable_that_has_diverged_to_infinity(tmp_path):
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(tmp_path, [[3e38] * 4, [0] * 4], tables=False)
+    dense = DENSE.replace("NaN in 2", "infinity in 2")
+    assert str(caught.value) == "\n  ".join([*BEGIN, dense])
 
 
 def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
@@ -96,8 +115,8 @@ def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
     infinite = float("inf")
     with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
         train(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
-    assert "2 of 10 rows, ids" not in str(caught.value)
-    assert "1 of 10 rows, ids 7" in str(caught.value)
+    table = TABLE.replace("2 of 10 rows, ids 1, 9", "1 of 10 rows, ids 7")
+    assert f"\n  {table}\n" in str(caught.value)
 
 
 def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
@@ -108,7 +127,7 @@ def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
             train(tmp_path, [[1, NAN, 1, NAN]])
     finally:
         v1.enable_v2_tensorshape()
-    assert TABLE in str(caught.value)
+    assert f"\n  {TABLE}\n" in str(caught.value)
 
 
 @pytest.mark.parametrize("cores", [None, 1])
@@ -116,9 +135,9 @@ def test_a_loss_that_is_nan_alone(tmp_path, cores):
     with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
         train(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
     assert str(caught.value) == (
-        "NaN loss during training. No table and no variable of the model holds NaN: look at the "
-        "features and labels of this step, and at what the loss divides by or takes the logarithm "
-        "of."
+        "NaN loss during training. No table and no variable of the model holds NaN or infinity: "
+        "look at the features and labels of this step, and at what the loss divides by or takes "
+        "the logarithm of."
     )
 
 

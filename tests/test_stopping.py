@@ -17,7 +17,7 @@ import tensorflow as tf
 from test_run_checks import WAYS, input_of, make
 
 import estimator_emb as ee
-from estimator_emb import stopping
+from estimator_emb import checkpoint_files, stopping
 from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
@@ -137,6 +137,23 @@ def test_what_is_not_saved_is_told(tmp_path, caplog):
         "are lost"
         for step in (1, 2, 3)
     )
+
+
+def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, monkeypatch):
+    estimator = make(tmp_path, use_tpu=False)
+    monkeypatch.setattr(checkpoint_files, "PAUSE", 0)
+
+    class Empties(tf1.train.SessionRunHook):
+        def end(self, session):
+            (tmp_path / "checkpoint").write_text("")
+
+    # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
+    saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
+    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+        estimator.train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
+    assert ended.value.code == 143
+    state = tmp_path / "checkpoint"
+    assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
 
 def test_a_handler_of_the_programs_own_is_left(tmp_path):

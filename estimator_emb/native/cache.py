@@ -7,18 +7,22 @@ the lock; what a killed build leaves behind is removed by the next process that 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import pathlib
-import pwd
 import re
 import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
+
+try:
+    import fcntl
+    import pwd
+except ImportError:  # Not on Windows.
+    fcntl = pwd = None  # type: ignore[assignment]
 
 logger = logging.getLogger("estimator_emb")
 
@@ -37,22 +41,23 @@ def directory() -> pathlib.Path:
     """Returns where built kernels are kept.
 
     Raises:
-      BuildError: there is no home directory, and nothing else was named.
+      BuildError: this system cannot lock a file, or there is no home directory, and no other
+        was named.
     """
+    if fcntl is None:
+        raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
     own = os.environ.get("ESTIMATOR_EMB_CACHE")
-    if own:
-        return pathlib.Path(own).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    if base:
-        return pathlib.Path(base).absolute() / "estimator_emb"
-    home = os.environ.get("HOME")
-    if not home:
-        try:
-            home = pwd.getpwuid(os.getuid()).pw_dir
-        except KeyError:
-            raise BuildError(
-                "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
-            ) from None
+    try:
+        if own:
+            return pathlib.Path(own).expanduser().absolute()
+        if base:
+            return pathlib.Path(base).absolute() / "estimator_emb"
+        home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    except (KeyError, RuntimeError):
+        raise BuildError(
+            "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+        ) from None
     return pathlib.Path(home).absolute() / ".cache" / "estimator_emb"
 
 

@@ -226,9 +226,28 @@ def test_no_home(home, monkeypatch, tmp_path):
         raise KeyError(uid)
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    assert refused() == (
-        "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
-    )
+    nowhere = "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+    assert refused() == nowhere
+    if home is None:
+        monkeypatch.setenv("ESTIMATOR_EMB_CACHE", "~/own")
+        assert refused() == nowhere
+
+
+def test_a_system_without_fcntl(empty_cache):
+    """As on Windows: the package is imported, and TensorFlow's ops train."""
+    program = """
+import sys
+sys.modules["fcntl"] = sys.modules["pwd"] = None
+from estimator_emb.native import build
+try:
+    build.library("quick", [])
+except build.BuildError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == [
+        "this system lacks Python's fcntl, which keeps two builds apart"
+    ], done.stderr
 
 
 def _cut(path):
