@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import linecache
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -32,6 +33,8 @@ LIBRARIES = (
     "tf_keras",
 )
 """Packages whose lines are none of a program's."""
+_IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
+_OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 _OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
 
 
@@ -59,7 +62,7 @@ def shorten(error: tf.errors.OpError) -> None:
     """
     if getattr(error, "_is_short", False):
         return
-    op = error.op
+    op = _first_of_its_copies(error.op or _op_in_function(error))
     lines = _cause(error.message)
     made = _line_of_program(op)
     if made and not _is_of_library(op):
@@ -163,6 +166,42 @@ def _cause(message: str) -> list[str]:
         if line not in kept or "Traceback (most recent call last):" in kept:
             kept.append(line)
     return kept or message.splitlines()[:1]
+
+
+def _op_in_function(error: tf.errors.OpError) -> Any:
+    """Returns the op that failed in a branch or another function of the graph; None elsewhere.
+
+    TensorFlow looks it up among the ops outside of functions, and leaves the function's name out of
+    the message; that of the runtime, which it handles meanwhile, has it.
+    """
+    handled: BaseException | None = error
+    while isinstance(handled, tf.errors.OpError):
+        found = _IN_FUNCTION.search(handled.message)
+        if found:
+            function = _function(error, found[1])
+            if function is not None:
+                with contextlib.suppress(KeyError):
+                    return function.get_operation_by_name(found[2])
+        handled = handled.__context__
+    return None
+
+
+def _function(error: tf.errors.OpError, name: str) -> Any:
+    """Returns the graph of a function that the session which raised an error knows; None else."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        session = frame.f_locals.get("self")
+        if isinstance(session, tf.compat.v1.Session):
+            return getattr(session.graph._get_function(name), "graph", None)
+    return None
+
+
+def _first_of_its_copies(op: Any) -> Any:
+    """Returns the op of core 0 that an op of another emulated core was copied from."""
+    copied = op is not None and _OF_CORE.match(op.name)
+    if copied:
+        with contextlib.suppress(KeyError):
+            return op.graph.get_operation_by_name(op.name[copied.end() :])
+    return op
 
 
 def _line_of_program(op: Any) -> str | None:

@@ -86,6 +86,49 @@ def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
+ASSERTED = 'with tf.control_dependencies([tf.debugging.Assert(good, [name])])'
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
+@pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
+@pytest.mark.parametrize("shards", [None, 1, 2])
+def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
+    # TensorFlow asserts in a branch unless the data are strings.
+    def asserted(values):
+        good = tf.reduce_all(values > 0)
+        with tf.control_dependencies([tf.debugging.Assert(good, [name])]):
+            return tf.identity(values)
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", [])
+        if branch:
+            bad = tf.reduce_any(features < 1)
+            features = tf.cond(bad, lambda: asserted(features), lambda: features)
+        else:
+            features = asserted(features)
+        loss = weight * tf.reduce_mean(features)
+        step = tf.compat.v1.train.get_global_step()
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        if shards:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+    def input_fn(params):
+        # Of two cores, the second has the bad value.
+        return tf.data.Dataset.from_tensors(tf.constant([[1.0], [1.0], [1.0], [0.0]]))
+
+    device = "host" if shards else None
+    estimator = harness.estimator(
+        model_fn, None, tmp_path, batch_size=4, device=device, num_shards=shards
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        estimator.train(input_fn, steps=1)
+    line = asserted.__code__.co_firstlineno + 2
+    said, made = caught.value.message.splitlines()
+    assert said == f"assertion failed: [{name}]"
+    assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {ASSERTED}")
+
+
 def test_everything_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv(failures.VARIABLE, "1")
     error = failed(tmp_path)
