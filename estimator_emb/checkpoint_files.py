@@ -168,10 +168,16 @@ def check_whole(path: str) -> None:
 
     Raises:
       MissingCheckpoint, DamagedCheckpoint: a file is; the message names the newest checkpoint of
-        the folder that is whole.
+        the folder that is whole. Or TensorFlow takes the path for a pattern.
     """
     if not exists(path):
         raise _gone(path)
+    if not (tf.io.gfile.glob(f"{path}.index") or tf.io.gfile.glob(path)):
+        raise MissingCheckpoint(
+            f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does "
+            "not find it: it reads [...] and \\ in a path as a pattern.\n"
+            "What to do: rename the folder so that its path has no [ and no \\."
+        )
     problem = _problem(path)
     if problem:
         raise _error(path, *problem)

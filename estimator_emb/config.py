@@ -119,6 +119,10 @@ class TableConfig(
         return type(self)(*(one if callable(one) else copy.deepcopy(one, memo) for one in self))
 
 
+features_of_dicts: set[str] = set()
+"""Features of every `feature_to_config_dict` so far: what a program means to look up."""
+
+
 class FeatureConfig(
     collections.namedtuple("FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])
 ):
@@ -259,6 +263,7 @@ class EmbeddingConfigSpec(
                 for feature, config in feature_to_config_dict.items()
             }
             _check_dicts(feature_to_config_dict, table_to_config_dict)
+            features_of_dicts.update(feature_to_config_dict)
         if optimization_parameters is not None:
             optimization_parameters = as_parameters(optimization_parameters, "EmbeddingConfigSpec")
         return super().__new__(

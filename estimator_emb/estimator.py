@@ -13,6 +13,7 @@ Where it runs is said, never guessed:
 
 import contextlib
 import copy
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -283,7 +284,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             batch.
         """
         path = self._checkpoint_to_read("evaluate", checkpoint_path)
-        with self._reading(path):
+        with self._reading(), self._restoring(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -333,8 +334,13 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             )
         path = self._checkpoint_to_read("predict", checkpoint_path)
         self._predict_keys = predict_keys if yield_single_examples else ()
-        with self._reading(path):
-            yield from super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
+        predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
+        with self._reading(), contextlib.closing(predictions):
+            # The graph is built for the first one. This estimator may then do something else.
+            with self._restoring(path):
+                first = list(itertools.islice(predictions, 1))
+            yield from first
+            yield from predictions
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
@@ -348,14 +354,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         return path
 
     @contextlib.contextmanager
-    def _reading(self, path: str | None) -> Iterator[None]:
-        """Explains the errors of an evaluation or a prediction with a checkpoint; None: none."""
-        with (
-            device.explained(),
-            failures.readable(),
-            self._restoring(path),
-            stopping.at_once(),
-        ):
+    def _reading(self) -> Iterator[None]:
+        """Explains the errors of an evaluation or a prediction."""
+        with device.explained(), failures.readable(), stopping.at_once():
             yield
 
     @contextlib.contextmanager

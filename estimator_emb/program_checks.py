@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.util import function_utils
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
-from estimator_emb import keras_optimizers
+from estimator_emb import config, keras_optimizers
 from estimator_emb.arguments import suggestion
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import scopes
@@ -315,8 +315,16 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 f"{keras_optimizers.ADVICE}",
             )
         raise
-    except ValueError:
+    except (TypeError, ValueError) as error:
         _check_columns(tables, has_spec)
+        given = features if isinstance(features, Mapping) else ()
+        ids = sorted(config.features_of_dicts.intersection(given))
+        if ids and not has_spec:
+            error.args = (
+                f"{error} TPUEstimator was given no embedding_config_spec, so that model_fn gets "
+                f"features {ids} as input_fn yields them, not their activations: give it the "
+                "EmbeddingConfigSpec whose feature_to_config_dict has them.",
+            )
         raise
 
 

@@ -15,6 +15,7 @@ from tensorflow.python.training.saving import saveable_object
 
 from estimator_emb import checkpoint_files
 from estimator_emb.misfits import Form, Misfits
+from estimator_emb.saver import PartsSaver
 from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
@@ -149,7 +150,8 @@ def _restored_by(saver: Any) -> dict[str, Form] | None:
 def _is_own_way(saver: Any) -> bool:
     builder = getattr(saver, "_builder", None)
     plain = saver_lib.BulkSaverBuilder
-    return type(saver).restore is not tf.compat.v1.train.Saver.restore or any(
+    as_tensorflow = (tf.compat.v1.train.Saver.restore, PartsSaver.restore)
+    return type(saver).restore not in as_tensorflow or any(
         builder is not None and getattr(type(builder), method) is not getattr(plain, method)
         for method in ("restore_op", "bulk_restore", "_AddRestoreOps", "_AddShardedRestoreOps")
     )

@@ -24,7 +24,7 @@ def saver(config: Any) -> tf.compat.v1.train.Saver:
     Args:
       config: the `RunConfig`.
     """
-    return _Saver(
+    return PartsSaver(
         sharded=True,
         max_to_keep=config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
@@ -58,7 +58,7 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
         )
 
 
-class _Saver(tf.compat.v1.train.Saver):
+class PartsSaver(tf.compat.v1.train.Saver):
     """Leaves the checkpoint that a session begins with as it is.
 
     A `CheckpointSaverHook` saves when a session begins, also what was restored a moment ago. The

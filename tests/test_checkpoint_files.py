@@ -36,6 +36,23 @@ def trained(once, tmp_path, monkeypatch):
     return shutil.copytree(once, tmp_path / "model")
 
 
+@pytest.mark.parametrize("name, what", [("run[1]", "train"), ("run\\1", "predict")])
+def test_a_path_that_tensorflow_takes_for_a_pattern(name, what, once, tmp_path):
+    folder = shutil.copytree(once, tmp_path / name)
+    assert refused(what, make(folder), tf.errors.NotFoundError) == (
+        f"Restoring from checkpoint failed: checkpoint '{folder}/model.ckpt-2' is there, but "
+        "TensorFlow does not find it: it reads [...] and \\ in a path as a pattern.\n"
+        "What to do: rename the folder so that its path has no [ and no \\."
+    )
+    call(what, make(folder.rename(tmp_path / "run1")))
+
+
+def test_other_characters_of_patterns_find_themselves(once, tmp_path):
+    folder = shutil.copytree(once, tmp_path / "run*?{1}]")
+    call("train", make(folder))
+    assert checkpoint_files.latest(str(folder)) == f"{folder}/model.ckpt-3"
+
+
 def state(kind, folder):
     """Spoils the `checkpoint` file; returns what is said of it."""
     file = folder / "checkpoint"

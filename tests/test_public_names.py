@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator import estimator
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
 
 import estimator_emb as ee
@@ -34,6 +35,10 @@ def run(program):
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_a_plain_estimator_is_that_of_tensorflow_estimator():
+    assert ee.Estimator is estimator.Estimator
 
 
 def test_names_of_estimator_emb():

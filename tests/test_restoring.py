@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb import restoring, saver
 
 ROWS, DIMENSION = 50, 4
 CALLS = ("train", "evaluate", "predict", "export")
@@ -253,6 +254,20 @@ def test_another_type(trained):
         )
 
 
+def test_what_our_saver_restores_is_compared(trained):
+    path = f"{trained}/model.ckpt-1"
+    with tf.Graph().as_default():
+        tf.compat.v1.get_variable("words", [60, 4])
+        scaffold = tf.compat.v1.train.Scaffold(saver=saver.saver(ee.RunConfig()))
+        with pytest.raises(ValueError) as error:
+            restoring.check(path, scaffold, [])
+    assert str(error.value) == (
+        f"{PHRASE}: '{path}' does not fit the program:\n"
+        "  variable words is [60, 4] here and [50, 4] in the checkpoint\n"
+        "What to do: build the model as it was when it was saved, or train in another model_dir."
+    )
+
+
 class OwnSaver(tf.compat.v1.train.Saver):
     """Restores the variables that it finds as they are, and begins the others anew."""
 
@@ -398,3 +413,19 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     np.testing.assert_array_equal(
         harness.saved(new, 0)["words"][:50], harness.saved(trained, 1)["words"]
     )
+
+
+@pytest.mark.parametrize("way", ["host", "emulated"])
+def test_a_prediction_that_is_not_read_to_its_end(way, trained):
+    estimator = make(trained, way)
+    predictions = estimator.predict(input_fn)
+    first = next(predictions)
+    # Another call would compare its graph with the checkpoint of the prediction.
+    assert estimator._restored is None
+    call("train", estimator)
+    assert call("evaluate", estimator)["global_step"] == 2
+    # The session of the prediction has the weights that it began with.
+    assert [first, *predictions] == call(
+        "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
+    )
+    assert estimator._restored is None

@@ -571,6 +571,19 @@ def a_forgotten_spec(program):
 
 @mistake(
     "train",
+    TypeError,
+    "Tensors in list passed to 'values' of 'ConcatV2' Op have types [int32, float32] that don't "
+    "all match. TPUEstimator was given no embedding_config_spec, so that model_fn gets features "
+    "['item', 'words'] as input_fn yields them, not their activations: give it the "
+    "EmbeddingConfigSpec whose feature_to_config_dict has them.",
+)
+def a_forgotten_spec_of_dicts(program):
+    program.dicts = True
+    program.estimator["embedding_config_spec"] = None
+
+
+@mistake(
+    "train",
     ValueError,
     "model_fn uses the TPU embedding columns of tables ['words'], which are not in the "
     "EmbeddingConfigSpec: add them to its feature_columns. It has the tables ['tbl_item'].",
