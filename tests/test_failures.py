@@ -86,7 +86,7 @@ def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
-ASSERTED = 'with tf.control_dependencies([tf.debugging.Assert(good, [name])])'
+ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 
 
 @pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
