@@ -284,7 +284,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             batch.
         """
         path = self._checkpoint_to_read("evaluate", checkpoint_path)
-        with self._reading(), self._restoring(path):
+        with stopping.at_once(), self._reading(), self._restoring(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -335,7 +335,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         path = self._checkpoint_to_read("predict", checkpoint_path)
         self._predict_keys = predict_keys if yield_single_examples else ()
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with self._reading(), contextlib.closing(predictions):
+        with stopping.at_once(), self._reading(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
             with self._restoring(path):
                 first = list(itertools.islice(predictions, 1))
@@ -356,7 +356,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         """Explains the errors of an evaluation or a prediction."""
-        with device.explained(), failures.readable(), stopping.at_once():
+        with device.explained(), failures.readable():
             yield
 
     @contextlib.contextmanager
