@@ -61,68 +61,85 @@ def parameters_of(case):
     return cls(**arguments), rates
 
 
-def spec_of(case):
-    """One table "t" with the weighted feature "x", trained as the case says."""
-    parameters, rates = parameters_of(case)
-    rate_fn = (lambda step: tf.gather(tf.constant(rates), step)) if rates else None
-    return spec_of_table(
-        np.array(case["table"], np.float32),
-        case["hyper"]["combiner"],
-        parameters,
-        learning_rate_fn=rate_fn,
+def spec_of(*cases):
+    """Returns a spec with a table "t0", "t1", ... for each case, trained as the case says.
+
+    The weighted feature of a table is "x0", "x1", ..., and its weights "w0", "w1", ...
+    """
+    tables = {}
+    for index, case in enumerate(cases):
+        parameters, rates = parameters_of(case)
+        tables[f"t{index}"] = table_of(
+            np.array(case["table"], np.float32),
+            case["hyper"]["combiner"],
+            optimization_parameters=parameters,
+            learning_rate_fn=_reading(rates) if rates else None,
+        )
+    return spec_of_tables(tables)
+
+
+def _reading(rates):
+    return lambda step: tf.gather(tf.constant(rates), step)
+
+
+def table_of(values, combiner, **kwargs):
+    """Returns the TableConfig of a table that begins with `values`."""
+    return ee.TableConfig(
+        *values.shape, initializer=harness.initializer(values), combiner=combiner, **kwargs
     )
 
 
-def spec_of_table(table, combiner, parameters, **kwargs):
+def spec_of_tables(tables, parameters=None):
+    """Returns the spec of tables "t0", "t1", ..., whose features are "x0", "x1", ..."""
     return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t", weight_key="w")},
-        table_to_config_dict={
-            "t": ee.TableConfig(
-                *table.shape, initializer=harness.initializer(table), combiner=combiner, **kwargs
-            )
+        feature_to_config_dict={
+            f"x{index}": ee.FeatureConfig(f"t{index}", weight_key=f"w{index}")
+            for index in range(len(tables))
         },
-        optimization_parameters=parameters,
+        table_to_config_dict=tables,
+        optimization_parameters=parameters or ee.StochasticGradientDescentParameters(0.0),
     )
 
 
-def batches(dimension, samples=SAMPLES, gradients=True):
-    """(features, labels) of each golden step; the labels are the gradients of the activation.
+def batches(*dimensions, samples=SAMPLES, gradients=True):
+    """Returns (features, labels) of each golden step; labels are the gradients of activations.
 
     Args:
-      dimension: columns of the table.
+      *dimensions: the columns of each table.
       samples: at least `SAMPLES`; those beyond have no ids.
       gradients: False makes them 0.
     """
     more = samples - SAMPLES
     made = []
     for step in GOLDEN["steps"]:
-        gradient = np.zeros([samples, dimension], np.float32)
-        if gradients:
-            gradient[:SAMPLES] = np.array(step["act_grad"])[:, :dimension]
-        features = {
-            "x": harness.sparse(step["ids"] + [[]] * more),
-            "w": harness.sparse(step["weights"] + [[]] * more, np.float32),
-        }
-        made.append((features, {"x": gradient}))
+        features, labels = {}, {}
+        for index, dimension in enumerate(dimensions):
+            gradient = np.zeros([samples, dimension], np.float32)
+            if gradients:
+                gradient[:SAMPLES] = np.array(step["act_grad"])[:, :dimension]
+            features[f"x{index}"] = harness.sparse(step["ids"] + [[]] * more)
+            features[f"w{index}"] = harness.sparse(step["weights"] + [[]] * more, np.float32)
+            labels[f"x{index}"] = gradient
+        made.append((features, labels))
     return made
 
 
-def check_steps(case, model_dir, tolerance=1e-5):
-    """Compares the checkpoints of steps 1 to 3 with the case, slots included."""
+def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
+    """Compares a table's values and slots in the checkpoints of steps 1 to 3 with the case."""
     parameters, _ = parameters_of(case)
     for step in (1, 2, 3):
         got = harness.saved(model_dir, step)
         expected = dict(case["f32"][f"step{step}"])
-        assert {name for name in got if not name.startswith("tpu_embedding_dummy_table")} == {
-            "global_step", "t", *("t" + slot.suffix for slot in parameters.slots)
+        assert {name for name in got if name.partition("/")[0] == table} == {
+            table, *(table + slot.suffix for slot in parameters.slots)
         }  # fmt: skip
         np.testing.assert_allclose(
-            got["t"], expected.pop("parameters"), atol=tolerance, rtol=tolerance
+            got[table], expected.pop("parameters"), atol=tolerance, rtol=tolerance
         )
         assert len(expected) == len(parameters.slots)
         for slot in parameters.slots:
             np.testing.assert_allclose(
-                got["t" + slot.suffix],
+                got[table + slot.suffix],
                 expected[slot.name],
                 atol=tolerance,
                 rtol=tolerance,

@@ -13,7 +13,10 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
-    if getattr(request, "param", "tensorflow") == "native":
+    """Turns the native kernels on or off; returns "native" or "tensorflow"."""
+    asked = getattr(request, "param", "tensorflow")
+    if asked == "native":
         request.getfixturevalue("native")
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
+    return asked

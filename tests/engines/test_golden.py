@@ -7,33 +7,55 @@ import numpy as np
 import pytest
 from golden_training import GOLDEN
 
-import estimator_emb as ee
+CASES = {case["name"]: case for case in GOLDEN["cases"]}
 
 
-@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
-def test_golden_case(case, tmp_path):
-    spec = golden_training.spec_of(case)
-    estimator = harness.estimator(
-        harness.gradient_model_fn(["x"]),
-        spec,
-        tmp_path,
-        device="host",
-        num_shards=case["hyper"].get("num_shards", 1),
-    )
-    dimension = spec.table_to_config_dict["t"].dimension
-    estimator.train(harness.input_fn_of(golden_training.batches(dimension)), steps=3)
-    golden_training.check_steps(case, tmp_path)
+def shards_of(case):
+    return case["hyper"].get("num_shards", 1)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function that returns where a case was trained, and as which table.
+
+    The cases of as many shards are tables of one training.
+    """
+    made = {}
+
+    def train(case, kernels):
+        shards = shards_of(case)
+        together = [other for other in CASES.values() if shards_of(other) == shards]
+        if (shards, kernels) not in made:
+            model_dir = made[shards, kernels] = tmp_path_factory.mktemp("trained")
+            spec = golden_training.spec_of(*together)
+            dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
+            estimator = harness.estimator(
+                harness.gradient_model_fn(list(spec.feature_to_config_dict)),
+                spec,
+                model_dir,
+                device="host",
+                num_shards=shards,
+            )
+            batches = golden_training.batches(*dimensions)
+            estimator.train(harness.input_fn_of(batches), steps=3)
+        return made[shards, kernels], f"t{together.index(case)}"
+
+    return train
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_case(name, trained, kernels):
+    model_dir, table = trained(CASES[name], kernels)
+    golden_training.check_steps(CASES[name], model_dir, table=table)
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_activations(combiner, tmp_path):
-    table = np.array(GOLDEN["table"], np.float32)
-    spec = golden_training.spec_of_table(
-        table, combiner, ee.StochasticGradientDescentParameters(0.0)
-    )
+    table = golden_training.table_of(np.array(GOLDEN["table"], np.float32), combiner)
+    spec = golden_training.spec_of_tables({"t0": table})
     data = golden_training.batches(2, gradients=False)
-    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
+    estimator = harness.estimator(harness.gradient_model_fn(["x0"]), spec, tmp_path)
     estimator.train(harness.input_fn_of(data), steps=1)
-    got = [one["x"] for one in estimator.predict(harness.input_fn_of(data))]
+    got = [one["x0"] for one in estimator.predict(harness.input_fn_of(data))]
     expected = GOLDEN["pipeline"][combiner]["activations_initial_table"]
     np.testing.assert_allclose(np.reshape(got, [3, 4, 2]), expected, rtol=1e-6)

@@ -432,9 +432,9 @@ def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
     """The golden cases of tests/tpu, which nothing else runs, up to the session."""
     case = next(one for one in GOLDEN["cases"] if one["optimizer"] == optimizer)
     spec = golden_training.spec_of(case)
-    data = golden_training.batches(spec.table_to_config_dict["t"].dimension, 6)
+    data = golden_training.batches(spec.table_to_config_dict["t0"].dimension, samples=6)
     reached = train(
-        (spec, harness.gradient_model_fn(["x"]), harness.input_fn_of(data)),
+        (spec, harness.gradient_model_fn(["x0"]), harness.input_fn_of(data)),
         tmp_path,
         tpu_config=ee.TPUConfig(iterations_per_loop=1),
         batch=6,

@@ -56,9 +56,9 @@ def test_golden_case(case, tpu, tmp_path):
             f"has {cores}"
         )
     spec = golden_training.spec_of(case)
-    dimension, samples = spec.table_to_config_dict["t"].dimension, samples_for(cores)
-    trained = estimator(tpu, harness.gradient_model_fn(["x"]), spec, tmp_path, samples)
-    data = golden_training.batches(dimension, samples)
+    dimension, samples = spec.table_to_config_dict["t0"].dimension, samples_for(cores)
+    trained = estimator(tpu, harness.gradient_model_fn(["x0"]), spec, tmp_path, samples)
+    data = golden_training.batches(dimension, samples=samples)
     trained.train(harness.input_fn_of(data), max_steps=3)
     golden_training.check_steps(case, tmp_path, TOLERANCE.get(case["optimizer"], 1e-5))
 
@@ -67,21 +67,18 @@ def test_golden_case(case, tpu, tmp_path):
 def test_activations(combiner, tpu, tmp_path):
     _, cores = tpu
     samples = samples_for(cores)
-    spec = golden_training.spec_of_table(
-        np.array(GOLDEN["table"], np.float32),
-        combiner,
-        ee.StochasticGradientDescentParameters(0.0),
-    )
+    table = golden_training.table_of(np.array(GOLDEN["table"], np.float32), combiner)
+    spec = golden_training.spec_of_tables({"t0": table})
 
     def model_fn(features, labels, mode, params):
-        spec = harness.gradient_model_fn(["x"])(features, labels, mode, params)
+        spec = harness.gradient_model_fn(["x0"])(features, labels, mode, params)
         if mode == ee.ModeKeys.TRAIN:
             return spec
         # The mean over the one batch that is evaluated: the activations themselves.
-        metrics = (lambda x: {"x": tf.compat.v1.metrics.mean_tensor(x)}, [features["x"]])
+        metrics = (lambda x: {"x": tf.compat.v1.metrics.mean_tensor(x)}, [features["x0"]])
         return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
 
-    data = golden_training.batches(2, samples, gradients=False)
+    data = golden_training.batches(2, samples=samples, gradients=False)
     trained = estimator(tpu, model_fn, spec, tmp_path, samples)
     trained.train(harness.input_fn_of(data), max_steps=1)
     expected = GOLDEN["pipeline"][combiner]["activations_initial_table"]
