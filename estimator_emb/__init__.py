@@ -30,34 +30,31 @@ from estimator_emb.optimizers import (
 # The estimator.
 from estimator_emb.device import TPUConfig
 from estimator_emb.estimator import TPUEstimator
-from tensorflow_estimator.python.estimator.tpu.tpu_config import InputPipelineConfig, RunConfig
-from tensorflow_estimator.python.estimator.tpu.tpu_context import TPUContext
-from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (
+from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
+    InputPipelineConfig,
+    RunConfig,
+    TPUContext,
     TPUEstimatorSpec,
 )
 
 # What else a training program takes from `tf.estimator`.
 from estimator_emb import export
-from estimator_emb.progress import ProgressHook
-from tensorflow_estimator.python.estimator.estimator import (
-    Estimator,
-    VocabInfo,
-    WarmStartSettings,
-)
-from tensorflow_estimator.python.estimator.exporter import (
+from estimator_emb.compat.internals.estimator import (
     BestExporter,
+    Estimator,
+    EstimatorSpec,
+    EvalSpec,
     Exporter,
     FinalExporter,
     LatestExporter,
-)
-from tensorflow_estimator.python.estimator.mode_keys import ModeKeys
-from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec
-from tensorflow_estimator.python.estimator.training import (
-    EvalSpec,
+    ModeKeys,
     TrainSpec,
+    VocabInfo,
+    WarmStartSettings,
     train_and_evaluate,
 )
+from estimator_emb.progress import ProgressHook
 
 from estimator_emb import failures
 from estimator_emb.compat import argument_names

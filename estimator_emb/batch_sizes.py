@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.util import nest
+
+from estimator_emb.compat.internals.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
 
@@ -69,5 +70,5 @@ def _named(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
         for index, value in enumerate(structure):
             yield from _named(f"{name}[{index}]", value)
     elif structure is not None:
-        for value in nest.flatten(structure):
+        for value in data_nest.flatten(structure):
             yield name, value

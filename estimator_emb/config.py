@@ -15,6 +15,21 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import arguments
+from estimator_emb.compat.internals.columns import (
+    EmbeddingColumn,
+    EmbeddingDevice,
+    LegacyEmbeddingColumn,
+    LegacyNumericColumn,
+    LegacySharedEmbeddingColumn,
+    LegacyTPUEmbeddingColumn,
+    LegacyTPUSharedEmbeddingColumn,
+    NumericColumn,
+    SharedEmbeddingColumn,
+    TPUDeviceSpecificEmbeddingColumn,
+    TPUEmbeddingColumn,
+    TPUSharedDeviceSpecificEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+)
 from estimator_emb.optimizers import OptimizationParameters, as_parameters
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
@@ -328,29 +343,24 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Columns looked up by the embedding engine, and those the model looks up itself."""
-    from tensorflow.python.feature_column import feature_column as fc_v1
-    from tensorflow.python.feature_column import feature_column_v2 as fc
-    from tensorflow.python.tpu import feature_column as tpu_fc_v1
-    from tensorflow.python.tpu import feature_column_v2 as tpu_fc
-
     supported = (
-        tpu_fc._TPUEmbeddingColumnV2,
-        tpu_fc._TPUSharedEmbeddingColumnV2,
-        tpu_fc_v1._TPUEmbeddingColumn,
-        tpu_fc_v1._TPUSharedEmbeddingColumn,
+        TPUEmbeddingColumn,
+        TPUSharedEmbeddingColumn,
+        LegacyTPUEmbeddingColumn,
+        LegacyTPUSharedEmbeddingColumn,
     )
     # Accepted by tensorflow-estimator's spec, and refused later: they have no table on a TPU.
     of_the_model = (
-        fc_v1._NumericColumn,
-        fc.NumericColumn,
-        fc_v1._EmbeddingColumn,
-        fc.EmbeddingColumn,
-        fc_v1._SharedEmbeddingColumn,
-        fc.SharedEmbeddingColumn,
+        LegacyNumericColumn,
+        NumericColumn,
+        LegacyEmbeddingColumn,
+        EmbeddingColumn,
+        LegacySharedEmbeddingColumn,
+        SharedEmbeddingColumn,
     )
     device_specific = (
-        tpu_fc._TPUDeviceSpecificEmbeddingColumnV2,
-        tpu_fc._TPUSharedDeviceSpecificEmbeddingColumnV2,
+        TPUDeviceSpecificEmbeddingColumn,
+        TPUSharedDeviceSpecificEmbeddingColumn,
     )
     embedding_core: list[Any] = []
     tensor_core: list[Any] = []
@@ -368,7 +378,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
                 )
             raise TypeError(f"{allowed}got {column!r}.")
         device = getattr(column, "_embedding_lookup_device", None)
-        if isinstance(column, device_specific) and device == tpu_fc.EmbeddingDevice.TPU_TENSOR_CORE:
+        if isinstance(column, device_specific) and device == EmbeddingDevice.TPU_TENSOR_CORE:
             tensor_core.append(column)
         else:
             embedding_core.append(column)

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_config
 
 from estimator_emb import arguments
+from estimator_emb.compat.internals.tpu_estimator import (
+    InputPipelineConfig,
+    RunConfig,
+    StockTPUConfig,
+)
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import tpu_generations
 from estimator_emb.tables import checks
@@ -40,7 +44,7 @@ _HOW_TO_EMULATE = (
 )
 
 
-class TPUConfig(tpu_config.TPUConfig):
+class TPUConfig(StockTPUConfig):
     """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
 
     Args:
@@ -96,7 +100,7 @@ class TPUConfig(tpu_config.TPUConfig):
         tpu_job_name: str | None = None,
         initial_infeed_sleep_secs: int | None = None,
         input_partition_dims: Sequence[Any] | None = None,
-        eval_training_input_configuration: int = tpu_config.InputPipelineConfig.PER_HOST_V1,
+        eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
         experimental_host_call_every_n_steps: int = 1,
         experimental_allow_per_host_v2_parallel_get_next: bool = False,
         experimental_feed_hook: type | None = None,
@@ -149,14 +153,14 @@ def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     Raises:
       ValueError: of an option that embedding tables do not go with.
     """
-    if not isinstance(config, tpu_config.RunConfig):
+    if not isinstance(config, RunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = asked_shards()
     if shards:
         config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
     else:
         config = copy.deepcopy(config)
-    deployments = tpu_config.InputPipelineConfig
+    deployments = InputPipelineConfig
     deployment = config.tpu_config.per_host_input_for_training
     if spec is not None and deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
         raise ValueError(

@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import function_utils
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 from estimator_emb import (
     arguments,
@@ -41,6 +38,14 @@ from estimator_emb import (
 )
 from estimator_emb import config as config_lib
 from estimator_emb.compat import custom_gradients
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.tpu_estimator import (
+    ExportSavedModelApiVersion,
+    RunConfig,
+    StockTPUEstimator,
+    add_item_to_params,
+)
 from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
@@ -55,7 +60,7 @@ from estimator_emb.tables.dropped import DroppedIds
 logger = logging.getLogger("estimator_emb")
 
 
-class TPUEstimator(tpu_estimator.TPUEstimator):
+class TPUEstimator(StockTPUEstimator):
     """tensorflow-estimator's `TPUEstimator`, whose embedding tables train anywhere.
 
     With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
@@ -114,7 +119,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         export_to_cpu: bool = True,
         warm_start_from: Any = None,
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
-        export_saved_model_api_version: Any = tpu_estimator.ExportSavedModelApiVersion.V1,
+        export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
         program_checks.check_model_fn(model_fn)
         program_checks.check_batch_sizes(
@@ -142,9 +147,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self._restored: restoring.Restoring | None = None
         self._predict_keys: Any = ()
         self._batch_sizes = {
-            model_fn_lib.ModeKeys.TRAIN: train_batch_size,
-            model_fn_lib.ModeKeys.EVAL: eval_batch_size,
-            model_fn_lib.ModeKeys.PREDICT: predict_batch_size,
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
         }
         self._must_count_steps = False
         self._asked_export_to_tpu = False
@@ -159,7 +164,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 # The metagraph for TPU holds ops that only a TPU's graph can have.
                 self._asked_export_to_tpu = export_to_tpu
                 export_to_tpu, export_to_cpu = False, export_to_cpu or export_to_tpu
-            if train_batch_size is None and isinstance(config, tpu_config.RunConfig):
+            if train_batch_size is None and isinstance(config, RunConfig):
                 # tensorflow-estimator's log of examples per second multiplies by it.
                 config = config.replace(log_step_count_steps=None)
         elif embedding_config_spec is not None:
@@ -420,7 +425,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         if self._tables_on_tpu:
             input_fn = input_fns.for_hardware(input_fn, self._tables_on_tpu)
         ahead = self._spec is not None and self._spec.pipeline_execution_with_tensor_core
-        if ahead and self._on_host and mode == model_fn_lib.ModeKeys.TRAIN:
+        if ahead and self._on_host and mode == ModeKeys.TRAIN:
             batches = self.config.tpu_config.num_shards or 1
             input_fn = input_fns.with_one_more(input_fn, batches)
         return super()._call_input_fn(input_fn, mode, input_context)
@@ -434,9 +439,9 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             spec = super()._call_model_fn(features, labels, mode, config)
         if self._tables_on_tpu:
             tpu_system.hide_helpers()
-        if self._on_host and spec.mode == model_fn_lib.ModeKeys.TRAIN:
+        if self._on_host and spec.mode == ModeKeys.TRAIN:
             self._check_global_step()
-        if self._on_host and spec.mode == model_fn_lib.ModeKeys.EVAL:
+        if self._on_host and spec.mode == ModeKeys.EVAL:
             spec = ordering.added_to_evaluation(spec)
         if self._restored:
             scaffold = getattr(spec, "scaffold", None)
@@ -460,7 +465,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
         augment = super()._augment_model_fn
         if self._spec is not None:
-            model_fn = takes(scopes.recording(model_fn), function_utils.fn_args(model_fn))
+            model_fn = takes(scopes.recording(model_fn), fn_args(model_fn))
         if not self._on_host and not self._fed:
             return augment(model_fn, batch_axis)
         model_fn = program_checks.checked_model_fn(
@@ -484,10 +489,10 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                 def on_core(features: Any, **kwargs: Any) -> Any:
                     return step.on_core(features, **kwargs)
 
-                on_tpu = augment(takes(on_core, function_utils.fn_args(model_fn)), None)
+                on_tpu = augment(takes(on_core, fn_args(model_fn)), None)
                 with self._ctx.by_core():
                     built = on_tpu(step.input_fn, labels, mode, config, params)
-                if mode == model_fn_lib.ModeKeys.TRAIN:
+                if mode == ModeKeys.TRAIN:
                     self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
                 return step.completed(built)
 
@@ -517,7 +522,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
                         counted.value if counted.unit == "count" else None,
                     )
                 )
-                if step.engine and mode == model_fn_lib.ModeKeys.TRAIN:
+                if step.engine and mode == ModeKeys.TRAIN:
                     self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
                 return spec
 
@@ -527,7 +532,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
 
     def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
         """`model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
-        names = list(function_utils.fn_args(model_fn))
+        names = list(fn_args(model_fn))
 
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
             if "mode" in names:
@@ -538,7 +543,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
             params = kwargs.get("params")
             if params is not None and not self._exporting:
                 context = HostContext(call_from_input_fn=False)
-                tpu_estimator._add_item_to_params(params, "context", context)
+                add_item_to_params(params, "context", context)
             return self._with_tables(model_fn, features, mode, kwargs)
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
@@ -547,7 +552,7 @@ class TPUEstimator(tpu_estimator.TPUEstimator):
         self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
     ) -> Any:
         assert self._spec is not None
-        training = mode == model_fn_lib.ModeKeys.TRAIN
+        training = mode == ModeKeys.TRAIN
         cores = Cores()
         dropped = self._dropped()
         engine = HostEngine(

@@ -24,10 +24,13 @@ from typing import Any
 
 import tensorflow as tf
 from absl import flags
-from tensorflow_estimator.python.estimator.tpu import tpu_config
-from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb import device
+from estimator_emb.compat.internals.tpu_estimator import (
+    InputPipelineConfig,
+    RunConfig,
+    parse_iterations_per_loop,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +53,7 @@ class TPUFlags:
     save_checkpoints_steps: flags.FlagHolder
     keep_checkpoint_max: flags.FlagHolder
 
-    def run_config(self, **kwargs: Any) -> tpu_config.RunConfig:
+    def run_config(self, **kwargs: Any) -> RunConfig:
         """The `RunConfig` that the flags ask for.
 
         Without --tpu, --save_checkpoints_steps or --keep_checkpoint_max, `RunConfig` has its own
@@ -68,10 +71,10 @@ class TPUFlags:
             asked["tpu_config"] = device.TPUConfig(
                 iterations_per_loop=_iterations(self.iterations_per_loop.value),
                 num_shards=self.num_shards.value,
-                per_host_input_for_training=tpu_config.InputPipelineConfig.PER_HOST_V2,
+                per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
                 device=self.device.value,
             )
-        config = tpu_config.RunConfig(**{**asked, **kwargs})
+        config = RunConfig(**{**asked, **kwargs})
         wanted = self.use_tpu.value and self.tpu.value is not None
         if not wanted or {"cluster", "master"} & set(kwargs):
             return config
@@ -80,7 +83,7 @@ class TPUFlags:
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value
         )
-        return tpu_config.RunConfig(**{**asked, **kwargs, "cluster": cluster})
+        return RunConfig(**{**asked, **kwargs, "cluster": cluster})
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
@@ -163,7 +166,7 @@ def _iterations(value: Any) -> Any:
 
 def _check_iterations(value: Any) -> bool:
     try:
-        tpu_util.parse_iterations_per_loop(_iterations(value))
+        parse_iterations_per_loop(_iterations(value))
     except ValueError as error:
         raise flags.ValidationError(str(error)) from None
     return True

@@ -4,9 +4,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.util import function_utils
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
-
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
 from estimator_emb.engines import tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.program_checks import takes
@@ -22,10 +21,10 @@ def with_context(input_fn: InputFn) -> InputFn:
     def wrapped(**kwargs: Any) -> Any:
         if "params" in kwargs:
             context = HostContext(call_from_input_fn=True)
-            tpu_estimator._add_item_to_params(kwargs["params"], "context", context)
+            add_item_to_params(kwargs["params"], "context", context)
         return input_fn(**kwargs)
 
-    return takes(wrapped, function_utils.fn_args(input_fn))
+    return takes(wrapped, fn_args(input_fn))
 
 
 def with_one_more(input_fn: InputFn, batches: int) -> InputFn:
@@ -34,7 +33,7 @@ def with_one_more(input_fn: InputFn, batches: int) -> InputFn:
     def wrapped(**kwargs: Any) -> Any:
         return pipeline.with_one_more(input_fn(**kwargs), batches)
 
-    return takes(wrapped, function_utils.fn_args(input_fn))
+    return takes(wrapped, fn_args(input_fn))
 
 
 def for_hardware(input_fn: InputFn, tables: list[Table]) -> InputFn:
@@ -43,4 +42,4 @@ def for_hardware(input_fn: InputFn, tables: list[Table]) -> InputFn:
     def wrapped(**kwargs: Any) -> Any:
         return tpu_system.as_hardware_reads(input_fn(**kwargs), tables)
 
-    return takes(wrapped, function_utils.fn_args(input_fn))
+    return takes(wrapped, fn_args(input_fn))

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_function
 
+from estimator_emb.compat.internals.tpu import get_tpu_context
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 _KerasAdagrad: Any = tf.keras.optimizers.experimental.Adagrad
@@ -203,7 +203,7 @@ class Adagrad(_KerasAdagrad):
         if not _in_v1_graph():
             return super().aggregate_gradients(grads_and_vars)
         pairs = list(grads_and_vars)
-        if tpu_function.get_tpu_context().number_of_shards is None:
+        if get_tpu_context().number_of_shards is None:
             return pairs
         total = tf.compat.v1.tpu.cross_replica_sum
         return [(None if g is None else total(g), variable) for g, variable in pairs]

@@ -12,20 +12,19 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.util import function_utils
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 from estimator_emb import config, keras_optimizers
 from estimator_emb.arguments import suggestion
+from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import scopes
 from estimator_emb.tables.functions import name_of
 
-_MODES = model_fn_lib.ModeKeys
 _BATCH_SIZES = {
-    _MODES.TRAIN: "train_batch_size",
-    _MODES.EVAL: "eval_batch_size",
-    _MODES.PREDICT: "predict_batch_size",
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
 }
 _INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
@@ -90,7 +89,7 @@ def check_model_fn(model_fn: Any) -> None:
     if not callable(model_fn):
         raise TypeError(f"TPUEstimator: model_fn must be a function; got {model_fn!r}.")
     owner = f"model_fn ({name_of(model_fn)})"
-    arguments = function_utils.fn_args(model_fn)
+    arguments = fn_args(model_fn)
     if "features" not in arguments:
         raise ValueError(f"{owner} must include features argument; it takes {list(arguments)}.")
     unknown = [name for name in arguments if name not in _MODEL_ARGUMENTS]
@@ -105,7 +104,7 @@ def check_model_fn(model_fn: Any) -> None:
 
 def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
     """Refuses a model_fn that cannot be told the batch size, with tensorflow-estimator's error."""
-    if has_batch_size and "params" not in function_utils.fn_args(model_fn):
+    if has_batch_size and "params" not in fn_args(model_fn):
         raise ValueError(
             f"model_fn ({name_of(model_fn)}) does not include params argument, required by "
             "TPUEstimator to pass batch size as params['batch_size']."
@@ -131,8 +130,8 @@ def checked_input_fn(input_fn: Any, needs_dict: bool, on_cores: bool) -> Callabl
             f"got {got}. Give the function itself, and make the Dataset inside of it."
         )
     owner = f"input_fn ({name_of(input_fn)})"
-    arguments = function_utils.fn_args(input_fn)
-    takes_any = function_utils.has_kwargs(input_fn)
+    arguments = fn_args(input_fn)
+    takes_any = has_kwargs(input_fn)
     if "params" not in arguments and not takes_any:
         raise ValueError(
             f"{owner} does not include params argument, required by TPUEstimator to pass batch "
@@ -223,7 +222,7 @@ def checked_model_fn(
       has_spec: whether there is one.
       needs_batch: says whether predictions of a name must have the batch as first dimension.
     """
-    arguments = list(function_utils.fn_args(model_fn))
+    arguments = list(fn_args(model_fn))
     owner = f"model_fn ({name_of(model_fn)})"
 
     def checked(features: Any, mode: str, **kwargs: Any) -> Any:
@@ -238,7 +237,7 @@ def checked_model_fn(
 
 
 def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]) -> Any:
-    if not isinstance(returned, (model_fn_lib.EstimatorSpec, model_fn_lib._TPUEstimatorSpec)):
+    if not isinstance(returned, (EstimatorSpec, AnyTPUEstimatorSpec)):
         got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
         raise ValueError(
             f"model_fn should return an EstimatorSpec. In mode {mode!r}, {owner} returned {got}"
@@ -248,10 +247,10 @@ def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[s
             f"{owner} was called with mode {mode!r}, and returned a {type(returned).__name__} of "
             f"mode {returned.mode!r}. Pass it the mode that model_fn is given."
         )
-    if mode == _MODES.PREDICT:
+    if mode == ModeKeys.PREDICT:
         _check_predictions(owner, returned, needs_batch)
     metrics = getattr(returned, "eval_metrics", None)
-    if mode == _MODES.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
+    if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
         function, *tensors = metrics
         # `_replace` would leave out what the constructor adds.
         fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}

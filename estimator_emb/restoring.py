@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import saver as saver_lib
-from tensorflow.python.training.saving import saveable_object
 
 from estimator_emb import checkpoint_files
+from estimator_emb.compat.internals.graphs import (
+    BulkSaverBuilder,
+    SaveableObject,
+    object_graph_key_mapping,
+)
 from estimator_emb.misfits import Form, Misfits
 from estimator_emb.saver import PartsSaver
 from estimator_emb.spec import Table
@@ -85,7 +88,7 @@ def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None
     there = _in_checkpoint(path)
     keys = dict(zip(here, here, strict=True))
     if _OBJECT_GRAPH in there:
-        keys.update(saver_lib.object_graph_key_mapping(path))
+        keys.update(object_graph_key_mapping(path))
     any_shape = bool(getattr(saver, "_reshape", False))
     for name, form in here.items():
         _compare(name, form, keys[name], there, misfits, any_shape)
@@ -149,7 +152,7 @@ def _restored_by(saver: Any) -> dict[str, Form] | None:
 
 def _is_own_way(saver: Any) -> bool:
     builder = getattr(saver, "_builder", None)
-    plain = saver_lib.BulkSaverBuilder
+    plain = BulkSaverBuilder
     as_tensorflow = (tf.compat.v1.train.Saver.restore, PartsSaver.restore)
     return type(saver).restore not in as_tensorflow or any(
         builder is not None and getattr(type(builder), method) is not getattr(plain, method)
@@ -159,7 +162,7 @@ def _is_own_way(saver: Any) -> bool:
 
 def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
     """Yields name and form in the checkpoint of what a saver was given."""
-    if isinstance(saved, saveable_object.SaveableObject):
+    if isinstance(saved, SaveableObject):
         for spec in saved.specs:
             yield spec.name, Form(_ANY, None)
     elif isinstance(saved, Iterable) and not isinstance(saved, tf.Variable):

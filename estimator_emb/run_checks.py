@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+from estimator_emb.compat.internals.estimator import step_of_latest_checkpoint
 
 logger = logging.getLogger("estimator_emb")
 
@@ -101,7 +102,7 @@ def say_if_reached(model_dir: str, max_steps: Any) -> None:
     """Logs that a training has nothing to do, as its last step is reached."""
     if max_steps is None:
         return
-    step = int(estimator_lib._load_global_step_from_checkpoint_dir(model_dir))
+    step = int(step_of_latest_checkpoint(model_dir))
     if 0 < max_steps <= step:
         logger.warning(
             "train: the model in %s is at step %d, so max_steps=%d is reached: nothing was trained."

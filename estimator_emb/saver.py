@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import saver as saver_lib
+
+from estimator_emb.compat.internals.graphs import BulkSaverBuilder
 
 FILE_BYTES = 64 << 20
 """A device's part of a checkpoint has another file only if each has this much in it."""
@@ -84,7 +85,7 @@ class PartsSaver(tf.compat.v1.train.Saver):
         return super().save(sess, save_path, global_step, *args, **kwargs)
 
 
-class _Builder(saver_lib.BulkSaverBuilder):
+class _Builder(BulkSaverBuilder):
     """Divides what one device saves by size, over as many files as there are cores."""
 
     def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.

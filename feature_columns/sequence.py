@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.feature_column import feature_column as fc_v1
+
+from estimator_emb.compat.internals.columns import LazyBuilder, normalize_feature_columns
 
 
 def sequence_categorical_column_with_hash_bucket(
@@ -137,7 +138,7 @@ def sequence_input_layer(
 
     Source: `sequence_input_layer` of tensorflow/contrib/feature_column, TF 1.15.
     """
-    columns = fc_v1._normalize_feature_columns(feature_columns)
+    columns = normalize_feature_columns(feature_columns)
     for column in columns:
         if not hasattr(column, "_get_sequence_dense_tensor"):
             raise ValueError(
@@ -145,7 +146,7 @@ def sequence_input_layer(
                 f"got {column!r}. SequenceFeatures takes shared columns."
             )
     with tf.compat.v1.variable_scope(None, default_name="sequence_input_layer"):
-        builder = fc_v1._LazyBuilder(features)
+        builder = LazyBuilder(features)
         parts, lengths = [], []
         for column in sorted(columns, key=lambda column: column.name):
             with tf.compat.v1.variable_scope(None, default_name=column._var_scope_name):

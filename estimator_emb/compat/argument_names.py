@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has the classes of tensorflow-estimator that programs construct name a misspelt argument."""
 
-from tensorflow_estimator.python.estimator import estimator, model_fn, run_config, training
-from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
-
 from estimator_emb import arguments
+from estimator_emb.compat.internals.estimator import (
+    Estimator,
+    EstimatorSpec,
+    EvalSpec,
+    LocalRunConfig,
+    TrainSpec,
+)
+from estimator_emb.compat.internals.tpu_estimator import RunConfig, StockTPUConfig, TPUEstimatorSpec
 
 
 def install() -> None:
     """Does so; a second call changes nothing."""
-    of_run_config = run_config.RunConfig.__init__
-    arguments.suggest_in(tpu_config.RunConfig, "__init__", of_run_config)
-    arguments.suggest_in(run_config.RunConfig, "__init__")
-    arguments.suggest_in(tpu_config.TPUConfig, "__new__")
-    arguments.suggest_in(tpu_estimator.TPUEstimatorSpec, "__new__")
-    arguments.suggest_in(model_fn.EstimatorSpec, "__new__")
-    arguments.suggest_in(estimator.Estimator, "__init__")
+    of_run_config = LocalRunConfig.__init__
+    arguments.suggest_in(RunConfig, "__init__", of_run_config)
+    arguments.suggest_in(LocalRunConfig, "__init__")
+    arguments.suggest_in(StockTPUConfig, "__new__")
+    arguments.suggest_in(TPUEstimatorSpec, "__new__")
+    arguments.suggest_in(EstimatorSpec, "__new__")
+    arguments.suggest_in(Estimator, "__init__")
     for method in ("train", "evaluate", "predict", "export_saved_model"):
-        arguments.suggest_in(estimator.Estimator, method)
-    arguments.suggest_in(training.TrainSpec, "__new__")
-    arguments.suggest_in(training.EvalSpec, "__new__")
+        arguments.suggest_in(Estimator, method)
+    arguments.suggest_in(TrainSpec, "__new__")
+    arguments.suggest_in(EvalSpec, "__new__")

@@ -6,11 +6,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tensorflow.python.platform import tf_logging as logging
-from tensorflow.python.training import basic_session_run_hooks
+import tensorflow as tf
+
+logging = tf.compat.v1.logging
 
 
-class AsyncCheckpointSaverHook(basic_session_run_hooks.CheckpointSaverHook):
+class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     """A `CheckpointSaverHook` that writes in a thread of its own while training goes on.
 
     A checkpoint that falls due while the one before is still being written is left out; the one at

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+
+from estimator_emb.compat.internals.graphs import gradient_registry
 
 _PREFIX = "CustomGradient-"
 _KEPT = "_estimator_emb_custom_gradients"
@@ -31,7 +32,7 @@ def ending_with_graph() -> Iterator[None]:
 
 def _hand_over(graph: tf.Graph) -> None:
     """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
-    registry = ops.gradient_registry._registry
+    registry = gradient_registry._registry
     kept: dict[str, Callable[..., Any]] | None = getattr(graph, _KEPT, None)
     if kept is None:
         kept = {}
@@ -60,7 +61,7 @@ def _custom_gradient(op: tf.Operation) -> str | None:
 
 def _forget(names: list[str]) -> None:
     for name in names:
-        ops.gradient_registry._registry.pop(name, None)
+        gradient_registry._registry.pop(name, None)
 
 
 class _InGraph:

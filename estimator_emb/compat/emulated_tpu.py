@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
-from tensorflow.python.tpu import tpu_strategy_util, tpu_system_metadata
-from tensorflow_estimator.python.estimator.tpu import tpu_config as tpu_config_lib
+import tensorflow as tf
 
 from estimator_emb import device
+from estimator_emb.compat.internals.tpu import tpu_strategy_util
+from estimator_emb.compat.internals.tpu_estimator import RunConfig
 from estimator_emb.engines import topology
 
 logger = logging.getLogger("estimator_emb")
@@ -27,12 +27,12 @@ _noticed: set[str] = set()
 
 def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Replaces what would ask for a TPU, by calls of `set_attribute(owner, name, value)`."""
-    resolver = tpu_cluster_resolver.TPUClusterResolver
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
         (resolver, "num_accelerators", _num_accelerators),
         (resolver, "get_tpu_system_metadata", _system_metadata),
-        (tpu_config_lib.RunConfig, "__init__", _make_run_config),
+        (RunConfig, "__init__", _make_run_config),
         (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
     ):
@@ -79,7 +79,7 @@ def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> di
 
 
 def _system_metadata(original: Any, self: Any) -> Any:
-    return tpu_system_metadata.TPUSystemMetadata(
+    return tf.tpu.experimental.TPUSystemMetadata(
         num_cores=num_cores(),
         num_hosts=1,
         num_of_cores_per_host=num_cores(),

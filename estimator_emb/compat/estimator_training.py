@@ -24,11 +24,16 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.distribute import distribute_coordinator as dc
-from tensorflow.python.distribute import distribute_coordinator_context as dc_context
-from tensorflow.python.distribute import multi_worker_util
-from tensorflow.python.platform import tf_logging as logging
-from tensorflow.python.training import server_lib
+import tensorflow as tf
+
+from estimator_emb.compat.internals.graphs import (
+    CoordinatorMode,
+    current_worker_context,
+    normalize_cluster_spec,
+    run_distribute_coordinator,
+)
+
+logging = tf.compat.v1.logging
 
 # Job names of a cluster, as TF_CONFIG spells them.
 CHIEF = "chief"
@@ -36,8 +41,8 @@ EVALUATOR = "evaluator"
 PS = "ps"
 WORKER = "worker"
 
-_STANDALONE = dc.CoordinatorMode.STANDALONE_CLIENT
-_INDEPENDENT = dc.CoordinatorMode.INDEPENDENT_WORKER
+_STANDALONE = CoordinatorMode.STANDALONE_CLIENT
+_INDEPENDENT = CoordinatorMode.INDEPENDENT_WORKER
 
 
 # ---- Choosing the mode ------------------------------------------------------------------------
@@ -64,7 +69,7 @@ def init_run_config(config, tf_config: dict[str, Any]) -> None:
             )
         setattr(config, f"_{option}", strategy)
 
-    cluster = server_lib.ClusterSpec(tf_config.get("cluster", {}))
+    cluster = tf.train.ClusterSpec(tf_config.get("cluster", {}))
     remote_cluster = experimental.remote_cluster if experimental else None
 
     if config._train_distribute and remote_cluster:
@@ -125,7 +130,7 @@ def _apply_worker_context(config, context) -> None:
         replicas = (0, 1, 0)
     elif task_type == EVALUATOR:
         # An evaluator works alone: it must not see the training cluster, and has no id there.
-        config._cluster_spec = server_lib.ClusterSpec({})
+        config._cluster_spec = tf.train.ClusterSpec({})
         replicas = (0, 0, None)
     else:
         jobs = cluster.as_dict()
@@ -162,7 +167,7 @@ def _estimator_of_task(estimator, phase: str, strategy):
     Returns:
       The copy, and the worker context it was set up from.
     """
-    context = dc_context.get_current_worker_context()
+    context = current_worker_context()
     local = copy.deepcopy(estimator)
     setattr(local._config, f"_{phase}_distribute", strategy)
     setattr(local, f"_{phase}_distribution", strategy)
@@ -211,7 +216,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
         local._config._distribute_coordinator_mode = None
         executor_cls(local, train_spec, eval_spec)._start_continuous_evaluation()
 
-    dc.run_distribute_coordinator(
+    run_distribute_coordinator(
         train,
         config.train_distribute,
         evaluate,
@@ -267,7 +272,7 @@ def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks
         raise ValueError(f"{call} needs `{phase}_distribute` to use Distribute Coordinator.")
     if not config.cluster_spec:
         raise ValueError(f"{call} needs a cluster to use Distribute Coordinator.")
-    cluster = multi_worker_util.normalize_cluster_spec(config.cluster_spec)
+    cluster = normalize_cluster_spec(config.cluster_spec)
     if EVALUATOR in cluster.jobs:
         raise ValueError(
             f"{call} does not support a cluster with an `evaluator` job: "
@@ -289,7 +294,7 @@ def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks
         local, context = _estimator_of_task(estimator, phase, configured_strategy)
         return phase_fn(local, configured_strategy, hooks if context.is_chief else [])
 
-    return dc.run_distribute_coordinator(
+    return run_distribute_coordinator(
         task,
         strategy,
         mode=mode,

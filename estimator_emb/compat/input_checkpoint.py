@@ -17,12 +17,16 @@ import weakref
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.experimental.ops import iterator_ops as experimental_iterator_ops
-from tensorflow.python.data.ops import iterator_ops
-from tensorflow.python.training import basic_session_run_hooks, training_util
-from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 from estimator_emb.compat.input_positions import Positions
+from estimator_emb.compat.internals.estimator import Estimator
+from estimator_emb.compat.internals.graphs import (
+    GLOBAL_ITERATORS,
+    IteratorSaveable,
+    StockCheckpointInputPipelineHook,
+    external_state_policy_to_enum,
+    global_step_read,
+)
 from estimator_emb.tables import pipeline
 
 logger = logging.getLogger("estimator_emb")
@@ -52,9 +56,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None):
-        self._policy = experimental_iterator_ops._convert_external_state_policy_to_enum(
-            external_state_policy or "fail"
-        )
+        self._policy = external_state_policy_to_enum(external_state_policy or "fail")
         config = estimator.config
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
             raise ValueError(
@@ -75,22 +77,22 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         """Whether a `_BeforeModel` of this hook is told of each checkpoint of the model."""
 
     def begin(self) -> None:
-        iterators = tf.compat.v1.get_collection(iterator_ops.GLOBAL_ITERATORS)
+        iterators = tf.compat.v1.get_collection(GLOBAL_ITERATORS)
         if not iterators:
             raise ValueError(
                 "No variables to save: CheckpointInputPipelineHook saves the position of tf.data "
                 "iterators, and the input of this training has none. Return a tf.data.Dataset from "
                 "input_fn, or train without the hook."
             )
-        self._step = training_util._get_or_create_global_step_read()
+        self._step = global_step_read()
         self._positions.build(
             [
-                iterator_ops._IteratorSaveable(one, one.name, external_state_policy=self._policy)
+                IteratorSaveable(one, one.name, external_state_policy=self._policy)
                 for one in iterators
             ],
             pipeline.kept_in_graph(),
         )
-        self._timer = basic_session_run_hooks.SecondOrStepTimer(**self._every)
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None
         """The session whose input has been put where the model stands, as a weak reference."""
         self._model_step: int | None = None
@@ -274,12 +276,9 @@ def _with_listeners(train: Any) -> Any:
 
 
 def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
-    theirs = getattr(experimental_iterator_ops, "CheckpointInputPipelineHook", None)
-    if theirs is None or type(hook) is not theirs:
+    if type(hook) is not StockCheckpointInputPipelineHook:
         return hook
     return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
 
 
-estimator_lib.Estimator._train_with_estimator_spec = _with_listeners(
-    estimator_lib.Estimator._train_with_estimator_spec
-)
+Estimator._train_with_estimator_spec = _with_listeners(Estimator._train_with_estimator_spec)

@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import checkpoint_management
 
 _UNFINISHED = "unfinished_"
 
@@ -73,7 +72,7 @@ class Positions:
         # The index last: without it there is no position.
         for file in sorted(written, key=lambda file: file.endswith(".index")):
             tf.io.gfile.rename(file, path + file[len(unfinished) :], overwrite=True)
-        checkpoint_management.update_checkpoint_state(
+        tf.compat.v1.train.update_checkpoint_state(
             self.directory,
             os.path.basename(path),
             latest_filename=f"checkpoint_{self._name}",

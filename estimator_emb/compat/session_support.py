@@ -22,15 +22,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow.core.protobuf import config_pb2
-from tensorflow.core.util import event_pb2
-from tensorflow.python.client import session as session_lib
-from tensorflow.python.framework import dtypes, errors, ops
-from tensorflow.python.ops import array_ops
-from tensorflow.python.platform import tf_logging as logging
-from tensorflow.python.tpu.ops import tpu_ops
-from tensorflow.python.training import session_run_hook, training_util
+
+from estimator_emb.compat.internals.protos import event_pb2
+from estimator_emb.compat.internals.tpu import tpu_ops
+
+logging = tf.compat.v1.logging
 
 # What the job manager of a worker sees when the coordinator shuts the worker down.
 _RESTART_EXIT_CODE = 42
@@ -42,7 +40,7 @@ _SHUTDOWN_MARGIN_SECS = 10.0
 _watchdog: WatchdogManager | None = None
 
 
-class CoordinatorResetError(errors.AbortedError):
+class CoordinatorResetError(tf.errors.AbortedError):
     """Makes a monitored session start again (it does so on an `AbortedError`)."""
 
     def __init__(self):
@@ -83,10 +81,10 @@ class WorkerHeartbeatManager:
             logging.info("Creating a heartbeat manager for %s", devices)
         else:
             logging.error("A heartbeat manager is being created without devices.")
-        request = array_ops.placeholder(dtypes.string, name="worker_heartbeat_request")
+        request = tf.compat.v1.placeholder(tf.string, name="worker_heartbeat_request")
         heartbeat_ops = []
         for device in devices:
-            with ops.device(device):
+            with tf.compat.v1.device(device):
                 heartbeat_ops.append(tpu_ops.worker_heartbeat(request))
         return WorkerHeartbeatManager(session, devices, heartbeat_ops, request)
 
@@ -112,7 +110,7 @@ class WorkerHeartbeatManager:
         answers = self._session.run(
             self._ops,
             feed_dict={self._request_placeholder: request.SerializeToString()},
-            options=config_pb2.RunOptions(timeout_in_ms=timeout_in_ms),
+            options=tf.compat.v1.RunOptions(timeout_in_ms=timeout_in_ms),
         )
         responses = [event_pb2.WorkerHeartbeatResponse.FromString(answer) for answer in answers]
         logging.debug("Ping results: %s", responses)
@@ -214,7 +212,7 @@ class WatchdogManager(threading.Thread):
                     self._watch()
                 self._worker_manager.ping()
                 broken, pause = False, self.ping_interval
-            except errors.OpError as error:
+            except tf.errors.OpError as error:
                 # The session is likely broken: go on with a new one.
                 logging.debug("A heartbeat failed: %s", error)
                 broken, pause = True, min(_RETRY_SECS, self.ping_interval)
@@ -224,8 +222,8 @@ class WatchdogManager(threading.Thread):
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
         """Opens a new session, in a graph of its own, and configures the workers through it."""
-        graph = ops.Graph()
-        session = session_lib.Session(
+        graph = tf.Graph()
+        session = tf.compat.v1.Session(
             target=self._session_target, graph=graph, config=self._session_config
         )
         if self._devices is None:
@@ -264,7 +262,7 @@ def stop_worker_watchdog() -> None:
         _watchdog = None
 
 
-class GracefulShutdownHook(session_run_hook.SessionRunHook):
+class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
     """After each step, looks for workers which are not well.
 
     When there are some, saves a checkpoint, then calls each of `on_shutdown_hooks` with
@@ -293,15 +291,15 @@ class GracefulShutdownHook(session_run_hook.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         """Connects to the workers. Not fatal where there are none, or none with heartbeats."""
         del coord
-        if training_util.get_global_step() is None and self.saver() is not None:
+        if tf.compat.v1.train.get_global_step() is None and self.saver() is not None:
             raise ValueError(
                 "There is a saver but no global step: call `get_or_create_global_step()` in your "
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
         # Heartbeats have their own graph, as that of the training is final by now.
-        graph = ops.Graph()
-        own_session = session_lib.Session(
+        graph = tf.Graph()
+        own_session = tf.compat.v1.Session(
             target=session.sess_str, graph=graph, config=session._config
         )
         with graph.as_default():
@@ -316,7 +314,7 @@ class GracefulShutdownHook(session_run_hook.SessionRunHook):
             self._workers.configure(
                 event_pb2.WorkerHeartbeatRequest(shutdown_mode=event_pb2.WAIT_FOR_COORDINATOR)
             )
-        except errors.InvalidArgumentError:
+        except tf.errors.InvalidArgumentError:
             logging.warning("The TPU workers do not support heartbeats: no failure handling.")
         else:
             self._heartbeat_supported = True
@@ -325,7 +323,7 @@ class GracefulShutdownHook(session_run_hook.SessionRunHook):
         """The saver to use, or `None` if there is none or no telling which."""
         if self._saver:
             return self._saver
-        savers = ops.get_collection(ops.GraphKeys.SAVERS)
+        savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
         if len(savers) > 1:
             logging.error(
                 "The SAVERS collection has more than one saver, so none will save a checkpoint on "
@@ -345,7 +343,7 @@ class GracefulShutdownHook(session_run_hook.SessionRunHook):
             saver.save(
                 run_context.session,
                 self._checkpoint_prefix,
-                global_step=training_util.get_global_step(),
+                global_step=tf.compat.v1.train.get_global_step(),
                 write_state=True,
             )
         else:

@@ -9,7 +9,8 @@ TensorFlow 2.16 removed the constant and the attribute names that belong to it.
 
 def restore_estimator_names() -> None:
     """Adds `ESTIMATOR_API_NAME` and its attribute names where they are missing."""
-    from tensorflow.python.util import tf_export
+    # Not before `legacy_keras.require()`, which is to import TensorFlow.
+    from estimator_emb.compat.internals.graphs import tf_export
 
     if hasattr(tf_export, "ESTIMATOR_API_NAME"):
         return

@@ -21,10 +21,11 @@ import collections
 from collections.abc import Mapping
 from typing import Any
 
-from tensorflow.python.framework import dtypes, ops
-from tensorflow.python.ops import array_ops, variable_scope, variables
-from tensorflow.python.platform import tf_logging as logging
-from tensorflow.python.tpu.ops import tpu_ops
+import tensorflow as tf
+
+from estimator_emb.compat.internals.tpu import tpu_ops
+
+logging = tf.compat.v1.logging
 
 _VARIABLE_COLLECTION = "tpu_embedding_dummy_table_variables"
 _VARIABLE_NAME = "tpu_embedding_dummy_table_variable_{}"
@@ -64,15 +65,15 @@ def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict
     Raises:
       RuntimeError: if the graph already has gradients for a table.
     """
-    graph = ops.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     dummies = collections.OrderedDict()
     for table_id, (table, features) in enumerate(tpu_embedding.table_to_features_dict.items()):
         # Out of GLOBAL_VARIABLES, so no checkpoint has it. (Slots which an optimizer makes for it
         # do get there.)
-        dummies[table] = variable_scope.get_variable(
+        dummies[table] = tf.compat.v1.get_variable(
             _VARIABLE_NAME.format(table),
             shape=[1],
-            dtype=dtypes.float32,
+            dtype=tf.float32,
             trainable=True,
             use_resource=True,
             collections=[_VARIABLE_COLLECTION],
@@ -82,7 +83,7 @@ def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict
         if gradients:
             raise RuntimeError(f"The graph collection {name} already has gradients.")
         gradients.extend([None] * len(features))
-    init_op = variables.variables_initializer(
+    init_op = tf.compat.v1.variables_initializer(
         list(dummies.values()), name="tpu_embedding_dummy_table_variables_init"
     )
     return dummies, init_op
@@ -125,7 +126,7 @@ def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.Or
     Returns:
       Gradient tensors by feature name, table after table.
     """
-    graph = ops.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     by_table = {
         table: graph.get_collection(_GRADIENT_COLLECTION.format(table_id))
         for table_id, table in enumerate(tpu_embedding.table_to_config_dict)
@@ -162,4 +163,4 @@ def _zero_gradient(tpu_embedding, table: str, feature: str):
     sequence_length = tpu_embedding.feature_to_config_dict[feature].max_sequence_length
     if sequence_length:
         shape.insert(1, sequence_length)
-    return array_ops.zeros(shape)
+    return tf.zeros(shape)

@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from tensorflow_estimator.python.estimator.tpu import tpu_context
+from estimator_emb.compat.internals.tpu_estimator import TPUContext
 
 HOST_DEVICE = "/device:CPU:0"
 
 
-class HostContext(tpu_context.TPUContext):
+class HostContext(TPUContext):
     """`params['context']` on the host: one host with one core.
 
     Args:

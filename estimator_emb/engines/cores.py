@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_tpu_ops
-from tensorflow.python.tpu import tpu_function
+
+from estimator_emb.compat.internals.tpu import gen_tpu_ops, tpu_shard_context
 
 _OPS = ("cross_replica_sum", "all_to_all", "collective_permute")
 
@@ -84,7 +84,7 @@ class Cores:
                 )
             )
             if shard_context:
-                stack.enter_context(tpu_function.tpu_shard_context(self.count))
+                stack.enter_context(tpu_shard_context(self.count))
             yield
 
     def differing(self, values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.util import nest
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
 from estimator_emb import batch_sizes
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
 from estimator_emb.engines import core_batches
 from estimator_emb.engines.cores import Cores
 
@@ -52,8 +52,8 @@ class _Batch:
 
 
 def read(
-    ctx: tpu_context._InternalTPUContext,
-    input_fn: Callable[[tpu_context.TPUContext], Any],
+    ctx: InternalTPUContext,
+    input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
     cores: Cores,
     consumed: set[str],
@@ -82,12 +82,12 @@ def read(
         size = ctx.batch_size_for_input_fn
         of_cores = _split(of_cores[0], batch_axis, cores.count, size)
     structure = _structure(of_cores[0])
-    flat = late([nest.flatten(_structure(batch)) for batch in of_cores])
+    flat = late([data_nest.flatten(_structure(batch)) for batch in of_cores])
     if len(of_cores) > 1:
         mine = [cores.differing(values) for values in zip(*flat, strict=True)]
     else:
         mine = flat[0]
-    packed = nest.pack_sequence_as(structure, mine)
+    packed = data_nest.pack_sequence_as(structure, mine)
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
@@ -98,7 +98,7 @@ def read(
 
 
 def _batches(
-    ctx: tpu_context._InternalTPUContext,
+    ctx: InternalTPUContext,
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
     count: int,
@@ -114,13 +114,13 @@ def _batches(
                     "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training to "
                     "True or return `features` and `labels` from `input_fn`"
                 )
-            batches.append(_Batch(*tpu_estimator._Inputs._parse_inputs(result)))
+            batches.append(_Batch(*Inputs._parse_inputs(result)))
         return batches, []
     each_core_takes_one = (
         ctx.is_input_per_host_with_iterators() and not ctx.is_input_broadcast_with_iterators()
     )
     result = _call(ctx, input_fn, 0)
-    predicting = ctx.mode == model_fn_lib.ModeKeys.PREDICT
+    predicting = ctx.mode == ModeKeys.PREDICT
     if not isinstance(result, tf.data.Dataset):
         if predicting:
             raise TypeError(
@@ -132,7 +132,7 @@ def _batches(
                 "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline "
                 "configuration."
             )
-        return [_Batch(*tpu_estimator._Inputs._parse_inputs(result))], []
+        return [_Batch(*Inputs._parse_inputs(result))], []
     if predicting:
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
@@ -146,25 +146,23 @@ def _batches(
         # One after the other: core 0 takes the first batch.
         with tf.control_dependencies(before):
             element = iterator.get_next()
-        before = nest.flatten(element)[:1]
+        before = data_nest.flatten(element)[:1]
         before = [before[0].values if hasattr(before[0], "values") else before[0]]
         if predicting:
             batches.append(_Batch(element["features"], element.get("labels"), element["real"]))
         else:
-            batches.append(_Batch(*tpu_estimator._Inputs._parse_inputs(element)))
+            batches.append(_Batch(*Inputs._parse_inputs(element)))
     return batches, [iterator.initializer]
 
 
-def _call(ctx: tpu_context._InternalTPUContext, input_fn: Callable[..., Any], index: int) -> Any:
+def _call(ctx: InternalTPUContext, input_fn: Callable[..., Any], index: int) -> Any:
     device = ctx.tpu_host_placement_function(host_id=0)
-    context = tpu_context.TPUContext(
-        internal_ctx=ctx, input_device=device, invocation_index=index, host_id=0
-    )
+    context = TPUContext(internal_ctx=ctx, input_device=device, invocation_index=index, host_id=0)
     with tf.device(device):
         return input_fn(context)
 
 
-def _same_for_all(ctx: tpu_context._InternalTPUContext) -> bool:
+def _same_for_all(ctx: InternalTPUContext) -> bool:
     return (
         ctx.is_input_broadcast_with_iterators() and not ctx.is_input_slice_broadcast_to_all_cores()
     )
@@ -180,10 +178,8 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     """
 
     def fill_up(*element: Any) -> dict[str, Any]:
-        features, labels = tpu_estimator._Inputs._parse_inputs(
-            element[0] if len(element) == 1 else element
-        )
-        samples = _samples(nest.flatten(features)[0])
+        features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)
+        samples = _samples(data_nest.flatten(features)[0])
         fits = tf.debugging.assert_less_equal(
             samples, size, message=f"A batch of input_fn has more than {size} samples."
         )
@@ -191,7 +187,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
             missing = tf.cast(size - samples, tf.int32)
         structure = _structure(_Batch(features, labels))
         return {
-            **nest.map_structure(lambda value: _with_empty(value, missing, size), structure),
+            **data_nest.map_structure(lambda value: _with_empty(value, missing, size), structure),
             "real": tf.range(size) < size - missing,
         }
 
@@ -240,7 +236,7 @@ def _structure(batch: _Batch) -> dict[str, Any]:
 
 def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int) -> list[_Batch]:
     structure = _structure(batch)
-    flat = nest.flatten(structure)
+    flat = data_nest.flatten(structure)
     axes = [0] * len(flat) if batch_axis is None else list(batch_axis)
     if len(axes) != len(flat):
         raise ValueError(
@@ -258,7 +254,8 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     of_cores = [
-        nest.pack_sequence_as(structure, [piece[core] for piece in pieces]) for core in range(count)
+        data_nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
+        for core in range(count)
     ]
     return [_Batch(one["features"], one.get("labels")) for one in of_cores]
 

@@ -15,12 +15,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
-from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
 from estimator_emb import batch_sizes
+from estimator_emb.compat.internals.estimator import (
+    LOSS_METRIC_KEY,
+    AnyTPUEstimatorSpec,
+    EstimatorSpec,
+    ModeKeys,
+)
+from estimator_emb.compat.internals.tpu_estimator import (
+    CapturingContext,
+    CatchInvalidHostcallFunctions,
+    ExamplesPerSecondHook,
+    InputPipelineConfig,
+    InternalTPUContext,
+    ModelFnWrapper,
+    MultiHostDatasetInitializerHook,
+    create_or_get_iterations_per_loop,
+    increase_eval_step_op,
+)
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, topology, unsummed
 from estimator_emb.engines.cores import Cores
@@ -33,7 +46,7 @@ from estimator_emb.tables.dropped import DroppedIds
 logger = logging.getLogger("estimator_emb")
 
 
-class EmulatedTPU(tpu_context._InternalTPUContext):
+class EmulatedTPU(InternalTPUContext):
     """What tensorflow-estimator asks about the TPU system.
 
     Args:
@@ -116,7 +129,7 @@ class EmulatedStep:
             self.engine = HostEngine(
                 spec,
                 tables,
-                ctx.mode == model_fn_lib.ModeKeys.TRAIN,
+                ctx.mode == ModeKeys.TRAIN,
                 cores=self._cores,
                 batch_size=ctx.global_batch_size,
                 as_parts=True,
@@ -135,7 +148,7 @@ class EmulatedStep:
         features = self._input.features
         if self.engine:
             features = {**features, **self.engine.enqueue(self._input.looked_up)}
-        wrapper = tpu_estimator._ModelFnWrapper(model_fn, config, params, ctx)
+        wrapper = ModelFnWrapper(model_fn, config, params, ctx)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         labels = self._input.labels
@@ -153,17 +166,17 @@ class EmulatedStep:
         self._wrapper = wrapper
         self._spec = spec_of_program
 
-    def build(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
+    def build(self, reporting: Reporting) -> EstimatorSpec:
         """The `EstimatorSpec` of the mode."""
-        if self._ctx.mode == model_fn_lib.ModeKeys.TRAIN:
+        if self._ctx.mode == ModeKeys.TRAIN:
             spec = self._train(reporting)
-        elif self._ctx.mode == model_fn_lib.ModeKeys.EVAL:
+        elif self._ctx.mode == ModeKeys.EVAL:
             spec = self._evaluate()
         else:
             spec = self._predict()
         return self._dropped.added_to(spec) if self._dropped else spec
 
-    def _train(self, reporting: Reporting) -> model_fn_lib.EstimatorSpec:
+    def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
         logger.info("Emulating a TPU of %d %s.", count, "core" if count == 1 else "cores")
         if self.engine:
@@ -176,7 +189,7 @@ class EmulatedStep:
         if (
             count > 1
             and not self._cores.has_collectives
-            and not control_flow_util.ENABLE_CONTROL_FLOW_V2
+            and not tf.compat.v1.control_flow_v2_enabled()
         ):
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
@@ -198,8 +211,8 @@ class EmulatedStep:
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
-        tf.compat.v1.summary.scalar(model_fn_lib.LOSS_METRIC_KEY, spec.loss)
-        return model_fn_lib.EstimatorSpec(
+        tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
+        return EstimatorSpec(
             self._ctx.mode,
             loss=spec.loss,
             train_op=train_op,
@@ -221,7 +234,7 @@ class EmulatedStep:
             ],
         )
 
-    def _evaluate(self) -> model_fn_lib.EstimatorSpec:
+    def _evaluate(self) -> EstimatorSpec:
         spec = self._tpu_spec("evaluation")
         values = self._replicate(
             {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
@@ -242,14 +255,14 @@ class EmulatedStep:
         if self.engine:
             self.engine.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
-        iterations = tpu_estimator._create_or_get_iterations_per_loop()
+        iterations = create_or_get_iterations_per_loop()
         with tf.control_dependencies([step]):
             mean = total.read_value() / tf.cast(iterations, total.dtype)
         with tf.control_dependencies([mean]):
-            done = tf.group(tpu_estimator._increase_eval_step_op(iterations))
+            done = tf.group(increase_eval_step_op(iterations))
         with tf.control_dependencies([done]):
             loss = tf.identity(mean)
-        return model_fn_lib.EstimatorSpec(
+        return EstimatorSpec(
             self._ctx.mode,
             loss=loss,
             eval_metric_ops={name: (value, done) for name, (value, _) in metrics.items()},
@@ -261,7 +274,7 @@ class EmulatedStep:
             ],
         )
 
-    def _predict(self) -> model_fn_lib.EstimatorSpec:
+    def _predict(self) -> EstimatorSpec:
         spec = self._tpu_spec("prediction")
         self._wrapper._verify_tpu_spec_predictions(spec.predictions)
         values = self._replicate(
@@ -277,7 +290,7 @@ class EmulatedStep:
                 name: tf.boolean_mask(self._of_batch(of_cores), real)
                 for name, of_cores in values["predictions"].items()
             }
-        return model_fn_lib.EstimatorSpec(
+        return EstimatorSpec(
             self._ctx.mode,
             predictions=predictions,
             scaffold=scaffold,
@@ -285,7 +298,7 @@ class EmulatedStep:
         )
 
     def _tpu_spec(self, mode: str) -> Any:
-        if not isinstance(self._spec, model_fn_lib._TPUEstimatorSpec):
+        if not isinstance(self._spec, AnyTPUEstimatorSpec):
             raise RuntimeError(
                 f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
                 f"{type(self._spec)}"
@@ -299,10 +312,7 @@ class EmulatedStep:
         return tf.nest.map_structure(lambda _: next(leaves), of_core)
 
     def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
-        if (
-            self._config.tpu_config.per_host_input_for_training
-            is tpu_config.InputPipelineConfig.BROADCAST
-        ):
+        if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
             return of_cores[0]
         if of_cores[0].shape.rank == 0:
             raise RuntimeError(
@@ -319,7 +329,7 @@ class EmulatedStep:
             return []
         function, tensors = call
         given = [self._of_batch(of_cores) for of_cores in values[name].values()]
-        context = tpu_estimator.CatchInvalidHostcallFunctions()
+        context = CatchInvalidHostcallFunctions()
         with tf.control_dependencies([after] if after is not None else []):
             if isinstance(tensors, dict):
                 given_by_name = dict(zip(tensors, given, strict=True))
@@ -369,7 +379,7 @@ class EmulatedStep:
         return [tf.cond(reported, tf.no_op, check)]
 
     def _input_hooks(self) -> list[Any]:
-        return [tpu_util.MultiHostDatasetInitializerHook(self._input.initializers)]
+        return [MultiHostDatasetInitializerHook(self._input.initializers)]
 
     def _saver_hooks(self, scaffold: Any, reporting: Reporting) -> list[Any]:
         config = self._config
@@ -392,7 +402,7 @@ class EmulatedStep:
         every = {"every_n_secs": reporting.every_n_secs}
         if reporting.every_n_steps is None and reporting.every_n_secs is None:
             return []
-        examples = tpu_estimator.ExamplesPerSecondHook(
+        examples = ExamplesPerSecondHook(
             self._ctx.global_batch_size,
             every_n_steps=reporting.every_n_steps,
             output_dir=self._config.model_dir if self._config.save_summary_steps else None,
@@ -408,7 +418,7 @@ class EmulatedStep:
         return [log, examples]
 
 
-class _Outside(tpu_estimator._CapturingContext):
+class _Outside(CapturingContext):
     """Refuses ops that read what a core computes."""
 
     def __init__(self, message: str, of_core: set[str]):

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import feature_column as tpu_fc
-from tensorflow_estimator.python.estimator.export import export_output
 
 from estimator_emb import saver
+from estimator_emb.compat.internals.columns import sequence_length_key
+from estimator_emb.compat.internals.estimator import ExportOutput
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.nan_loss import TableOnHost
@@ -178,7 +178,7 @@ class HostEngine:
             shape = [None if batch == -1 else batch // self._cores.count, *rest]
             self._stand_ins[key] = self._cores.stand_ins(tf.float32, shape)
             if one.lengths is not None:
-                name = tpu_fc.get_sequence_length_feature_key_name_from_feature_key_name(key)
+                name = sequence_length_key(key)
                 others[name] = self._slice(one.lengths)
         return {key: of_cores[0] for key, of_cores in self._stand_ins.items()}, others
 
@@ -503,5 +503,5 @@ def _leaves(structure: Any) -> Iterator[Any]:
     """Yields what stands in a structure, and in the export outputs of an `EstimatorSpec`."""
     for leaf in tf.nest.flatten(structure):
         yield leaf
-        if isinstance(leaf, export_output.ExportOutput):
+        if isinstance(leaf, ExportOutput):
             yield from tf.nest.flatten(list(vars(leaf).values()))

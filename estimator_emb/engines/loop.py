@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from estimator_emb import run_checks, stopping
+from estimator_emb.compat.internals.tpu_estimator import (
+    OutfeedHostCallHook,
+    create_or_get_iterations_per_loop,
+)
 
 
-class LoopHook(tpu_estimator._OutfeedHostCallHook):
+class LoopHook(OutfeedHostCallHook):
     """Makes all steps of a loop but the last, which is the session call that other hooks see.
 
     The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
@@ -34,7 +37,7 @@ class LoopHook(tpu_estimator._OutfeedHostCallHook):
 
     def begin(self) -> None:
         super().begin()
-        self._iterations = tpu_estimator._create_or_get_iterations_per_loop()
+        self._iterations = create_or_get_iterations_per_loop()
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)

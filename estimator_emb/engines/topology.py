@@ -2,7 +2,8 @@
 """The shape of an emulated TPU."""
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_context
+
+from estimator_emb.compat.internals.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
 
 
 def emulated(cores: int) -> tf.tpu.experimental.Topology:
@@ -10,7 +11,7 @@ def emulated(cores: int) -> tf.tpu.experimental.Topology:
 
     A slice of a TPU where there is one of that size, else a line of chips with one core each.
     """
-    shape = tpu_context._NUM_CORES_TO_COMPUTATION_SHAPE.get(cores, [cores, 1, 1, 1])
+    shape = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores, [cores, 1, 1, 1])
     x, y, z, on_chip = shape
     coordinates = [
         [i, j, k, core]

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
-from tensorflow.python.tpu import tpu_system_metadata as tpu_system_metadata_lib
 
+from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
+from estimator_emb.compat.internals.tpu import tpu_system_metadata
 from estimator_emb.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
 from estimator_emb.engines import tpu_enqueue, tpu_variables
 from estimator_emb.engines.tpu_configuration import DynamicRates, configuration
@@ -165,14 +165,14 @@ class TPUEmbedding:
             ]
         else:
             if metadata is None:
-                metadata = tpu_system_metadata_lib._query_tpu_system_metadata(
+                metadata = tpu_system_metadata._query_tpu_system_metadata(
                     master, cluster_def=cluster_def
                 )
             if not metadata.num_cores:
                 raise ValueError(f"TPUEmbedding: master {master!r} has no TPU cores.")
             if job is None:
                 try:
-                    job = tpu_system_metadata_lib.master_job(master, cluster_def)
+                    job = tpu_system_metadata.master_job(master, cluster_def)
                 except ValueError as error:
                     raise ValueError(
                         f"TPUEmbedding: {error} Give it as master_job_name."

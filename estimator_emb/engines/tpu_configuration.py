@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
-from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 
+from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration, optimization_pb2
 from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import functions, learning_rates

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+
+from estimator_emb.compat.internals.graphs import colocate_with
 
 logger = logging.getLogger("estimator_emb")
 
@@ -183,7 +184,7 @@ def enqueue_op(
       ragged: whether row splits stand in place of sample indices, as there.
     """
     first = next(iter(data.values())).embedding_indices
-    with ops.colocate_with(first):
+    with colocate_with(first):
         no_ids, no_weights = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         layouts, weights = [], []
         for feature in features:

@@ -25,11 +25,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.util import nest
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
-from tensorflow_estimator.python.estimator.tpu import util as tpu_util
 
+from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.tpu_estimator import (
+    TPU_TRAIN_OP,
+    InputPipelineConfig,
+    InternalTPUContext,
+    ModelFnWrapper,
+    MultiHostDatasetInitializerHook,
+    RunConfig,
+    TPUContext,
+    TPUEstimatorSpec,
+)
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
@@ -46,9 +54,9 @@ def check(config: Any, spec: EmbeddingConfigSpec) -> None:
     Raises:
       ValueError: something does not go with it.
     """
-    if not isinstance(config, tpu_config.RunConfig):
+    if not isinstance(config, RunConfig):
         return  # tensorflow-estimator says what is wrong.
-    tpu, deployments = config.tpu_config, tpu_config.InputPipelineConfig
+    tpu, deployments = config.tpu_config, InputPipelineConfig
     deployment = tpu.per_host_input_for_training
     if deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
         raise ValueError(
@@ -73,7 +81,7 @@ def check(config: Any, spec: EmbeddingConfigSpec) -> None:
         )
 
 
-class FedTPU(tpu_context._InternalTPUContext):
+class FedTPU(InternalTPUContext):
     """What tensorflow-estimator asks about a TPU that is fed from the tables of its host.
 
     Args:
@@ -99,7 +107,7 @@ class FedTPU(tpu_context._InternalTPUContext):
 
     def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
         # Prediction is one session call, a loop in the graph that could not be completed.
-        predicting = self._assert_mode() == model_fn_lib.ModeKeys.PREDICT
+        predicting = self._assert_mode() == ModeKeys.PREDICT
         return predicting or super()._is_running_on_cpu(is_export_mode)
 
 
@@ -135,7 +143,7 @@ class FedStep:
             )
         self._ctx = ctx
         self._model_fn, self._input_fn, self._batch_axis = model_fn, input_fn, batch_axis
-        self._training = ctx.mode == model_fn_lib.ModeKeys.TRAIN
+        self._training = ctx.mode == ModeKeys.TRAIN
         self._cores = Cores(ctx.num_replicas)
         host = ctx.tpu_host_placement_function(host_id=0)
         self.engine = FedEngine(
@@ -144,7 +152,7 @@ class FedStep:
         self._of_cores: list[tuple[Any, Any]] = []
         self._hooks: list[Any] = []
 
-    def input_fn(self, context: tpu_context.TPUContext) -> tuple[Any, Any]:
+    def input_fn(self, context: TPUContext) -> tuple[Any, Any]:
         """Features and labels of the next core; called once for each, in their order."""
         if not self._of_cores:
             self._of_cores = self._read()
@@ -159,12 +167,12 @@ class FedStep:
             self.engine.consumed,
             self.engine.late,
         )
-        self._hooks.append(tpu_util.MultiHostDatasetInitializerHook(batch.initializers))
+        self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
         activations, others = self.engine.read(batch.looked_up)
         whole = {**batch.features, **activations, **others}, batch.labels
 
         def of_core(core: int) -> tuple[Any, Any]:
-            return nest.map_structure(
+            return data_nest.map_structure(
                 lambda mine: None if mine is None else self._cores.of_each(mine)[core], whole
             )
 
@@ -188,9 +196,9 @@ class FedStep:
 
     def _sending(self, spec: Any) -> Any:
         """`spec` of the model, whose host_call updates the tables as well."""
-        if not isinstance(spec, model_fn_lib._TPUEstimatorSpec):
-            spec = tpu_estimator._ModelFnWrapper._verify_estimator_spec(None, spec)
-            spec = tpu_estimator.TPUEstimatorSpec(
+        if not isinstance(spec, AnyTPUEstimatorSpec):
+            spec = ModelFnWrapper._verify_estimator_spec(None, spec)
+            spec = TPUEstimatorSpec(
                 spec.mode,
                 loss=spec.loss,
                 train_op=spec.train_op,
@@ -210,14 +218,14 @@ class FedStep:
 
         return spec._replace(host_call=(host_call, [*of_program, *self.engine.sent()]))
 
-    def completed(self, spec: model_fn_lib.EstimatorSpec) -> model_fn_lib.EstimatorSpec:
+    def completed(self, spec: EstimatorSpec) -> EstimatorSpec:
         """What tensorflow-estimator has built, with what the tables need."""
         self.engine.show_tables()
         if not self._training:
             return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
         self.engine.check_saver(spec.scaffold)
         train_op = tf.group(spec.train_op, self.engine.last_update(spec.loss))
-        tf.compat.v1.get_collection_ref(tpu_estimator._TPU_TRAIN_OP)[:] = [train_op]
+        tf.compat.v1.get_collection_ref(TPU_TRAIN_OP)[:] = [train_op]
         return spec._replace(
             train_op=train_op,
             training_hooks=[*spec.training_hooks, *self._hooks, self.engine.first_turn],

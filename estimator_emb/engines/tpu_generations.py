@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from tensorflow.core.protobuf.tpu import topology_pb2
-
+from estimator_emb.compat.internals.protos import topology_pb2
 from estimator_emb.config import EmbeddingConfigSpec
 
 EMBEDDING_HARDWARE = {

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
+from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.engines import tpu_generations
 from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
@@ -158,7 +158,7 @@ class EmbeddingConfig:
         return self._of_mode[mode]
 
     def _create(self, mode: str) -> TPUEmbedding:
-        training = mode == model_fn_lib.ModeKeys.TRAIN
+        training = mode == ModeKeys.TRAIN
         with self._context.with_mode(mode) as context:
             metadata = context._get_tpu_system_metadata()
             tpu_generations.check_system(metadata, context.config.cluster)

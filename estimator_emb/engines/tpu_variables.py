@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
+from estimator_emb.compat.internals.graphs import colocate_with
 from estimator_emb.optimizers import (
     PARAMETERS,
     MDLAdagradLightParameters,
@@ -123,7 +123,7 @@ def load_ops(
     names = ["parameters", *(slot.name for slot in optimizer.slots)]
     operations = []
     for host in range(partition.shards):
-        with ops.colocate_with(variables[0][host]):
+        with colocate_with(variables[0][host]):
             values = {
                 name: _shard(parts, partition, host)
                 for name, parts in zip(names, variables, strict=True)
@@ -151,7 +151,7 @@ def retrieve_ops(
     retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.hardware.name}Parameters")
     retrieved = []
     for host in range(partition.shards):
-        with ops.colocate_with(variables[0][host]):
+        with colocate_with(variables[0][host]):
             values = retrieve(
                 table_name=table,
                 num_shards=partition.shards,
@@ -161,7 +161,7 @@ def retrieve_ops(
         retrieved.append([values] if tf.is_tensor(values) else list(values))
     operations = []
     for host in range(partition.shards):
-        with ops.colocate_with(variables[0][host]):
+        with colocate_with(variables[0][host]):
             assigned = [
                 tf.compat.v1.assign(parts[host], _part(shards, partition, host))
                 for parts, shards in zip(variables, zip(*retrieved, strict=True), strict=True)
@@ -182,7 +182,7 @@ def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
         return parts[host]
     rows = []
     for part, start in zip(parts, partition.starts, strict=True):
-        with ops.colocate_with(part):
+        with colocate_with(part):
             first = (host - start) % partition.shards
             rows.append(tf.convert_to_tensor(part)[first :: partition.shards])
     return tf.concat(rows, axis=0)
@@ -200,7 +200,7 @@ def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Te
         if not count:
             continue
         begin = (start + first) // partition.shards
-        with ops.colocate_with(shard):
+        with colocate_with(shard):
             rows.append(shard[begin : begin + count])
         places.append(tf.range(first, size, partition.shards))
     return tf.dynamic_stitch(places, rows)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
+from estimator_emb.compat.internals.estimator import EstimatorSpec
+from estimator_emb.compat.internals.tpu_estimator import OutfeedHostCallHook
 from estimator_emb.ordering import reads_first
 
 
@@ -22,12 +22,12 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
       hooks: those of its session.
     """
 
-    def __init__(self, spec: model_fn_lib.EstimatorSpec, hooks: Iterable[Any]):
+    def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
         self._spec = spec
         self._hooks = list(hooks)
 
     def begin(self) -> None:
-        calls = [one for one in self._hooks if isinstance(one, tpu_estimator._OutfeedHostCallHook)]
+        calls = [one for one in self._hooks if isinstance(one, OutfeedHostCallHook)]
         sometimes = [
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARY_OP),
@@ -48,15 +48,13 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
         reads_first.order(list(_fetched(every_step)), list(_fetched(sometimes)))
 
 
-def added_to_evaluation(spec: model_fn_lib.EstimatorSpec) -> model_fn_lib.EstimatorSpec:
+def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
     """Returns the `spec` of an evaluation, whose steps read first."""
     hooks = list(spec.evaluation_hooks)
     return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
 
 
-def added_to_training(
-    spec: model_fn_lib.EstimatorSpec, hooks: Iterable[Any]
-) -> model_fn_lib.EstimatorSpec:
+def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
     """Returns the `spec` of a training, whose steps read first.
 
     Args:

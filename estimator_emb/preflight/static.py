@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
 
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.protos import types_pb2
 from estimator_emb.engines import unsummed
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding
-from estimator_emb.preflight.step import ModeKeys, Step
+from estimator_emb.preflight.step import Step
 
 CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"

@@ -15,15 +15,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import feature_column as tpu_fc
-from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
-from tensorflow.python.tpu import tpu
-from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
-from tensorflow.python.util import function_utils
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
 from estimator_emb.compat import custom_gradients
+from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
+from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.tpu import split_compile_and_replicate
+from estimator_emb.compat.internals.tpu_estimator import (
+    InternalTPUContext,
+    ModelFnWrapper,
+    OutfeedHostCall,
+    TPUContext,
+    TPUEstimatorReplicaContext,
+    add_item_to_params,
+)
 from estimator_emb.engines.context import HOST_DEVICE
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
@@ -31,7 +36,6 @@ from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.spec import tables_of
 from estimator_emb.step.tap import Tap
 
-ModeKeys = model_fn_lib.ModeKeys
 CORES_PER_HOST = 8
 STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
 
@@ -96,13 +100,13 @@ def build(
     return step
 
 
-class _Context(tpu_context._InternalTPUContext):
+class _Context(InternalTPUContext):
     """tensorflow-estimator's context of a TPU that is described instead of asked."""
 
     def __init__(self, *args: Any, replicas: int, **kwargs: Any):
         super().__init__(*args, **kwargs)
         cores = replicas * (self._config.tpu_config.num_cores_per_replica or 1)
-        self._metadata = TPUSystemMetadata(
+        self._metadata = tf.tpu.experimental.TPUSystemMetadata(
             num_cores=cores,
             num_hosts=-(-cores // CORES_PER_HOST),
             num_of_cores_per_host=min(cores, CORES_PER_HOST),
@@ -110,7 +114,7 @@ class _Context(tpu_context._InternalTPUContext):
             devices=[],
         )
 
-    def _get_tpu_system_metadata(self) -> TPUSystemMetadata:
+    def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
         return self._metadata
 
 
@@ -178,9 +182,7 @@ class _Inputs:
                 shape = [batch, table.config.dimension]
                 if feature.max_sequence_length:
                     shape.insert(1, feature.max_sequence_length)
-                    lengths = tpu_fc.get_sequence_length_feature_key_name_from_feature_key_name(
-                        feature.key
-                    )
+                    lengths = sequence_length_key(feature.key)
                     self.activations[lengths] = tf.TensorSpec([batch], tf.int64)
                 self.activations[feature.key] = tf.TensorSpec(shape, tf.float32)
         for table in tables:
@@ -191,7 +193,7 @@ class _Inputs:
             key = column.get_feature_key_name()
             features.pop(key, None)
             shape = [batch, column._tensor_core_shape[1]]
-            mask = key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX
+            mask = key + TENSOR_CORE_MASK_KEY_SUFFIX
             self.activations[key] = tf.TensorSpec(shape, tf.int32)
             self.activations[mask] = tf.TensorSpec(shape, tf.float32)
         return features
@@ -262,19 +264,19 @@ class _Inputs:
 
 
 def _element_spec(estimator: TPUEstimator, context: _Context, input_fn: Callable[..., Any]) -> Any:
-    names = function_utils.fn_args(input_fn)
+    names = fn_args(input_fn)
     if "params" not in names:
         raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
     params = copy.deepcopy(estimator.params)
-    tpu_estimator._add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
-    of_user = tpu_context.TPUContext(
+    add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
+    of_user = TPUContext(
         internal_ctx=context,
         input_device=HOST_DEVICE,
         invocation_index=0,
         call_from_input_fn=True,
         host_id=0,
     )
-    tpu_estimator._add_item_to_params(params, "context", of_user)
+    add_item_to_params(params, "context", of_user)
     kwargs = {"params": params, "config": context.config, "mode": context.mode}
     with tf.Graph().as_default():
         with program.explained("input_fn"):
@@ -305,11 +307,9 @@ def _build(
                     }
                 gradients = tap.gradients
             features = {**features, **activations}
-        wrapper = tpu_estimator._ModelFnWrapper(
-            estimator._program_model_fn, config, estimator.params, context
-        )
+        wrapper = ModelFnWrapper(estimator._program_model_fn, config, estimator.params, context)
         with (
-            tpu_context._TPUEstimatorReplicaContext(tf.reshape(replica, [])),
+            TPUEstimatorReplicaContext(tf.reshape(replica, [])),
             program.explained("model_fn"),
         ):
             spec = wrapper._call_model_fn(features, labels)
@@ -323,7 +323,7 @@ def _build(
         placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]
         replica = tf.compat.v1.placeholder(tf.int32, [])
         try:
-            tpu.split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
+            split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program.ProgramError as error:
             # TensorFlow says so itself where a reference variable is assigned; `static` names it.
             # And what was found in the inputs may be why model_fn fails.
@@ -350,7 +350,7 @@ def _take(spec: Any, step: Step) -> None:
         if spec.train_op is None:
             raise CannotCheck("model_fn returned no train_op in mode 'train'.")
         step.train_op = getattr(spec.train_op, "op", spec.train_op)
-    elif not isinstance(spec, model_fn_lib._TPUEstimatorSpec):
+    elif not isinstance(spec, AnyTPUEstimatorSpec):
         step.findings.append(
             Finding(
                 f"model_fn returned a {type(spec).__name__} in mode {step.mode!r}, where a TPU "
@@ -371,7 +371,7 @@ def _take(spec: Any, step: Step) -> None:
         calls["eval_metrics"] = getattr(spec, "eval_metrics", None)
     for name, call in calls.items():
         if call is not None:
-            tpu_estimator._OutfeedHostCall.validate({name: call})
+            OutfeedHostCall.validate({name: call})
             _outfed(name, call[1], step)
 
 

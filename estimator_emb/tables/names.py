@@ -4,8 +4,8 @@
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
-from tensorflow.python.ops import variable_scope
 
+from estimator_emb.compat.internals.graphs import default_variable_store
 from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
@@ -111,7 +111,7 @@ def _existing() -> set[str]:
     """The names of the graph's variables, as a whole and as parts."""
     graph = tf.compat.v1.get_default_graph()
     keys = tf.compat.v1.GraphKeys
-    names = set(variable_scope._get_default_variable_store()._vars)
+    names = set(default_variable_store()._vars)
     for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.TRAINABLE_VARIABLES):
         for variable in graph.get_collection(key):
             names.add(variable.op.name)

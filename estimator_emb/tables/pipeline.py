@@ -13,8 +13,8 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training.saving import saveable_object
 
+from estimator_emb.compat.internals.graphs import SaveableObject, SaveSpec
 from estimator_emb.tables.lookup import Occurrences
 
 _KEPT = "estimator_emb_kept_for_next_step"
@@ -93,7 +93,7 @@ def kept_in_graph() -> Kept | None:
     return Kept(saveables, keep, [one.forget for one in saveables])
 
 
-class _KeptTensors(saveable_object.SaveableObject):
+class _KeptTensors(SaveableObject):
     """What one op keeps for the next session call; to be saved between two calls."""
 
     def __init__(self, op: tf.Operation):
@@ -103,7 +103,7 @@ class _KeptTensors(saveable_object.SaveableObject):
             self.forget = tf.raw_ops.StageClear(dtypes=self._dtypes, shared_name=self._stage)
             kept = tf.raw_ops.StagePeek(index=0, dtypes=self._dtypes, shared_name=self._stage)
         specs = [
-            saveable_object.SaveSpec(tensor, "", f"{self._stage}/{number}", device=op.device)
+            SaveSpec(tensor, "", f"{self._stage}/{number}", device=op.device)
             for number, tensor in enumerate(kept)
         ]
         super().__init__(op, specs, self._stage)

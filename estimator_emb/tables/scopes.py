@@ -20,9 +20,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.feature_column import feature_column_v2 as fc_v2
-from tensorflow.python.tpu import feature_column as tpu_fc
-from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
+
+from estimator_emb.compat.internals.columns import (
+    TPU_FC_TO_SCOPE,
+    StateManagerImpl,
+    TPUEmbeddingColumn,
+    tpu_feature_column,
+    tpu_feature_column_v2,
+)
 
 
 class Uses:
@@ -82,7 +87,7 @@ def recorded() -> dict[str, str]:
     uses = _current()
     if uses:
         return dict(uses.names)
-    by_tensorflow = tf.compat.v1.get_default_graph().get_collection(tpu_fc._TPU_FC_TO_SCOPE)
+    by_tensorflow = tf.compat.v1.get_default_graph().get_collection(TPU_FC_TO_SCOPE)
     return {key: name for one in by_tensorflow for key, (_, name) in one.items()}
 
 
@@ -140,13 +145,11 @@ def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def create_state(column: Any, state_manager: Any) -> Any:
-        uses = None if tpu_fc._is_running_on_cpu() else _current()
+        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
         if uses is None:
             return original(column, state_manager)
         scope_key = column.get_embedding_var_name()
-        by_variable_scope = (
-            type(state_manager).create_variable is fc_v2._StateManagerImpl.create_variable
-        )
+        by_variable_scope = type(state_manager).create_variable is StateManagerImpl.create_variable
         if by_variable_scope:
             scope = tf.compat.v1.get_variable_scope().name
         else:
@@ -164,7 +167,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def read(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
-        uses = None if tpu_fc._is_running_on_cpu() else _current()
+        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
         name = _built.get(state_manager, {}).get(column.get_embedding_var_name()) if uses else None
         if uses and name:
             # A layer that outlives its graph was built in another one.
@@ -177,11 +180,11 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def _install() -> None:
     """Has TensorFlow's TPU columns record here; not before a program has such columns."""
-    for module in (tpu_fc, tpu_fc_v2):
+    for module in (tpu_feature_column, tpu_feature_column_v2):
         module._record_variable_scope_and_name = _recording_variable_scope(
             module._record_variable_scope_and_name
         )
-    column = tpu_fc_v2._TPUEmbeddingColumnV2
+    column = TPUEmbeddingColumn
     column.create_state = _creating_state(column.create_state)
     column.get_dense_tensor = _reading(column.get_dense_tensor)
     column.get_sequence_dense_tensor = _reading(column.get_sequence_dense_tensor)

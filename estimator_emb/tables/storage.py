@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import variable_scope
 
+from estimator_emb.compat.internals.graphs import PartitionInfo
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec import Table
 from estimator_emb.tables.partition import Partition
@@ -239,7 +239,7 @@ def _of_shard(
     whole = [table.config.vocabulary_size, table.config.dimension]
     arguments: dict[str, Any] = {}
     if "partition_info" in inspect.signature(initializer).parameters:
-        arguments["partition_info"] = variable_scope._PartitionInfo(whole, [place.start, 0])
+        arguments["partition_info"] = PartitionInfo(whole, [place.start, 0])
     elif isinstance(initializer, tf.keras.initializers.Initializer):
         arguments["partition_shape"] = (place.rows, whole[1])
         arguments["partition_offset"] = (place.start, 0)

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
+from estimator_emb.compat.internals.columns import (
+    TENSOR_CORE_MASK_KEY_SUFFIX,
+    pad_sparse_embedding_lookup_indices,
+)
 from estimator_emb.config import EmbeddingConfigSpec
 
 
@@ -37,10 +40,8 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
                 "embedding_lookup_device='tpu_tensor_core', ids must be a SparseTensor or "
                 f"RaggedTensor of integers; got {ids!r}."
             )
-        values, mask = tpu_fc_v2.pad_sparse_embedding_lookup_indices(
-            ids, column._tensor_core_shape[1]
-        )
+        values, mask = pad_sparse_embedding_lookup_indices(ids, column._tensor_core_shape[1])
         shape = [ids.shape[0], column._tensor_core_shape[1]]
         padded[key] = tf.ensure_shape(values, shape)
-        padded[key + tpu_fc_v2._TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
+        padded[key + TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
     return padded

@@ -20,12 +20,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from tensorflow_estimator.python.estimator import estimator as estimator_lib
-from tensorflow_estimator.python.estimator import training
-
 import estimator_emb
 from estimator_emb import preflight
 from estimator_emb.compat import install
+from estimator_emb.compat.internals.estimator import Estimator, TrainingExecutor
 from estimator_emb.device import DEVICE_VARIABLE
 from estimator_emb.preflight import report
 from estimator_emb.tools import program
@@ -174,9 +172,9 @@ def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
         "predict": instead("infer"),
     }
     with (
-        mock.patch.multiple(estimator_lib.Estimator, **methods),
+        mock.patch.multiple(Estimator, **methods),
         mock.patch.multiple(estimator_emb.TPUEstimator, **methods),
-        mock.patch.object(training._TrainingExecutor, "run", train_and_evaluate),
+        mock.patch.object(TrainingExecutor, "run", train_and_evaluate),
     ):
         yield
 

@@ -17,9 +17,9 @@ import sys
 from typing import Any
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 from estimator_emb.compat import install
+from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 from estimator_emb.tools import program
 
@@ -125,7 +125,7 @@ def _what_is_emulated(device: str) -> str:
 
 def _limit_steps(limit: int) -> None:
     """Has every `train` and `evaluate` of every estimator end after `limit` steps."""
-    train, evaluate = estimator_lib.Estimator.train, estimator_lib.Estimator.evaluate
+    train, evaluate = Estimator.train, Estimator.evaluate
 
     @functools.wraps(train)
     def limited_train(
@@ -140,7 +140,7 @@ def _limit_steps(limit: int) -> None:
         if max_steps is None:
             steps = _limited("train: steps", self, steps, limit)
         elif steps is None:
-            done = estimator_lib._load_global_step_from_checkpoint_dir(self.model_dir)
+            done = step_of_latest_checkpoint(self.model_dir)
             max_steps = _limited("train: max_steps", self, max_steps, done + limit)
         return train(self, input_fn, hooks, steps, max_steps, saving_listeners)
 
@@ -150,8 +150,8 @@ def _limit_steps(limit: int) -> None:
             self, input_fn, _limited("evaluate: steps", self, steps, limit), *args, **kwargs
         )
 
-    estimator_lib.Estimator.train = limited_train
-    estimator_lib.Estimator.evaluate = limited_evaluate
+    Estimator.train = limited_train
+    Estimator.evaluate = limited_evaluate
 
 
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private names of TensorFlow: cores, embedding ops and TPU systems."""
+
+from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.tpu import tpu as _tpu
+from tensorflow.python.tpu import tpu_function as _tpu_function
+from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
+from tensorflow.python.tpu import tpu_system_metadata as _tpu_system_metadata
+from tensorflow.python.tpu.ops import tpu_ops as _tpu_ops
+
+# ---- Cores ------------------------------------------------------------------------------------
+
+gen_tpu_ops = _gen_tpu_ops
+"""The ops between cores, which an emulated TPU replaces: they have a kernel on a TPU only."""
+
+tpu_shard_context = _tpu_function.tpu_shard_context
+"""Tells `CrossShardOptimizer` and TPU columns of how many cores the model is one."""
+
+get_tpu_context = _tpu_function.get_tpu_context
+"""The number of cores that `tpu_shard_context` has told."""
+
+split_compile_and_replicate = _tpu.split_compile_and_replicate
+"""Builds a step as a TPU gets it, for `preflight`, from inputs that need not be in an infeed."""
+
+# ---- Ops of the hosts -------------------------------------------------------------------------
+
+tpu_ops = _tpu_ops
+"""Ops that run on the hosts of a TPU, and the gradient that goes with one of them."""
+
+# ---- Systems ----------------------------------------------------------------------------------
+
+tpu_system_metadata = _tpu_system_metadata
+"""Asks a TPU how many hosts and cores it has."""
+
+tpu_strategy_util = _tpu_strategy_util
+"""Starts and stops TPU systems, which an emulated TPU need not do."""

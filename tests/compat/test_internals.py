@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`estimator_emb.compat.internals`: that it is the only place of private names, and all exist.
+
+With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` say what it lacks. The
+first needs no more than TensorFlow itself: where `import estimator_emb` fails already, run it by
+`python -m pytest --noconftest`.
+"""
+
+import ast
+import functools
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+INTERNALS = ROOT / "estimator_emb" / "compat" / "internals"
+PROCESSES = ROOT / "estimator_emb" / "preflight" / "processes"
+"""Programs of their own, which import TensorFlow or JAX without us."""
+SOURCES = [
+    path
+    for package in ("estimator_emb", "feature_columns")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if INTERNALS not in path.parents and PROCESSES not in path.parents
+]
+MODULES = [
+    path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in ("__init__", "attributes")
+]
+UNTIL = "Until TensorFlow "
+"""How the reason for a name begins that later versions lack."""
+
+# ---- The tables, read from the sources --------------------------------------------------------
+
+
+@functools.cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+def names_of(path):
+    """{name: (module of TensorFlow, attribute of it or None, reason)} of a module of internals."""
+    modules, names = {}, {}
+    body = tree(path).body
+    for statement, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(statement, ast.ImportFrom):
+            for one in statement.names:
+                modules[one.asname] = f"{statement.module}.{one.name}"
+        elif isinstance(statement, ast.Assign):
+            (target,) = statement.targets
+            value = statement.value
+            if isinstance(value, ast.Call):  # getattr(module, "name", None)
+                module, attribute = value.args[0].id, value.args[1].value
+            elif isinstance(value, ast.Attribute):
+                module, attribute = value.value.id, value.attr
+            else:
+                module, attribute = value.id, None
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            names[target.id] = modules[module], attribute, after.value.value if is_text else ""
+    return names
+
+
+NAMES = {(path.stem, name): of for path in MODULES for name, of in names_of(path).items()}
+
+
+def version():
+    import tensorflow as tf
+
+    return tuple(int(part) for part in tf.__version__.split(".")[:2])
+
+
+def is_over(until):
+    return until is not None and version() > tuple(int(part) for part in until.split("."))
+
+
+def complaint(missing):
+    import tensorflow as tf
+
+    return (
+        f"TensorFlow {tf.__version__} lacks what estimator_emb uses:\n  "
+        + "\n  ".join(missing)
+        + "\nFor each: find where it went, and take it from there in compat/internals, or do "
+        "without it; see 'A new TensorFlow' in docs/contributing.md."
+    )
+
+
+def users(name):
+    return [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if any(name in (one.name for one in imported.names) for imported in imports(path))
+    ]
+
+
+@functools.cache
+def imports(path):
+    """The `from estimator_emb.compat.internals... import` statements of a file."""
+    return [
+        node
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("estimator_emb.compat.internals")
+    ]
+
+
+# ---- What a TensorFlow has --------------------------------------------------------------------
+
+
+def test_names_resolve():
+    try:
+        import estimator_emb  # noqa: F401  (without it, tensorflow-estimator cannot be imported)
+    except (ImportError, AttributeError) as error:
+        not_imported = error
+    else:
+        not_imported = None
+    missing = []
+    for (place, name), (module, attribute, reason) in NAMES.items():
+        until = reason.removeprefix(UNTIL).split(":")[0] if reason.startswith(UNTIL) else None
+        if not_imported and module.startswith("tensorflow_estimator"):
+            continue
+        try:
+            found = importlib.import_module(module)
+            if attribute is not None:
+                getattr(found, attribute)
+        except (ImportError, AttributeError) as error:
+            if not is_over(until):
+                missing.append(
+                    f"{place}.{name} ({error}). Why: {reason} Used by: {', '.join(users(name))}"
+                )
+    assert not missing, complaint(missing)
+    assert not_imported is None, f"import estimator_emb: {not_imported!r}"
+
+
+@functools.cache
+def classes(file):
+    """The classes at the top of a file, by name."""
+    return {node.name: node for node in tree(file).body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
+def set_by(cls):
+    """The attributes of self that methods of a class set."""
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    found = classes(pathlib.Path(file)).get(cls.__name__) if file else None
+    return {node.attr for node in ast.walk(found) if of_self(node)} if found else set()
+
+
+def of_self(node):
+    """Whether a node sets an attribute of self."""
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def has(owner, name):
+    """Whether an object, or the instances of a class, have an attribute."""
+    return hasattr(owner, name) or (
+        inspect.isclass(owner) and any(name in set_by(base) for base in owner.__mro__)
+    )
+
+
+def test_attributes_resolve():
+    from estimator_emb.compat.internals import attributes
+
+    missing = [
+        f"{one.name} of {one.owner!r}. Why: {one.why}"
+        for one in attributes.ATTRIBUTES
+        if not is_over(one.until) and not has(one.owner, one.name)
+    ]
+    assert not missing, complaint(missing)
+
+
+# ---- That the tables are whole ----------------------------------------------------------------
+
+
+def test_each_name_stands_once_and_says_why():
+    places = [(module, attribute) for module, attribute, _ in NAMES.values()]
+    assert [one for one in places if places.count(one) > 1] == []
+    assert [name for name, (_, _, reason) in NAMES.items() if len(reason) < 10] == []
+
+
+def test_each_name_is_used():
+    assert [name for name in NAMES if not users(name[1])] == []
+
+
+def is_private(module):
+    return module.split(".")[0] == "tensorflow_estimator" or module.startswith(
+        ("tensorflow.python", "tensorflow.core", "tensorflow._api", "tensorflow.compiler")
+    )
+
+
+def test_no_other_module_imports_private_names():
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                # `from tensorflow import python` too.
+                names = [f"{node.module}.{one.name}" for one in node.names]
+            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            found += [f"{place}: {name}" for name in names if is_private(name)]
+    assert not found, "import these in estimator_emb/compat/internals, and take them from there"
+
+
+def private(name):
+    return name.startswith("_") and not name.startswith("__") and name not in PYTHONS
+
+
+PYTHONS = {"_asdict", "_exit", "_fields", "_replace"}
+"""Names of namedtuples and of `os`."""
+MARKS = {
+    "_distribute_coordinator_mode",  # of a RunConfig
+    "_is_short",  # of an error
+    "_original",  # of a SharedModule, as the next
+    "_own",
+    "_suggests",  # of a function, as `_watched`
+    "_tfll_initialized",  # of a loader of `tf.keras`, which need not have it
+    "_watched",
+}
+"""Attributes that we set ourselves, otherwise than by `self`, and one that may be missing."""
+THEIRS = ("tensorflow", "tensorflow_estimator", "keras", "tf_keras")
+"""Packages of the classes that ours extend; Keras 2 is one of the last two."""
+
+
+def asked(path):
+    """Private attributes that a file reads, sets, deletes or asks for by `getattr` and the like."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            found.add(node.args[1].value)
+    return {name for name in found if private(name)}
+
+
+@functools.cache
+def defined():
+    """Every name that our sources define: functions, classes, variables, attributes of self."""
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif of_self(node):
+                found.add(node.attr)
+    return found
+
+
+def add(names):
+    return f"add {sorted(names)} to estimator_emb/compat/internals/attributes.py, with why"
+
+
+def test_attributes_are_listed():
+    from estimator_emb.compat.internals import attributes
+
+    listed = {one.name for one in attributes.ATTRIBUTES}
+    unlisted = {name for path in SOURCES for name in asked(path)} - defined() - listed - MARKS
+    assert not unlisted, add(unlisted)
+
+
+def test_attributes_of_modules_are_listed():
+    """What is used of a module of TensorFlow that `internals` gives as a whole, public or not."""
+    from estimator_emb.compat.internals import attributes
+
+    listed = {(one.owner, one.name) for one in attributes.ATTRIBUTES if inspect.ismodule(one.owner)}
+    unlisted = set()
+    for path in SOURCES:
+        given = {
+            name.name: getattr(importlib.import_module(one.module), name.name)
+            for one in imports(path)
+            for name in one.names
+        }
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = given.get(node.value.id)
+                of_protos = node.value.id.endswith("_pb2")
+                if inspect.ismodule(module) and not of_protos:
+                    unlisted |= {node.attr} - {name for owner, name in listed if owner is module}
+    assert not unlisted, add(unlisted)
+
+
+def private_of_self(node):
+    """Private names that a class of ours uses on itself or defines."""
+    found = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) in ("self", "super()"):
+            found.add(inner.attr)
+        elif isinstance(inner, ast.FunctionDef):
+            found.add(inner.name)
+    return {name for name in found if private(name)}
+
+
+def test_what_our_classes_take_from_theirs_is_listed():
+    """Attributes and methods of a class that is not ours, which a subclass uses or overrides."""
+    from estimator_emb.compat.internals import attributes
+
+    unlisted = set()
+    for path in SOURCES:
+        for name, node in classes(path).items():
+            if not node.bases:
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            cls = getattr(importlib.import_module(".".join(parts).removesuffix(".__init__")), name)
+            theirs = [base for base in cls.__mro__ if base.__module__.split(".")[0] in THEIRS]
+            listed = {
+                one.name
+                for one in attributes.ATTRIBUTES
+                if inspect.isclass(one.owner) and issubclass(cls, one.owner)
+            }
+            unlisted |= {
+                f"{attribute} of what {name} extends"
+                for attribute in private_of_self(node) - listed
+                if any(attribute in vars(base) or attribute in set_by(base) for base in theirs)
+            }
+    assert not unlisted, add(unlisted)
+
+
+def test_each_attribute_is_used():
+    from estimator_emb.compat.internals import attributes
+
+    texts = [path.read_text() for path in SOURCES]
+    unused = [
+        one.name
+        for one in attributes.ATTRIBUTES
+        if not any(re.search(rf"\b{one.name}\b", text) for text in texts)
+    ]
+    assert not unused, f"take {unused} out of estimator_emb/compat/internals/attributes.py"
+
+
+def test_tensorflow_is_imported_after_keras_is_chosen():
+    """Preparing imports TensorFlow, with the Keras that it asked for; nothing else may before."""
+    program = "import sys, types; sys.modules['estimator_emb'] = package = types.ModuleType('p')\n"
+    program += f"package.__path__ = [{str(ROOT / 'estimator_emb')!r}]\n"
+    program += "import estimator_emb.compat; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
