@@ -150,7 +150,7 @@ def batches_of_lists(draw):
     return rows, draw(ids)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     of_lists=batches_of_lists(),
     form=st.sampled_from(

@@ -209,7 +209,10 @@ def check_same(got_dir, expected_dir, steps):
             np.testing.assert_allclose(got[name], value, 1e-6, 1e-6, err_msg=f"{name} {step}")
 
 
-@pytest.mark.parametrize("cores, loop, deployment", [(1, 3, V1), (2, 1, V2)])
+@pytest.mark.parametrize(
+    "cores, loop, deployment",
+    [(1, 3, V1), pytest.param(2, 1, V2, marks=pytest.mark.slow)],
+)
 def test_trains_and_evaluates_as_emulated(cores, loop, deployment, tmp_path, monkeypatch):
     results, written = {}, {}
     for name, where in (("tpu", None), ("emulated", EMULATED)):
