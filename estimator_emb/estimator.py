@@ -75,7 +75,8 @@ class TPUEstimator(StockTPUEstimator):
         a TPU is emulated it is called for the batch of one core.
       model_dir: the folder of checkpoints and summaries. None takes that of `config`, or a new
         temporary folder.
-      config: a `RunConfig`, whose `tpu_config` says how a program with `use_tpu=True` runs.
+      config: a `RunConfig`, which must be given; its `tpu_config` says how a program with
+        `use_tpu=True` runs.
       params: a dict that model_fn and input_fn are given, with 'batch_size', 'use_tpu' and
         'context' added, which it must not hold itself.
       use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
@@ -95,10 +96,10 @@ class TPUEstimator(StockTPUEstimator):
         `export_saved_model` builds the graph for TPUs.
 
     Raises:
-      TypeError: `model_fn` is not callable, or `config` is no `RunConfig`.
-      ValueError: an argument of model_fn is unknown, a batch size is missing or no positive
-        integer, `params` holds a key of its own, or the spec is not one that can train where the
-        program runs.
+      TypeError: `model_fn` is no function, or a batch size no integer.
+      ValueError: `config` is no `RunConfig`, an argument of model_fn is unknown, a batch size is
+        missing or not positive, `params` holds a key of the estimator's own, or the spec is not one
+        that can train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """

@@ -5,7 +5,7 @@ The columns are TensorFlow's own, of any kind that it has; the functions that ma
 here because TensorFlow spreads them over four modules, two of them private.
 
 `embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`. They
-take any categorical column of this module. The input layers turn columns into the input of a model.
+take any categorical column of one feature. The input layers turn columns into the input of a model.
 """
 
 # ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.

@@ -27,7 +27,7 @@ class AdagradParameters(OptimizationParameters):
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `Adagrad`, at the end of this file.
+        multiply_weight_decay_factor_by_learning_rate: as in `Adagrad`, below.
       clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
         They need `use_gradient_accumulation`.
 

@@ -40,8 +40,7 @@ class AdagradMomentumParameters(OptimizationParameters):
       beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
       epsilon: added to a inside the power, > 0. It is no initial accumulator.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `AdagradMomentum`, at the end of this
-        file.
+        multiply_weight_decay_factor_by_learning_rate: as in `AdagradMomentum`, below.
       clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
         They need `use_gradient_accumulation`.
 

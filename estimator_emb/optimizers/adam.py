@@ -32,13 +32,13 @@ class AdamParameters(OptimizationParameters):
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
       beta2: decay of v, in [0, 1).
-      epsilon: > 0. Squared where it stands inside the root. 1e-8 by default; 1e-7 in `Adam`, at the
-        end of this file.
+      epsilon: positive. Squared where it stands inside the root. 1e-8 by default; 1e-7 in `Adam`,
+        below.
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `Adam`, at the end of this file.
+        multiply_weight_decay_factor_by_learning_rate: as in `Adam`, below.
       clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
         They need `use_gradient_accumulation`.
 
@@ -139,7 +139,7 @@ class Adam(TF2Optimizer, AdamParameters):
         `AdamParameters` has no default.
       beta_1: decay of m, in [0, 1). `AdamParameters` calls it `beta1`.
       beta_2: decay of v, in [0, 1). `AdamParameters` calls it `beta2`.
-      epsilon: > 0. Squared where it stands inside the root. 1e-7 by default; 1e-8 in
+      epsilon: positive. Squared where it stands inside the root. 1e-7 by default; 1e-8 in
         `AdamParameters`.
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.

@@ -47,7 +47,7 @@ class FtrlParameters(OptimizationParameters):
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `FTRL`, at the end of this file.
+        multiply_weight_decay_factor_by_learning_rate: as in `FTRL`, below.
       clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
         They need `use_gradient_accumulation`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so

@@ -19,7 +19,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
     Args:
       learning_rate: step size.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `SGD`, at the end of this file.
+        multiply_weight_decay_factor_by_learning_rate: as in `SGD`, below.
       clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
         They need `use_gradient_accumulation`.
 

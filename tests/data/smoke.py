@@ -60,9 +60,7 @@ def main(folder):
     estimator.train(input_fn, max_steps=60)
     accuracy = estimator.evaluate(input_fn, steps=20)["accuracy"]
     odd = [one["odd"] > 0 for one in estimator.predict(input_fn)]
-    receiver = ee.export.build_raw_serving_input_receiver_fn(
-        {"item": tf.compat.v1.placeholder(tf.int64, [None])}
-    )
+    receiver = ee.export.build_raw_serving_input_receiver_fn({"item": tf.zeros([1], tf.int64)})
     exported = estimator.export_saved_model(os.path.join(folder, "export"), receiver)
     assert accuracy > 0.95 and len(odd) == 3000 and os.path.isdir(exported)
     print(f"accuracy {accuracy:.2f}")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of README and docs: what stands in a page, and a program that runs it.
+
+    python tests/documents.py FOLDER PAGE...
+
+runs the Python of each page in a namespace of its own, in FOLDER, and prints how long it took.
+"""
+
+import os
+import pathlib
+import re
+import runpy
+import sys
+import time
+import traceback
+
+import tensorflow as tf
+
+import estimator_emb  # noqa: F401 - binds Keras 2 before TensorFlow is used.
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+PAGES = sorted(
+    str(path.relative_to(REPOSITORY))
+    for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
+)
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S
+)
+
+# What runs before the code of a page that speaks of a program of the reader's.
+BEFORE = {
+    "docs/preflight.md": """
+import estimator_emb as ee, tensorflow as tf
+def model_fn(features, labels, mode, params):
+    w = tf.compat.v1.get_variable("w", [])
+    loss = tf.reduce_mean(tf.square(features["x"] * w - labels))
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+def train_input_fn(params):
+    batch = {"x": tf.zeros([8])}, tf.zeros([8])
+    dataset = tf.data.Dataset.from_tensor_slices(batch).repeat()
+    return dataset.batch(params["batch_size"], drop_remainder=True)
+config = ee.RunConfig(tpu_config=ee.TPUConfig(device="host"))
+estimator = ee.TPUEstimator(model_fn, config=config, train_batch_size=16)
+""",
+    "docs/tpu.md": """
+import estimator_emb as ee, feature_columns as fc, tensorflow as tf
+column = fc.embedding_column(fc.categorical_column_with_identity("item", 8), 8)
+spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+""",
+}
+
+# First line of a block of Python that cannot run -> why.
+NOT_RUN = {"with strategy.scope():": "TPUEmbeddingV2 needs a TPU."}
+if not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+    NOT_RUN["from estimator_emb import embedding"] = "This TensorFlow has no TPUEmbeddingV2."
+
+
+def blocks(page):
+    """Returns (language, code, line) of each block of a page."""
+    text = (REPOSITORY / page).read_text()
+    found = []
+    for match in _FENCE.finditer(text):
+        indent = len(match["indent"])
+        code = "".join(line[indent:] or "\n" for line in match["code"].splitlines(keepends=True))
+        found.append((match["language"], code, text.count("\n", 0, match.start("code")) + 1))
+    return found
+
+
+def program_of(page):
+    """Returns the Python of a page, each line where it stands in the page; '' if it has none."""
+    lines = []
+    for language, code, line in blocks(page):
+        if language == "python" and code.split("\n")[0] not in NOT_RUN:
+            lines += [""] * (line - 1 - len(lines))
+            lines += code.rstrip("\n").split("\n")
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def main(folder, pages):
+    """Runs the Python of pages, each in a folder of its own; returns 1 if one of them fails."""
+    for page in pages:
+        started = time.monotonic()
+        work = pathlib.Path(folder, page)
+        work.mkdir(parents=True)
+        os.chdir(work)
+        program = work / "page.py"
+        program.write_text(program_of(page))
+        names = {}
+        exec(BEFORE.get(page, ""), names)
+        try:
+            runpy.run_path(str(program), names, run_name="__main__")
+        except BaseException:
+            traceback.print_exc(file=sys.stdout)
+            print(f"{page} failed.")
+            return 1
+        print(f"{page}: {time.monotonic() - started:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

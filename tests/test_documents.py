@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents say what is so: their code runs, their names exist, and no public name lacks."""
+
+import ast
+import importlib.util
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import documents
+import pytest
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import checkpoint, embedding, optimizers, preflight
+
+REPOSITORY = documents.REPOSITORY
+DOCS = REPOSITORY / "docs"
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(REPOSITORY),
+    "ESTIMATOR_EMB_NATIVE": "0",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+def test_python_of_the_pages_runs(tmp_path):
+    """One process for all pages, as to import TensorFlow is what takes the time."""
+    pages = [page for page in documents.PAGES if documents.program_of(page)]
+    assert {"docs/index.md", "docs/recommender.md", "docs/preflight.md", "docs/tpu.md"} <= set(
+        pages
+    )
+    done = subprocess.run(
+        [sys.executable, documents.__file__, str(tmp_path), *pages],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line.endswith(" s")] == pages
+
+
+def test_code_is_fenced_and_says_its_language():
+    languages = set()
+    for page in documents.PAGES:
+        text = (REPOSITORY / page).read_text()
+        languages |= {language for language, _, _ in documents.blocks(page)}
+        assert text.count("```") == 2 * len(documents.blocks(page)), page
+    assert languages <= {"", "diff", "python", "sh", "text"}
+
+
+# Commands of the pages, by their beginning -> why they are not run here; or what replaces what they
+# leave to the reader, and they are.
+COMMANDS = {
+    "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/python examples/": (
+        "test_distribution.py installs; test_stdlib_lines.py runs the example."
+    ),
+    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test": "It starts these tests.",
+    "pip install": "Installs; test_distribution.py does.",
+    "python3 -m venv ~/compiler": "Installs the TPU's compiler, of 1.1 GB.",
+    "~/compiler/bin/pip install": "Installs the TPU's compiler, of 1.1 GB.",
+    "estimator-emb check --compiler_python=": "Needs the TPU's compiler; tests/preflight asks it.",
+    "TPU_NAME=my-tpu python -m pytest": "Needs a TPU.",
+    "python benchmarks/": "test_benchmarks.py starts every benchmark.",
+    "ESTIMATOR_EMB_NATIVE_SANITIZE=1": ".ci/run builds and runs with sanitizers.",
+    "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
+    "estimator-emb run --steps-limit=20 PROGRAM.py": {
+        "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
+    },
+    "estimator-emb check [--tf-v1] SCRIPT.py": {
+        "[--tf-v1] SCRIPT.py [flags of the script]": (
+            "--compile=no examples/modern_binary.py --model_dir=MODEL"
+        )
+    },
+    "estimator-emb check [--tf-v1] -m MODULE": "test_check.py starts modules.",
+    "estimator-emb check --generations=v4,v6e": {
+        "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
+    },
+    ".venv/bin/estimator-emb run examples/legacy_tpu_binary.py": {"/tmp/clicks": "MODEL"},
+    ".venv/bin/estimator-emb run --shards=8 examples/": {"/tmp/clicks8": "MODEL"},
+    ".venv/bin/python examples/stdlib_lines.py --model_dir=/tmp/lines --predict": {
+        "/tmp/lines": "MODEL --train_steps=20"
+    },
+}
+
+
+def commands():
+    """Every command of every page, those of several lines as one."""
+    for page in documents.PAGES:
+        for language, code, _ in documents.blocks(page):
+            if language == "sh":
+                for line in code.replace("\\\n", " ").splitlines():
+                    command = line.split("  #")[0].strip()
+                    if command and not command.startswith("#"):
+                        yield page, command
+
+
+def rule_of(command):
+    """Returns its entry in COMMANDS; None where there is none."""
+    return next((rule for start, rule in COMMANDS.items() if command.startswith(start)), None)
+
+
+def test_every_command_is_run_or_says_why_not():
+    found = list(commands())
+    assert len(found) > 15
+    for page, command in found:
+        assert rule_of(command), f"Say in COMMANDS how {command!r} of {page} is tested."
+    unused = [start for start in COMMANDS if not any(c.startswith(start) for _, c in found)]
+    assert unused == []
+    for _, command in found:
+        for file in re.findall(r"(?:examples|benchmarks|tests)/[\w/]*(?:\.py)?", command):
+            assert (REPOSITORY / file).exists(), command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [c for _, c in commands() if isinstance(rule_of(c), dict)])
+def test_command(command, tmp_path):
+    for old, new in rule_of(command).items():
+        assert old in command
+        command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
+    words = shlex.split(command.replace(".venv/bin/", ""))
+    program = {"python": [], "estimator-emb": ["-m", "estimator_emb"]}[words[0]]
+    done = subprocess.run(
+        [sys.executable, *program, *words[1:]],
+        cwd=REPOSITORY,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def anchors(path):
+    """The anchors of a page's headings, as the site and code hosts make them."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    }
+
+
+def test_links_lead_somewhere():
+    seen = 0
+    for page in documents.PAGES:
+        path = REPOSITORY / page
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in target:
+                continue
+            file, _, anchor = target.partition("#")
+            found = path.parent / file if file else path
+            assert found.exists(), (page, target)
+            seen += 1
+            if anchor.startswith(("estimator_emb.", "feature_columns.")):
+                assert f"::: {anchor}\n" in found.read_text(), (page, target)
+            elif anchor:
+                assert anchor in anchors(found), (page, target)
+    assert seen > 40
+
+
+def test_the_reference_has_every_public_name():
+    pages = [path.read_text() for path in [*DOCS.glob("api/*.md"), *DOCS.glob("optimizers/*.md")]]
+    directives = set(re.findall(r"^::: ([\w.]+)$", "\n".join(pages), re.M))
+    headings = set(re.findall(r"^#+ (\w+)$", (DOCS / "api/estimator.md").read_text(), re.M))
+    classes = set(re.findall(r"^        - (\w+)$", "\n".join(pages), re.M))
+    for module, prefix in (
+        (ee, "estimator_emb"),
+        (fc, "feature_columns"),
+        (embedding, "estimator_emb.embedding"),
+        (preflight, "estimator_emb.preflight"),
+    ):
+        for name in module.__all__:
+            documented = {name} & (headings | classes) or {f"{prefix}.{name}"} & directives
+            assert documented or name == "export", f"{prefix}.{name}"
+    assert set(ee.export.__all__) <= headings
+    assert {f"estimator_emb.checkpoint.{name}" for name in ("inspect", "convert")} <= directives
+    for name in directives:
+        parts = name.split(".")
+        value = importlib.import_module(parts[0])
+        for part in parts[1:]:
+            value = getattr(value, part, None) or importlib.import_module(
+                f"{value.__name__}.{part}"
+            )
+    assert checkpoint.inspect.__doc__
+
+
+OPTIMIZERS = sorted(
+    path.stem
+    for path in pathlib.Path(optimizers.__file__).parent.glob("*.py")
+    if not path.stem.startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_page_of_an_optimizer(name):
+    """It is the module's docstring with its formula, and every class of the module."""
+    page = (DOCS / "optimizers" / f"{name}.md").read_text()
+    module = importlib.import_module(f"estimator_emb.optimizers.{name}")
+    assert f"::: estimator_emb.optimizers.{name}\n" in page
+    if name != "mdl_adagrad_light":  # Its rule was never published.
+        assert re.search(r"^    .*(<-|=) ", module.__doc__, re.M), "no formula"
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
+    listed = re.findall(r"^        - (\w+)$", page, re.M)
+    assert listed == [one.__name__ for one in classes]
+    index = (DOCS / "optimizers" / "index.md").read_text()
+    (row,) = re.findall(rf"^\|.*\({name}\.md\).*$", index, re.M)
+    cells = [cell.strip().strip("`") for cell in row.strip("|").split("|")]
+    assert [cell for cell in cells[1:3] if cell] == listed
+    assert int(cells[3].split(",")[0]) == len(classes[0].slots)
+    assert f"optimizers/{name}.md" in (REPOSITORY / "mkdocs.yml").read_text()
+
+
+def messages():
+    """Every text of the package, with … where a value stands."""
+    for folder in ("estimator_emb", "feature_columns"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(
+                        part.value if isinstance(part, ast.Constant) else "…"
+                        for part in node.values
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_errors_are_ours():
+    text = re.sub(r"%[sdr]|\{\}", "…", "\n".join(messages()))
+    listed = re.findall(r"^\| `([^`]+)` \|", (DOCS / "errors.md").read_text(), re.M)
+    assert len(listed) > 35
+    assert [message for message in listed if message not in text] == []
+
+
+def test_the_site_builds(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install -e '.[docs]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sqrt(a)" in (tmp_path / "optimizers" / "adagrad" / "index.html").read_text()
