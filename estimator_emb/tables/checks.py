@@ -105,12 +105,13 @@ def of_size(one: Ids, batch_size: int | None) -> Ids:
     """
     if batch_size is None:
         return one
-    if one.static_batch not in (None, batch_size):
+    lengths, samples = one.lengths, one.static_batch
+    if samples is None and lengths is not None:
+        samples = tf.compat.dimension_value(lengths.shape[0])
+    if samples not in (None, batch_size):
         raise ValueError(
-            f"{one.owner} has {one.static_batch} samples, but the batch size is {batch_size}."
-            + _TOGETHER
+            f"{one.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
         )
-    lengths = one.lengths
     if lengths is not None:
         lengths = tf.identity(lengths)
         lengths.set_shape([batch_size])

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input: each kind is an error that names feature, table and value."""
 
+import dataclasses
+
 import harness
 import numpy as np
 import pytest
@@ -126,6 +128,22 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
     assert error.value.message.split("assertion failed: [")[1].startswith(
         f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
         "shape [3 2].]"
+    )
+
+
+@pytest.mark.parametrize("known_by", ["batch", "lengths"])
+def test_a_sequence_of_another_batch_size(known_by):
+    table = table_of(Feature("x", max_sequence_length=3))
+    features = {"x": tf.SparseTensor(*harness.sparse([[1], [2, 3]]))}
+    read = inputs.read(table, table.features[0], features)
+    if known_by == "lengths":
+        # As of the batches of several cores, put together.
+        read = dataclasses.replace(read, static_batch=None)
+    with pytest.raises(ValueError) as error:
+        checks.of_size(read, 4)
+    assert str(error.value) == (
+        "Feature x of table users has 2 samples, but the batch size is 4. Batch the whole dataset, "
+        "with drop_remainder=True."
     )
 
 
