@@ -44,10 +44,10 @@ def embedding_column(
       value; of a sequence column [batch, max_sequence_length, dimension].
 
     Raises:
-      TypeError: `categorical_column` is none.
+      TypeError: `categorical_column` is not categorical.
       ValueError: `dimension` is less than 1, `initializer` is no function, `max_sequence_length` is
-        given for a column that is no sequence or lacks for one that is, or the lookup device is
-        unknown or goes not with the rest.
+        given for a column that is no sequence, or is 0 for one that is, or the lookup device is
+        unknown or does not go with the rest.
     """
     return columns.embedding_column(
         categorical_column,
@@ -82,8 +82,8 @@ def shared_embedding_columns(
       dimension: as in `embedding_column`.
       combiner: as in `embedding_column`.
       initializer: as in `embedding_column`.
-      shared_embedding_collection_name: name of the table; None for the keys in the order of the
-        alphabet, and 'shared_embedding', joined by '_'.
+      shared_embedding_collection_name: name of the table; None for the names of the categorical
+        columns in the order of the alphabet, and 'shared_embedding', joined by '_'.
       max_sequence_lengths: the `max_sequence_length` of each column; None for 0 everywhere.
       learning_rate_fn: as in `embedding_column`.
       embedding_lookup_device: as in `embedding_column`.
