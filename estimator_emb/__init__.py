@@ -9,6 +9,10 @@ from estimator_emb import compat
 
 compat.prepare()
 
+from estimator_emb import console
+
+console.install()
+
 # Tables and their optimizers.
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import (

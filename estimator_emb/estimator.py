@@ -24,11 +24,13 @@ from estimator_emb import (
     arguments,
     batch_sizes,
     checkpoint_files,
+    console,
     device,
     failures,
     input_fns,
     nan_loss,
     program_checks,
+    progress,
     restoring,
     run_checks,
     saver,
@@ -173,6 +175,8 @@ class TPUEstimator(StockTPUEstimator):
                 embedding_config_spec,
                 getattr(getattr(config, "tpu_config", None), "tpu_generation", None),
             )
+        if params is None and "params" in fn_args(model_fn):
+            params = {}  # tensorflow-estimator warns of none, though it adds 'batch_size' itself.
         super().__init__(
             model_fn=model_fn,
             model_dir=model_dir,
@@ -260,8 +264,15 @@ class TPUEstimator(StockTPUEstimator):
             run_checks.training(hooks) as check,
             self._continuing(),
         ):
-            hooks = [*(hooks or ()), check, *end_hooks]
+            hooks = [*(hooks or ()), *self._progress(hooks, steps, max_steps), check, *end_hooks]
             return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+
+    def _progress(self, hooks: Any, steps: Any, max_steps: Any) -> list[Any]:
+        """Returns what logs the progress of a training, unless the program shows it."""
+        if any(isinstance(hook, progress.ProgressHook) for hook in hooks or ()):
+            return []
+        batch_size = self._batch_sizes[ModeKeys.TRAIN]
+        return [progress.ProgressLog(steps, max_steps, batch_size, self.model_dir)]
 
     def evaluate(
         self,
@@ -455,6 +466,8 @@ class TPUEstimator(StockTPUEstimator):
             raise ValueError(wrong)
         if wrong:
             logger.warning(wrong)
+        else:
+            console.counts_steps(tf.compat.v1.get_default_graph())
 
     def _needs_batch(self, name: str) -> bool:
         """Whether predictions of a name are handed out by example, or gathered from cores."""
@@ -567,7 +580,7 @@ class TPUEstimator(StockTPUEstimator):
             look_up_integers=True,
         )
         if training:
-            logger.info(engine.describe())
+            console.say_once(engine.describe(), self.model_dir)
         looked_up = engine.enqueue(features)
         kept = {key: value for key, value in features.items() if key not in engine.consumed}
         if kwargs.get("labels") is not None:
@@ -605,6 +618,9 @@ class TPUEstimator(StockTPUEstimator):
         if self._on_host:
             estimator_spec, hooks = nan_loss.first(estimator_spec, hooks, self._emulated)
             estimator_spec = ordering.added_to_training(estimator_spec, [*worker_hooks, *hooks])
+        for hook in hooks:
+            if isinstance(hook, progress.ProgressLog):
+                hook.show_loss(estimator_spec.loss)
         return super()._train_with_estimator_spec(
             estimator_spec, worker_hooks, hooks, *args, **kwargs
         )

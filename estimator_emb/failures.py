@@ -108,7 +108,7 @@ def _filtered(frames: types.TracebackType | None) -> types.TracebackType | None:
     of_program = []
     one = frames
     while one is not None:
-        if _is_of_program(one.tb_frame.f_code.co_filename):
+        if is_of_program(one.tb_frame.f_code.co_filename):
             of_program.append(one)
         one = one.tb_next
     kept = None
@@ -125,7 +125,8 @@ def _leads_through(frames: types.TracebackType | None, packages: tuple[str, ...]
     )
 
 
-def _is_of_program(file: str) -> bool:
+def is_of_program(file: str) -> bool:
+    """Returns whether the program wrote a file, and no library that it trains by."""
     if file.startswith("<") or "__autograph_generated_file" in os.path.basename(file):
         return False
     return not file.startswith(_library_folders())
@@ -207,7 +208,7 @@ def _first_of_its_copies(op: Any) -> Any:
 def _line_of_program(op: Any) -> str | None:
     """Returns where the program made an op, None where that is unknown."""
     made = getattr(op, "traceback", None)
-    own = [frame for frame in made or () if _is_of_program(frame.filename)]
+    own = [frame for frame in made or () if is_of_program(frame.filename)]
     if not own:
         return None
     last = own[-1]
@@ -218,7 +219,7 @@ def _line_of_program(op: Any) -> str | None:
 def _is_of_library(op: Any) -> bool:
     """Returns whether an op was made by this library, not by a function of the program."""
     files = [frame.filename for frame in getattr(op, "traceback", None) or ()]
-    own = [i for i, file in enumerate(files) if _is_of_program(file)]
+    own = [i for i, file in enumerate(files) if is_of_program(file)]
     ours = _folders("estimator_emb")
     # What lies between the program's last line and the op: the library's own work, if it is ours.
     return not own or any(file.startswith(ours) for file in files[own[-1] + 1 :])

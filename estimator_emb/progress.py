@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar for training."""
+"""How far a training is: a progress bar, and the lines of a training that has none."""
 
 import logging
 import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 import tqdm
@@ -17,7 +17,119 @@ _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
 
 
-class ProgressHook(tf.compat.v1.train.SessionRunHook):
+class _Progress(tf.compat.v1.train.SessionRunHook):
+    """Measures how far training is, and hands it to `_write` now and then and at the end."""
+
+    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
+        self._total = total_steps
+        self._batch_size = batch_size
+        self._loss = loss
+        self._fetches: dict[str, Any] = {}
+        self._global_step: Any = None
+        self._first_step = self._shown_step = 0
+        self._started = self._shown_at = 0.0
+        self._losses: list[float] = []
+        self._last_loss: float | None = None
+
+    def begin(self) -> None:
+        self._global_step = tf.compat.v1.train.get_or_create_global_step()
+        self._fetches = {"step": self._global_step}
+        loss = self._loss
+        if isinstance(loss, str):
+            loss = _named(loss)
+        if loss is not None:
+            self._fetches["loss"] = loss
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._first_step = self._shown_step = int(session.run(self._global_step))
+        self._started = self._shown_at = time.monotonic()
+        self._losses, self._last_loss = [], None
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if "loss" in run_values.results:
+            self._losses.append(float(run_values.results["loss"]))
+        if time.monotonic() - self._shown_at >= self._pause():
+            self._show(int(run_values.results["step"]))
+
+    def end(self, session: Any) -> None:
+        # The whole run's speed says more at the end than the last moment's.
+        self._shown_step, self._shown_at = self._first_step, self._started
+        self._show(int(session.run(self._global_step)))
+
+    def _pause(self) -> float:
+        """Returns the seconds between two calls of `_write`."""
+        return _SECONDS_BETWEEN_LINES
+
+    def _write(self, step: int, parts: list[str]) -> None:
+        raise NotImplementedError
+
+    def _show(self, step: int) -> None:
+        now = time.monotonic()
+        speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
+        self._shown_step, self._shown_at = step, now
+        if self._losses:
+            self._last_loss = sum(self._losses) / len(self._losses)
+            self._losses = []
+        parts = [] if self._last_loss is None else [f"loss {self._last_loss:.4f}"]
+        if self._batch_size is None:
+            parts.append(f"{speed:,.1f} steps/s")
+        else:
+            parts.append(f"{speed * self._batch_size:,.0f} examples/s")
+        self._write(step, parts)
+
+    def _line(self, step: int, parts: list[str]) -> str:
+        of_all = "" if self._total is None else f" of {self._total:,}"
+        return ", ".join([f"step {step:,}{of_all}", *parts])
+
+
+class ProgressLog(_Progress):
+    """Logs how far training is: one line about every ten seconds and one at the end.
+
+    `TPUEstimator.train` adds it where the program passes no ProgressHook. A program that trains
+    often for less than ten seconds has a line about every ten seconds, too.
+
+    Args:
+      steps: steps that the training is to make, or None.
+      max_steps: the global step at which it ends, or None.
+      batch_size: examples per step; None shows steps per second.
+      model_dir: of the training.
+    """
+
+    _ended: ClassVar[dict[str, float]] = {}
+    """When the last line on each model_dir was written."""
+
+    def __init__(
+        self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
+    ):
+        super().__init__(max_steps, batch_size)
+        self._steps = steps
+        self._model_dir = model_dir
+
+    def show_loss(self, loss: Any) -> None:
+        """Has the lines show this scalar tensor, of the graph that is about to be run."""
+        self._loss = loss
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        super().after_create_session(session, coord)
+        if self._total is None and self._steps is not None:
+            self._total = self._first_step + self._steps
+
+    def end(self, session: Any) -> None:
+        now = time.monotonic()
+        before = self._ended.get(self._model_dir, -_SECONDS_BETWEEN_LINES)
+        if now - min(self._started, before) >= _SECONDS_BETWEEN_LINES:
+            super().end(session)
+
+    def _write(self, step: int, parts: list[str]) -> None:
+        if step > self._first_step:
+            self._ended[self._model_dir] = time.monotonic()
+            logger.info(self._line(step, parts))
+
+
+class ProgressHook(_Progress):
     """Shows on stderr how far training is: steps, loss, examples per second.
 
     On a terminal it is a bar; anywhere else, one line about every ten seconds and one at the end.
@@ -38,37 +150,17 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
-        self._total = total_steps
-        self._batch_size = batch_size
-        self._loss = loss
-        self._fetches: dict[str, Any] = {}
-        self._global_step: Any = None
+        super().__init__(total_steps, batch_size, loss)
         self._bar: Any = None
         self._lock = threading.Lock()
-        self._first_step = self._shown_step = 0
-        self._started = self._shown_at = 0.0
-        self._losses: list[float] = []
-        self._last_loss: float | None = None
-
-    def begin(self) -> None:
-        self._global_step = tf.compat.v1.train.get_or_create_global_step()
-        self._fetches = {"step": self._global_step}
-        loss = self._loss
-        if isinstance(loss, str):
-            loss = _named(loss)
-        if loss is not None:
-            self._fetches["loss"] = loss
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        step = int(session.run(self._global_step))
+        super().after_create_session(session, coord)
         self._close()
-        self._first_step = self._shown_step = step
-        self._started = self._shown_at = time.monotonic()
-        self._losses, self._last_loss = [], None
         if sys.stderr.isatty():
             self._bar = tqdm.tqdm(
                 total=self._total,
-                initial=step,
+                initial=self._first_step,
                 file=sys.stderr,
                 **_size(),
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
@@ -79,39 +171,21 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             closer.start()
             coord.register_thread(closer)
 
-    def before_run(self, run_context: Any) -> Any:
-        return tf.compat.v1.train.SessionRunArgs(self._fetches)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        if "loss" in run_values.results:
-            self._losses.append(float(run_values.results["loss"]))
-        pause = _SECONDS_BETWEEN_UPDATES if self._bar is not None else _SECONDS_BETWEEN_LINES
-        if time.monotonic() - self._shown_at >= pause:
-            self._show(int(run_values.results["step"]))
-
     def end(self, session: Any) -> None:
-        # The whole run's speed says more at the end than the last moment's.
-        self._shown_step, self._shown_at = self._first_step, self._started
-        self._show(int(session.run(self._global_step)))
+        super().end(session)
         self._close()
 
-    def _show(self, step: int) -> None:
-        now = time.monotonic()
-        speed = (step - self._shown_step) * self._batch_size / max(now - self._shown_at, 1e-9)
-        self._shown_step, self._shown_at = step, now
-        if self._losses:
-            self._last_loss = sum(self._losses) / len(self._losses)
-            self._losses = []
-        parts = [] if self._last_loss is None else [f"loss {self._last_loss:.4f}"]
-        parts.append(f"{speed:,.0f} examples/s")
+    def _pause(self) -> float:
+        return super()._pause() if self._bar is None else _SECONDS_BETWEEN_UPDATES
+
+    def _write(self, step: int, parts: list[str]) -> None:
         with self._lock:
             if self._bar is not None:
                 self._bar.set_postfix_str(", ".join(parts), refresh=False)
                 self._bar.n = step
                 self._bar.refresh()
                 return
-        line = ", ".join([f"step {step:,} of {self._total:,}", *parts])
-        print(line, file=sys.stderr, flush=True)
+        print(self._line(step, parts), file=sys.stderr, flush=True)
 
     def _close_after(self, coord: Any) -> None:
         coord.wait_for_stop()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
 
+import logging
 import os
 import sys
 
@@ -10,6 +11,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow's own ops, unless a test asks for the native kernels.
 os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
+
+# Chosen, as by a program: else the lines that are shown by default were in every test's log.
+logging.getLogger().setLevel(logging.WARNING)
 
 import estimator_emb.estimator  # noqa: E402  (binds Keras 2 before any test imports TensorFlow)
 from estimator_emb.engines.host import HostEngine  # noqa: E402

@@ -340,7 +340,8 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
         return
     saved = tf.train.latest_checkpoint(model_dir)
     step = saved.rpartition("-")[2]
-    assert lines[1].endswith(
+    assert lines[1].startswith(f"estimator_emb: step {int(step):,} of 1,000,000, loss ")
+    assert lines[2].endswith(
         f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
         "program again to go on from there."
     )
@@ -350,9 +351,9 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
         ("python", signal.SIGTERM): [],
     }
     if (runner, number) in expected:
-        assert lines[2:] == expected[runner, number]
+        assert lines[3:] == expected[runner, number]
     else:
-        assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
+        assert lines[3] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
 
 
 CLUSTER = """

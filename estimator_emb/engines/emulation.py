@@ -10,13 +10,12 @@ Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimato
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import batch_sizes
+from estimator_emb import batch_sizes, console
 from estimator_emb.compat.internals.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -42,8 +41,6 @@ from estimator_emb.engines.loop import LoopHook
 from estimator_emb.nan_loss import NanReportHook
 from estimator_emb.spec import Table
 from estimator_emb.tables.dropped import DroppedIds
-
-logger = logging.getLogger("estimator_emb")
 
 
 class EmulatedTPU(InternalTPUContext):
@@ -178,9 +175,10 @@ class EmulatedStep:
 
     def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
-        logger.info("Emulating a TPU of %d %s.", count, "core" if count == 1 else "cores")
+        cores = "core" if count == 1 else "cores"
+        console.say_once(f"Emulating a TPU of {count} {cores}.", self._config.model_dir)
         if self.engine:
-            logger.info(self.engine.describe())
+            console.say_once(self.engine.describe(), self._config.model_dir)
         spec = self._wrapper._verify_estimator_spec(self._spec)
         host_call = getattr(spec, "host_call", None)
         unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)

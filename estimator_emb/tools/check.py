@@ -12,7 +12,6 @@ the program would have done afterwards is not done.
 Exit status: 0 the step is accepted, 1 there are findings, 2 it could not be checked.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from estimator_emb.compat.internals.estimator import Estimator, TrainingExecutor
 from estimator_emb.device import DEVICE_VARIABLE
 from estimator_emb.preflight import report
 from estimator_emb.tools import program
+from estimator_emb_command import parsers
 
 
 class _Left(BaseException):
@@ -35,8 +35,7 @@ class _Left(BaseException):
 
 def main(args: list[str]) -> int:
     """Checks the program that `args` name; the exit status."""
-    parser = _parser()
-    options = program.parse(parser, args)
+    options = parsers.parse("check", args)
     name = program.name_of(options)
     reports: list[preflight.Report] = []
 
@@ -80,66 +79,6 @@ def main(args: list[str]) -> int:
         if status in statuses:
             return status
     return report.ACCEPTED
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb check",
-        usage="estimator-emb check [options] SCRIPT.py [its flags]\n"
-        "       estimator-emb check [options] -m MODULE [its flags]",
-        description=(__doc__ or "").partition("\n\n    ")[0],
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--generations",
-        type=_generations,
-        default=("v4", "v6e"),
-        help="TPU generations that the compiler is asked for, of "
-        f"{','.join(preflight.GENERATIONS)}; default v4,v6e",
-    )
-    parser.add_argument(
-        "--replicas",
-        type=_positive(int),
-        help="number of cores; default TPUConfig.num_shards, or 8",
-    )
-    parser.add_argument(
-        "--compile",
-        choices=("auto", "yes", "no"),
-        default="auto",
-        help="ask the compiler: auto (default) if it is installed",
-    )
-    parser.add_argument(
-        "--compiler_python",
-        help="interpreter that has jax, jaxlib and libtpu, where this one has not",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=_positive(float),
-        default=600.0,
-        help="seconds for the lowering and for each generation; default 600",
-    )
-    program.add_arguments(parser)
-    return parser
-
-
-def _generations(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    for name in names:
-        if name not in preflight.GENERATIONS:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is none of {', '.join(preflight.GENERATIONS)}"
-            )
-    return names
-
-
-def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def positive(text: str) -> Any:
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"{text} is not positive")
-        return value
-
-    return positive
 
 
 @contextmanager

@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List the variables of a checkpoint: shapes, sizes, optimizers and slots.
+"""Lists the variables of a checkpoint: `estimator-emb inspect`."""
 
-    estimator-emb inspect CHECKPOINT
-
-A checkpoint is named by its prefix, /models/a/model.ckpt-100, or by its folder, whose latest one is
-meant. Slots of embedding optimizers stand with their table. Only the index is read.
-"""
-
-import argparse
 import sys
 
 from estimator_emb import checkpoint
+from estimator_emb_command import parsers
 
 
 def main(args: list[str]) -> int:
     """Prints the variables; returns 2 if there is no checkpoint."""
-    options = _parser().parse_args(args)
+    options = parsers.parse("inspect", args)
     try:
         variables = checkpoint.inspect(options.checkpoint)
     except ValueError as error:
@@ -35,13 +29,3 @@ def main(args: list[str]) -> int:
     total = sum(one.bytes for one in variables)
     print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb inspect",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
-    return parser

@@ -14,31 +14,6 @@ from types import ModuleType
 from estimator_emb.compat import legacy_names, tf_v1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what names a program, after all other arguments."""
-    parser.add_argument(
-        "--tf-v1",
-        action="store_true",
-        help="for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
-        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
-    )
-    parser.add_argument(
-        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
-    )
-    parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
-
-
-def parse(parser: argparse.ArgumentParser, args: list[str]) -> argparse.Namespace:
-    """The options; an error of the parser unless they name one program that exists."""
-    options = parser.parse_args(args)
-    if (options.script is None) == (not options.module):
-        parser.error("name one program: SCRIPT.py or -m MODULE")
-    if options.script is not None and not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script!r}")
-    return options
-
-
 def name_of(options: argparse.Namespace) -> str:
     """What the program is called in messages."""
     return options.script or options.module[0]

@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a training program for TPUs as it is, by default without a TPU.
-
-The program finds `tf.estimator` and estimator_emb's classes in it (`estimator_emb.install`) on
-every supported TensorFlow. Its own arguments, `__main__`, `sys.path[0]` and exit status are those
-that Python would give it.
-"""
+"""Runs a training program for TPUs as it is: `estimator-emb run`."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import logging
 import os
@@ -22,6 +16,7 @@ from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 from estimator_emb.tools import program
+from estimator_emb_command import parsers
 
 logger = logging.getLogger("estimator_emb")
 
@@ -33,20 +28,18 @@ def main(args: list[str]) -> int:
       0 when the program ends by itself, 1 when it ends by an exception, 130 when Ctrl-C ends it. An
       exit of its own (`SystemExit`) passes through, with 143 where SIGTERM ends a training.
     """
-    parser = _parser()
-    options = program.parse(parser, args)
+    options = parsers.parse("run", args)
     device = options.device or os.environ.get(DEVICE_VARIABLE) or "host"
     if device not in DEVICES:
-        parser.error(
+        parsers.run().error(
             f"the environment variable {DEVICE_VARIABLE} must be 'host' or 'tpu'; it is {device!r}"
         )
     os.environ[DEVICE_VARIABLE] = device
     if options.shards is not None:
         if device == "tpu":
-            parser.error("--shards is the number of emulated cores: it needs --device=host")
+            parsers.run().error("--shards is the number of emulated cores: it needs --device=host")
         os.environ[SHARDS_VARIABLE] = str(options.shards)
 
-    _show_log()
     logger.info(_what_is_emulated(device))
     install.install()
     if options.steps_limit is not None:
@@ -60,56 +53,6 @@ def main(args: list[str]) -> int:
         program.show_failure(error, options)
         return 1
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb run",
-        usage="estimator-emb run [options] SCRIPT.py [its arguments]\n"
-        "       estimator-emb run [options] -m MODULE [its arguments]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
-        f"name, 'tpu' needs one; by default what {DEVICE_VARIABLE} says, or 'host'",
-    )
-    parser.add_argument(
-        "--shards",
-        type=_positive,
-        metavar="N",
-        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
-    )
-    parser.add_argument(
-        "--steps-limit",
-        type=_positive,
-        metavar="N",
-        help="ends every train() after N steps more, and every evaluate() after N steps",
-    )
-    program.add_arguments(parser)
-    return parser
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1; got {text!r}")
-    return value
-
-
-def _show_log() -> None:
-    """Writes this project's log lines to stderr: programs seldom ask for a logger of level INFO."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
 
 
 def _what_is_emulated(device: str) -> str:

@@ -2,7 +2,10 @@
 """The progress of training on stderr, which the example programs show."""
 
 import io
+import logging
+import re
 import sys
+import time
 
 import pytest
 import tensorflow as tf
@@ -46,6 +49,39 @@ def test_without_a_terminal_it_prints_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     train(progress.ProgressHook(5, 8, "loss"), steps=5)
     assert len(sys.stderr.getvalue().splitlines()) == 6
+
+
+@pytest.fixture
+def logged(caplog, monkeypatch):
+    """The lines of ProgressLog, of which none has been written before."""
+    monkeypatch.setattr(progress.ProgressLog, "_ended", {})
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    return lambda: [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+
+
+def test_a_log_tells_a_short_training_at_its_end(logged, monkeypatch):
+    train(progress.ProgressLog(None, 5, 8, "model"), steps=5)
+    (line,) = logged()
+    assert re.fullmatch(r"step 5 of 5, [\d,]+ examples/s", line)
+
+
+def test_a_log_tells_often_repeated_short_trainings_now_and_then(logged, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in range(25):
+        train(progress.ProgressLog(3, None, None, "model"), steps=3)
+        now[0] += 1.0
+    train(progress.ProgressLog(3, None, None, "another model"), steps=3)
+    # The clock stands still in a training, which makes the speed nonsense.
+    assert [line.partition(",")[0] for line in logged()] == ["step 3 of 3"] * 4
+
+
+def test_a_log_tells_a_long_training_as_it_goes(logged, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    train(progress.ProgressLog(None, None, None, "model"), steps=3)
+    assert len(logged()) >= 3
+    assert logged()[-1].startswith("step 3, ")
+    assert all(re.fullmatch(r"step \d, [\d,.]+ steps/s", line) for line in logged()), logged()
 
 
 def test_a_bar_on_a_terminal(monkeypatch):

@@ -8,8 +8,10 @@ import textwrap
 
 import pytest
 
-from estimator_emb.tools import main as main_lib
+from estimator_emb import device, preflight
 from estimator_emb.tools import run as run_lib
+from estimator_emb_command import main as main_lib
+from estimator_emb_command import parsers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OURS = [sys.executable, "-m", "estimator_emb", "run"]
@@ -395,3 +397,31 @@ def test_a_subcommand_that_does_not_exist(capsys):
     message = capsys.readouterr().err
     assert message.startswith("estimator-emb: there is no subcommand 'train'; there are run")
     assert message.endswith(". See estimator-emb --help.\n")
+
+
+WITHOUT_TENSORFLOW = """
+import contextlib, io, sys, time
+started = time.monotonic()
+from estimator_emb_command.main import main
+from estimator_emb_command.parsers import PARSERS
+calls = [[], ["--help"], ["train"], *([name, "--help"] for name in PARSERS), ["run", "no.py"]]
+for call in calls:
+    with contextlib.suppress(SystemExit):
+        print(main(call))
+heavy = {"numpy", "tensorflow", "tensorflow_estimator", "estimator_emb"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert time.monotonic() - started < 0.5 * len(calls)
+"""
+
+
+def test_help_and_refusals_need_no_tensorflow(tmp_path):
+    done = run([sys.executable, "-c", WITHOUT_TENSORFLOW], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "usage: estimator-emb convert" in done.stdout
+    assert "estimator-emb run: error: there is no file 'no.py'" in done.stderr
+
+
+def test_the_parsers_know_what_there_is():
+    assert parsers.DEVICES == device.DEVICES
+    assert tuple(preflight.GENERATIONS) == parsers.GENERATIONS
+    assert device.DEVICE_VARIABLE in parsers.run().format_help()

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `estimator-emb`: each subcommand is a module of this package with its own `main`."""
+"""The command `estimator-emb`: each subcommand is a module of `estimator_emb.tools`."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 
-SUBCOMMANDS = ("run", "check", "inspect", "convert")
-"""Modules of this package. The first line of a docstring is the subcommand's line in the help."""
+from estimator_emb_command import parsers
 
 
 def main(args: list[str] | None = None) -> int:
@@ -27,31 +25,20 @@ def main(args: list[str] | None = None) -> int:
     if args[0] == "--version":
         print(importlib.import_module("estimator_emb").__version__)
         return 0
-    if args[0] not in _available():
+    if args[0] not in parsers.PARSERS:
         print(
             f"estimator-emb: there is no subcommand {args[0]!r}; there are "
-            f"{', '.join(_available())}. See estimator-emb --help.",
+            f"{', '.join(parsers.PARSERS)}. See estimator-emb --help.",
             file=sys.stderr,
         )
         return 2
-    return _module(args[0]).main(args[1:])
-
-
-def _available() -> list[str]:
-    return [name for name in SUBCOMMANDS if importlib.util.find_spec(_full(name)) is not None]
-
-
-def _full(name: str) -> str:
-    return f"{__package__}.{name}"
-
-
-def _module(name: str):
-    return importlib.import_module(_full(name))
+    parsers.parse(args[0], args[1:])  # Answers --help and refuses at once.
+    return importlib.import_module(f"estimator_emb.tools.{args[0]}").main(args[1:])
 
 
 def _help() -> str:
     lines = ["usage: estimator-emb SUBCOMMAND ARGUMENTS...", ""]
-    for name in _available():
-        summary = (_module(name).__doc__ or "").strip().splitlines()[0]
+    for name, make_parser in parsers.PARSERS.items():
+        summary = (make_parser().description or "").partition("\n")[0]
         lines.append(f"  {name:<9}{summary}")
     return "\n".join([*lines, "", "estimator-emb SUBCOMMAND --help says more."])

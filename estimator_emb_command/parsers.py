@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of each subcommand. The first line of a description is its line in the help."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+DEVICES = ("host", "tpu")
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
+
+
+def parse(name: str, args: list[str]) -> argparse.Namespace:
+    """Returns the options of a subcommand; exits where they are wrong, or ask for help."""
+    parser = PARSERS[name]()
+    options = parser.parse_args(args)
+    if hasattr(options, "script"):
+        if (options.script is None) == (not options.module):
+            parser.error("name one program: SCRIPT.py or -m MODULE")
+        if options.script is not None and not os.path.isfile(options.script):
+            parser.error(f"there is no file {options.script!r}")
+    return options
+
+
+def run() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb run`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb run",
+        usage="estimator-emb run [options] SCRIPT.py [its arguments]\n"
+        "       estimator-emb run [options] -m MODULE [its arguments]",
+        description="""Runs a training program for TPUs as it is, by default without a TPU.
+
+The program finds `tf.estimator` and estimator_emb's classes in it (`estimator_emb.install`) on
+every supported TensorFlow. Its own arguments, `__main__`, `sys.path[0]` and exit status are those
+that Python would give it.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
+        "name, 'tpu' needs one; by default what ESTIMATOR_EMB_DEVICE says, or 'host'",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_at_least_one,
+        metavar="N",
+        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
+    )
+    parser.add_argument(
+        "--steps-limit",
+        type=_at_least_one,
+        metavar="N",
+        help="ends every train() after N steps more, and every evaluate() after N steps",
+    )
+    _add_program(parser)
+    return parser
+
+
+def check() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb check`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb check",
+        usage="estimator-emb check [options] SCRIPT.py [its flags]\n"
+        "       estimator-emb check [options] -m MODULE [its flags]",
+        description="Checks whether a TPU will accept the step of a program, without a TPU.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--generations",
+        type=_generations,
+        default=("v4", "v6e"),
+        help="TPU generations that the compiler is asked for, of "
+        f"{','.join(GENERATIONS)}; default v4,v6e",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_positive(int),
+        help="number of cores; default TPUConfig.num_shards, or 8",
+    )
+    parser.add_argument(
+        "--compile",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="ask the compiler: auto (default) if it is installed",
+    )
+    parser.add_argument(
+        "--compiler_python",
+        help="interpreter that has jax, jaxlib and libtpu, where this one has not",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive(float),
+        default=600.0,
+        help="seconds for the lowering and for each generation; default 600",
+    )
+    _add_program(parser)
+    return parser
+
+
+def inspect() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb inspect`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb inspect",
+        description="""List the variables of a checkpoint: shapes, sizes, optimizers and slots.
+
+    estimator-emb inspect CHECKPOINT
+
+A checkpoint is named by its prefix, /models/a/model.ckpt-100, or by its folder, whose latest one is
+meant. Slots of embedding optimizers stand with their table. Only the index is read.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
+    return parser
+
+
+def convert() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb convert`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb convert",
+        description="""Put the tables of a legacy 'mod' checkpoint in the order of their ids, in a \
+new checkpoint.
+
+    estimator-emb convert OLD NEW --hosts=8 --table='*/embedding_weights' --table=words
+
+The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
+new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
+restores under either strategy and any number of hosts. Slots move with their tables; the legacy
+helper variables are left out; all else is copied.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", help="prefix of a checkpoint, or its folder")
+    parser.add_argument("destination", help="prefix of the new checkpoint, or a folder")
+    parser.add_argument(
+        "--hosts", type=int, required=True, help="number of TPU hosts that held the tables"
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        required=True,
+        help="name of a table, or a pattern with * and ?; may be given several times",
+    )
+    parser.add_argument(
+        "--reverse",
+        action="store_true",
+        help="from the order of the ids to that of the legacy 'mod'",
+    )
+    return parser
+
+
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "run": run,
+    "check": check,
+    "inspect": inspect,
+    "convert": convert,
+}
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """Adds what names a program, after all other arguments."""
+    parser.add_argument(
+        "--tf-v1",
+        action="store_true",
+        help="for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
+    )
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+    )
+    parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+
+def _at_least_one(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1; got {text!r}")
+    return value
+
+
+def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
+    def positive(text: str) -> float:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not positive")
+        return value
+
+    return positive
+
+
+def _generations(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in GENERATIONS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(GENERATIONS)}")
+    return names

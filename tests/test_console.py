@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program shows: what trains where, how far it is, its own lines, each once; no more."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+START_UP = re.compile(
+    r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
+)
+"""How the lines begin that TensorFlow's C++ writes."""
+PREFIX = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ (?=\S+\.py:\d+\] )")
+"""Time and thread of an absl log line."""
+
+PROGRAM = """
+import sys
+import tensorflow as tf
+import estimator_emb as ee
+import feature_columns as fc
+
+column = fc.embedding_column(tf.feature_column.categorical_column_with_identity("word", 9), 2)
+
+def model_fn(features, labels, mode, params):
+    tf.compat.v1.logging.info("The program's own line of %s.", mode)
+    net = tf.compat.v1.layers.dense(tf.compat.v1.keras.layers.DenseFeatures([column])(features), 1)
+    loss = tf.reduce_mean(tf.square(net - 1.0))
+    if mode == "infer":
+        return ee.TPUEstimatorSpec(mode, predictions={"net": net})
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    if params["use_tpu"]:
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+    step = tf.compat.v1.train.get_global_step()
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+def input_fn(params):
+    words = tf.data.Dataset.range(9).repeat()
+    batches = words.batch(params["batch_size"], drop_remainder=True)
+    return batches.map(lambda word: {"word": word[:, tf.newaxis]})
+
+def train(model_dir, use_tpu=False):
+    estimator = ee.TPUEstimator(
+        model_fn,
+        model_dir=model_dir,
+        config=ee.RunConfig(tpu_config=ee.TPUConfig(iterations_per_loop=5, device="host")),
+        use_tpu=use_tpu,
+        train_batch_size=4,
+        eval_batch_size=4,
+        predict_batch_size=4,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
+        ),
+    )
+    for steps in (20, 40):
+        estimator.train(input_fn, max_steps=steps)
+    estimator.evaluate(input_fn, steps=2)
+    next(estimator.predict(input_fn))
+"""
+
+
+def shown(tmp_path, end, *options, command=()):
+    """The lines that PROGRAM with another end writes, without those of TensorFlow's C++."""
+    (tmp_path / "program.py").write_text(PROGRAM + textwrap.dedent(end))
+    done = subprocess.run(
+        [sys.executable, *command, "program.py", *options],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "",
+            "ESTIMATOR_EMB_NATIVE": "1",
+            "PYTHONPATH": ROOT,
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not START_UP.match(line)]
+    return [PREFIX.sub("", line) for line in lines if "native kernels" not in line]
+
+
+def own(lines):
+    """Those of lines that tell of the program itself, not of its progress."""
+    return [line for line in lines if not re.search(r"Instructions for|Use Keras pre|^  ", line)]
+
+
+def test_a_program_without_logging_is_quiet(tmp_path):
+    """On both ways, and at another directory the tables are told again."""
+    lines = own(shown(tmp_path, "train('host')\ntrain('emulated', use_tpu=True)\n"))
+    column, dense, *rest = sorted(lines, key=lambda line: not re.search("deprecated", line))
+    assert "program.py:7: categorical_column_with_identity" in column  # Its own calls.
+    assert "program.py:11: UserWarning: `tf.layers.dense`" in dense
+    tables = "estimator_emb: Embedding tables train on the host: 1 tables, 9 rows, "
+    expected = [
+        tables,
+        "estimator_emb: step 20 of 20, loss ",
+        "estimator_emb: Emulating a TPU of 1 core.",
+        tables,
+        "estimator_emb: step 20 of 20, loss ",
+    ]
+    assert len(rest) == len(expected), lines
+    for line, start in zip(rest, expected, strict=True):
+        assert line.startswith(start), lines
+    assert rest[1].endswith(" examples/s")
+
+
+ABSL = """
+from absl import app
+def main(argv):
+    if "tensorflow" in argv:
+        tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
+    train("model", use_tpu="tpu" in argv)
+app.run(main)
+"""
+
+
+def test_an_absl_program_shows_its_own_lines_once(tmp_path):
+    lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
+    first, column, *rest = lines
+    assert first.startswith("estimator_emb: A TPU is emulated on the host; no TPU name is")
+    assert "categorical_column_with_identity" in column
+    mine, theirs = [], []
+    for line in rest:
+        (theirs if "program.py:" in line else mine).append(line)
+    assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
+        f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
+    ]
+    assert len(mine) == 2, lines
+    assert "] Embedding tables train on the host: 1 tables" in mine[0]
+    assert "] step 20 of 20, loss " in mine[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--verbosity=0", "tensorflow"])
+def test_what_an_absl_program_asks_for_is_shown_once(tmp_path, option):
+    lines = shown(tmp_path, ABSL, option)
+    # The first is TensorFlow's.
+    for once in ("Saving checkpoints for 40 into", "] step 20 of 20, loss "):
+        assert len([line for line in lines if once in line]) == 1, lines
+    assert not [line for line in lines if "INFO:tensorflow" in line]
+    assert not [line for line in lines if "Use tf.keras instead" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)",
+        "import logging; logging.basicConfig(level=logging.WARNING)",
+        "import logging; logging.getLogger('estimator_emb').setLevel(logging.WARNING)",
+    ],
+)
+def test_a_program_that_wants_no_information_gets_none(tmp_path, choice):
+    lines = shown(tmp_path, f"{choice}\ntrain('model')\n")
+    assert not [line for line in lines if "Embedding tables" in line or "step 20" in line]
+
+
+IN_PROCESS = """
+import logging, sys
+from absl import app
+from tensorflow.python.platform import tf_logging as tf_log
+from estimator_emb import console
+
+def say(what):
+    print(f"== {what}", file=sys.stderr)
+    logging.getLogger("estimator_emb").info("ours")
+    logging.getLogger("estimator_emb").warning("warned")
+    tf.compat.v1.logging.info("theirs")
+    tf.compat.v1.logging.warning("theirs warned")
+
+say("nothing")
+tf_log.warning("From %s: %s is deprecated.\\n%s", tf.__file__ + ":1", "x", "y")
+tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "Use tf.keras instead.")
+tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "y")
+tf_log.warning("From %s to %s.", "here", "there")
+tf.get_logger().setLevel(logging.ERROR)
+say("quiet TensorFlow")
+tf.get_logger().setLevel(logging.NOTSET)
+logging.warning("implicit")  # Python adds a handler, of no level.
+say("handler")
+logging.getLogger().setLevel(logging.WARNING)
+say("level of the root")
+logging.basicConfig(filename="log", level=logging.INFO, force=True)
+say("file")
+console.install()
+logging.basicConfig(level=logging.INFO, force=True, format="%(message)s")
+say("all information")
+"""
+
+
+def test_the_programs_choices_go_before(tmp_path):
+    lines = shown(tmp_path, IN_PROCESS)
+    lines = lines[lines.index("== nothing") :]
+    theirs = "WARNING:tensorflow:theirs warned"
+    assert lines == [
+        "== nothing",
+        *["estimator_emb: ours", "estimator_emb: warned", theirs],
+        *["WARNING:tensorflow:From /program.py:1: x is deprecated.", "y"],
+        "WARNING:tensorflow:From here to there.",
+        *["== quiet TensorFlow", "estimator_emb: warned"],
+        "WARNING:root:implicit",
+        *["== handler", "INFO:estimator_emb:ours", "WARNING:estimator_emb:warned", theirs],
+        *["== level of the root", "WARNING:estimator_emb:warned", theirs],
+        # In the file; what TensorFlow's own handler writes to stderr stays there.
+        *["== file", "INFO:tensorflow:theirs", theirs],
+        *["== all information", "ours", "warned", "theirs", "theirs warned"],
+    ]
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "INFO:estimator_emb:ours",
+        "WARNING:estimator_emb:warned",
+        "INFO:tensorflow:theirs",
+        theirs,
+    ]
