@@ -584,9 +584,9 @@ class TPUEstimator(StockTPUEstimator):
         looked_up = engine.enqueue(features)
         kept = {key: value for key, value in features.items() if key not in engine.consumed}
         if kwargs.get("labels") is not None:
-            kept, kwargs["labels"] = engine.late((kept, kwargs["labels"]))
+            kept, kwargs["labels"] = engine.from_previous_step((kept, kwargs["labels"]))
         else:
-            kept = engine.late(kept)
+            kept = engine.from_previous_step(kept)
         with (
             batch_sizes.explained(kept, kwargs.get("labels"), engine.static_batch),
             cores.running(),

@@ -10,7 +10,7 @@ from estimator_emb.engines import tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.program_checks import takes
 from estimator_emb.spec import Table
-from estimator_emb.tables import pipeline
+from estimator_emb.step import transfer
 
 InputFn = Callable[..., Any]
 
@@ -28,10 +28,10 @@ def with_context(input_fn: InputFn) -> InputFn:
 
 
 def with_one_more(input_fn: InputFn, batches: int) -> InputFn:
-    """Returns an input_fn whose dataset ends some batches later; see `pipeline.with_one_more`."""
+    """Returns an input_fn whose dataset ends some batches later; see `transfer.with_one_more`."""
 
     def wrapped(**kwargs: Any) -> Any:
-        return pipeline.with_one_more(input_fn(**kwargs), batches)
+        return transfer.with_one_more(input_fn(**kwargs), batches)
 
     return takes(wrapped, fn_args(input_fn))
 

@@ -27,7 +27,7 @@ from estimator_emb.compat.internals.graphs import (
     external_state_policy_to_enum,
     global_step_read,
 )
-from estimator_emb.tables import pipeline
+from estimator_emb.step import transfer
 
 logger = logging.getLogger("estimator_emb")
 
@@ -90,7 +90,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 IteratorSaveable(one, one.name, external_state_policy=self._policy)
                 for one in iterators
             ],
-            pipeline.kept_in_graph(),
+            transfer.kept_in_graph(),
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None

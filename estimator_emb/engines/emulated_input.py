@@ -57,7 +57,7 @@ def read(
     batch_axis: Sequence[int] | None,
     cores: Cores,
     consumed: set[str],
-    late: Callable[[Any], Any],
+    from_previous_step: Callable[[Any], Any],
 ) -> CoreInput:
     """Calls input_fn as often as its deployment says.
 
@@ -67,7 +67,7 @@ def read(
       batch_axis: of each tensor of features and labels, the axis that PER_HOST_V1 splits.
       cores: the cores.
       consumed: keys of the features that tables look up; see `HostEngine.consumed`.
-      late: what the model sees of a batch; see `HostEngine.late`.
+      from_previous_step: what the model sees of a batch; see `HostEngine.from_previous_step`.
 
     Raises:
       TypeError: input_fn returns a dataset where it must not, or the reverse.
@@ -82,7 +82,7 @@ def read(
         size = ctx.batch_size_for_input_fn
         of_cores = _split(of_cores[0], batch_axis, cores.count, size)
     structure = _structure(of_cores[0])
-    flat = late([data_nest.flatten(_structure(batch)) for batch in of_cores])
+    flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in of_cores])
     if len(of_cores) > 1:
         mine = [cores.differing(values) for values in zip(*flat, strict=True)]
     else:

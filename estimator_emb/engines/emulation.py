@@ -140,7 +140,7 @@ class EmulatedStep:
                 batch_axis,
                 self._cores,
                 self.engine.consumed if self.engine else set(),
-                self.engine.late if self.engine else lambda tensors: tensors,
+                self.engine.from_previous_step if self.engine else lambda tensors: tensors,
             )
         features = self._input.features
         if self.engine:

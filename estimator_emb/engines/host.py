@@ -21,11 +21,13 @@ from estimator_emb.compat.internals.estimator import ExportOutput
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.nan_loss import TableOnHost
-from estimator_emb.native import engine as native_engine
+from estimator_emb.native import kernels as native_kernels
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import Table, optimizer_of
 from estimator_emb.step import helper_variable
+from estimator_emb.step.kernels import Kernels, TensorFlowKernels
 from estimator_emb.step.tap import Tap
+from estimator_emb.step.transfer import NextStep, Transfer
 from estimator_emb.tables import (
     checks,
     functions,
@@ -36,12 +38,10 @@ from estimator_emb.tables import (
     scopes,
     storage,
     tensor_core,
-    update,
 )
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.dropped import DroppedIds
 from estimator_emb.tables.learning_rates import LearningRates
-from estimator_emb.tables.pipeline import NextStep
 from estimator_emb.tables.warm_start import with_slots
 
 logger = logging.getLogger("estimator_emb")
@@ -93,7 +93,7 @@ class HostEngine:
         self._dropped = dropped
         self._native = native
         self._look_up_integers = look_up_integers
-        self._kernels: native_engine.Kernels | None = None
+        self._kernels: Kernels | None = None
         self._features: Mapping[str, Any] = {}
         self._inputs: dict[str, inputs.Ids] = {}
         self._stand_ins: dict[str, list[tf.Tensor]] = {}
@@ -101,16 +101,13 @@ class HostEngine:
         self._activations: dict[str, tf.Tensor] = {}
         self._gradients: dict[str, list[tf.Tensor]] = {}
         self._tap: Tap | None = None
-        self._occurrences: dict[str, tuple[tf.Tensor, list[lookup.Occurrences]]] = {}
-        self._weights: dict[str, tf.Tensor] = {}
         self._variables: dict[str, storage.Shards] = {}
-        self._looked_up: list[tf.Tensor] = []
         self._checked: tf.Tensor | None = None
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self._tables:
             self.next_step = NextStep()
         # Carries what the lookup finds out to an update that does not run beside it.
-        self._handover = self.next_step
+        self._transfer: Transfer | None = self.next_step
         self._step: tf.Tensor | None = None
 
     @property
@@ -194,12 +191,12 @@ class HostEngine:
                     self._seen[key] = self._tap.through(key, activation)
         return self._seen
 
-    def late(self, structure: Any) -> Any:
-        """What the model sees of the batch of the next step, where the lookup is a step ahead."""
-        return structure if self.next_step is None else self.next_step.late(structure)
+    def from_previous_step(self, structure: Any) -> Any:
+        """Returns what the model sees of a batch: where lookups are a step ahead, of the last."""
+        return structure if self.next_step is None else self.next_step.carried(structure)
 
     def _slice(self, of_batch: tf.Tensor) -> tf.Tensor:
-        return self._cores.differing(self._slices(self.late(of_batch)))
+        return self._cores.differing(self._slices(self.from_previous_step(of_batch)))
 
     def _slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         count = self._cores.count
@@ -236,12 +233,15 @@ class HostEngine:
         self._variables = self._create([table for table, _ in looked_up])
         if not looked_up:
             return
-        self._kernels = self._native_kernels([table for table, _ in looked_up])
+        self._kernels = self._kernels_for([table for table, _ in looked_up])
+        looked_up_ids = [ids for _, of_table in looked_up for ids in of_table]
+        batch = inputs.Batch(list(self._inputs.values()), self._features, self._batch_size)
         with tf.name_scope("embedding_lookup"), tf.control_dependencies(self._turn()):
-            if self._kernels:
-                self._look_up_natively(self._kernels, looked_up)
-            else:
-                self._look_up(looked_up)
+            activations = self._kernels.lookup(batch, looked_up_ids)
+            for ids, activation in zip(looked_up_ids, activations, strict=True):
+                self._found(ids.feature.key, self.from_previous_step(activation))
+        self._kernels.finish_lookup()
+        self._checked = self._kernels.checked
 
     def _create(self, tables: list[Table]) -> dict[str, storage.Shards]:
         name_of = names.variable_names(tables, scopes.taken())
@@ -264,36 +264,6 @@ class HostEngine:
             }
         )
         return created
-
-    def _look_up_natively(
-        self, kernels: native_engine.Kernels, tables: list[tuple[Table, list[inputs.Ids]]]
-    ) -> None:
-        used = [ids for _, of_table in tables for ids in of_table]
-        read = list(self._inputs.values())
-        found = kernels.lookup(read, used, self._features, self._batch_size)
-        self._looked_up += found
-        self._checked = kernels.checked
-        for ids, activation in zip(used, found, strict=True):
-            self._found(ids.feature.key, activation)
-
-    def _look_up(self, tables: list[tuple[Table, list[inputs.Ids]]]) -> None:
-        good, self._checked = checks.checked(list(self._inputs.values()), self._batch_size)
-        checked = {ids.feature.key: ids for ids in good}
-        for table, of_table in tables:
-            rows, occurrences = lookup.distinct(
-                [checked[ids.feature.key] for ids in of_table], table.config.combiner
-            )
-            values = storage.read(self._variables[table.name], rows)
-            self._looked_up.append(values)
-            for one in occurrences:
-                self._found(one.ids.feature.key, self.late(lookup.combine(values, one)))
-            handover = self._handover
-            if handover:
-                rows = handover.late(rows)
-                occurrences = [handover.late_occurrences(one) for one in occurrences]
-            elif not any(shard.shared for shard in self._variables[table.name]):
-                self._weights[table.name] = values
-            self._occurrences[table.name] = rows, occurrences
 
     def hold_writes(self, *targets: Any) -> None:
         """Makes the variables that `targets` write wait until the batch was found good.
@@ -322,28 +292,35 @@ class HostEngine:
         for stand_in, mine in zip(self._stand_ins[key], self._slices(activation), strict=True):
             wire(stand_in, mine)
 
-    def _native_kernels(self, tables: list[Table]) -> native_engine.Kernels | None:
-        """The kernels, where they can do what this engine must."""
-        if not self._native:
-            return None
-        of_table = {table.name: optimizer_of(table) if self._training else None for table in tables}
-        obstacle = None
+    def _kernels_for(self, tables: list[Table]) -> Kernels:
+        """Returns native kernels where they can do what this step must, else TensorFlow's ops."""
+        stored = [
+            storage.StoredTable(
+                table,
+                self._variables[table.name],
+                optimizer_of(table) if self._training else None,
+            )
+            for table in tables
+        ]
+        limit = self._spec.clipping_limit
+        native = None
+        if self._native:
+            native = native_kernels.kernels_for(
+                stored, limit, self._transfer, self._obstacle(stored)
+            )
+        return native or TensorFlowKernels(stored, limit, self._cores.count, self._transfer)
+
+    def _obstacle(self, tables: list[storage.StoredTable]) -> str | None:
+        """Returns what this step must do and native kernels cannot; None for nothing."""
         if self.next_step:
-            obstacle = "pipeline_execution_with_tensor_core is on"
-        elif self._dropped:
-            obstacle = "bad ids are left out"
-        elif self._cores.count > 1 and not all(
-            one is None or one.use_gradient_accumulation for one in of_table.values()
+            return "pipeline_execution_with_tensor_core is on"
+        if self._dropped:
+            return "bad ids are left out"
+        if self._cores.count > 1 and not all(
+            table.optimizer is None or table.optimizer.use_gradient_accumulation for table in tables
         ):
-            obstacle = "gradients are not accumulated over the cores"
-        return native_engine.kernels_for(
-            [
-                native_engine.TableOp(name, self._variables[name], parameters)
-                for name, parameters in of_table.items()
-            ],
-            self._spec.clipping_limit,
-            obstacle,
-        )
+            return "gradients are not accumulated over the cores"
+        return None
 
     def apply_gradients(
         self, gradients: Mapping[str, list[tf.Tensor]] | None = None
@@ -387,44 +364,13 @@ class HostEngine:
         return rates
 
     def _update(self, rates: list[tf.Tensor], multiplier: tf.Tensor | None) -> tf.Operation:
-        if self._kernels:
-            gradients_in_order = [
-                self._gradient(feature.key, multiplier)
-                for table in self._tables
-                for feature in table.features
-            ]
-            with tf.control_dependencies(self._looked_up):
-                return self._kernels.update(gradients_in_order, rates)
-        updates = [self._updates(table, multiplier) for table in self._tables]
-        # A gradient need not depend on the activations; the update waits for them all the same.
-        with tf.control_dependencies(self._looked_up):
-            done = [
-                self._apply(index, rate, of_table)
-                for index, (rate, of_table) in enumerate(zip(rates, updates, strict=True))
-            ]
-        return tf.group(*done, *([self.next_step.kept] if self.next_step else []))
-
-    def _updates(self, table: Table, multiplier: tf.Tensor | None) -> list[update.RowUpdate]:
-        rows, occurrences = self._occurrences[table.name]
-        return update.of_batch(
-            rows,
-            occurrences,
-            [self._gradient(one.ids.feature.key, multiplier) for one in occurrences],
-            optimizer_of(table),
-            table.config.dimension,
-            self._cores.count,
-            self._weights.get(table.name),
+        assert self._kernels is not None
+        gradients = (
+            self._gradient(feature.key, multiplier)
+            for table in self._tables
+            for feature in table.features
         )
-
-    def _apply(self, index: int, rate: tf.Tensor, updates: list[update.RowUpdate]) -> tf.Operation:
-        table = self._tables[index]
-        return update.apply(
-            self._variables[table.name],
-            optimizer_of(table),
-            rate,
-            updates,
-            self._spec.clipping_limit,
-        )
+        return self._kernels.update(gradients, rates)
 
     def _multiplier(self) -> tf.Tensor | None:
         function = self._spec.experimental_gradient_multiplier_fn

@@ -43,7 +43,7 @@ from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.engines.host import HostEngine
 from estimator_emb.spec import Table
-from estimator_emb.tables.pipeline import NextStep
+from estimator_emb.step.transfer import Transfer
 
 logger = logging.getLogger("estimator_emb")
 
@@ -165,7 +165,7 @@ class FedStep:
             self._batch_axis,
             self._cores,
             self.engine.consumed,
-            self.engine.late,
+            self.engine.from_previous_step,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
         activations, others = self.engine.read(batch.looked_up)
@@ -262,7 +262,7 @@ class FedEngine(HostEngine):
             with tf.device(host):
                 self._token = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="embedding_token")
                 self.first_turn = _FirstTurn(self._put_back())
-            self._handover = _Handover()
+            self._transfer = _Handover()
 
     @property
     def keys(self) -> list[str]:
@@ -282,17 +282,13 @@ class FedEngine(HostEngine):
         with tf.device(self._host):
             super().connect(returned)
             self._shown, trainable[count:] = trainable[count:], []
-            if self._kernels and self._handover:
-                self._kernels.hand_over(self._handover.late)
-            before = [self._handover.kept] if self._handover else []
+            before = [self._transfer.kept] if self._transfer else []
             for key, stand_ins in self._stand_ins.items():
                 for stand_in in stand_ins:
                     stand_in.op._add_control_inputs(before)
                     if key not in self._activations:
                         # Evaluation does not use the feature, and its table need not exist.
                         wire(stand_in, tf.zeros(stand_in.shape))
-        # Of another session call than the update.
-        self._looked_up = []
 
     def show_tables(self) -> None:
         """Puts the tables among the trainable variables, where warm starts look for them."""
@@ -340,8 +336,10 @@ class _FirstTurn(tf.compat.v1.train.SessionRunHook):
         session.run(self._put)
 
 
-class _Handover(NextStep):
+class _Handover(Transfer):
     """Keeps what one session call computes for another one that runs at the same time."""
+
+    in_one_call = False
 
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         # Unlike `Unstage`, a waiting queue ends with its session.

@@ -19,6 +19,21 @@ PADDING_ID = -1
 
 
 @dataclasses.dataclass(frozen=True)
+class Batch:
+    """A batch that was read, of all features that tables look up, and not yet checked.
+
+    Attributes:
+      ids: of each feature.
+      features: what they were read from.
+      size: number of samples, where it is known beforehand; another one stops the step.
+    """
+
+    ids: "list[Ids]"
+    features: Mapping[str, Any]
+    size: int | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Ids:
     """The occurrences of one feature in one batch.
 

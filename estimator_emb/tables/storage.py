@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import PartitionInfo
+from estimator_emb.config import TableConfig
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec import Table
 from estimator_emb.tables.partition import Partition
@@ -46,6 +47,37 @@ class TableVariables:
 
 Shards = Sequence[TableVariables]
 """A table: shard i holds the i-th run of consecutive ids, of the sizes that `Partition` gives."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTable:
+    """A table and where its values are.
+
+    Attributes:
+      table: what was asked for.
+      variables: its weights and slots.
+      optimizer: what trains it; None where nothing is updated.
+    """
+
+    table: Table
+    variables: Shards
+    optimizer: OptimizationParameters | None
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.table.name
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's configuration."""
+        return self.table.config
+
+    @property
+    def trained_by(self) -> OptimizationParameters:
+        """The optimizer, where there must be one."""
+        assert self.optimizer is not None
+        return self.optimizer
 
 
 def create(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from estimator_emb import config
 from estimator_emb.engines import host
 from estimator_emb.engines.cores import Cores
+from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.spec import tables_of
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
@@ -53,7 +54,7 @@ def train(spec, batches, native, num_cores=1, asked=None):
         helper = [one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name]
         tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
         engine.connect()
-        assert (engine._kernels is not None) == native
+        assert isinstance(engine._kernels, NativeKernels) == native
         reached = engine.gradients()
         of_cores = cores.replicate(list(reached.values()))
         update = engine.apply_gradients(dict(zip(reached, of_cores, strict=True)))

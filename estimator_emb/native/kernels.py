@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup and update of all tables of an engine, in one op each."""
+"""Lookup and update of all tables of a step, in one op each."""
 
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.native import build, ops
-from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.step.transfer import Transfer, waits_for
 from estimator_emb.tables import checks, forms, inputs
-from estimator_emb.tables.inputs import Ids
-from estimator_emb.tables.storage import Shards
+from estimator_emb.tables.inputs import Batch, Ids
+from estimator_emb.tables.storage import StoredTable
 
 logger = logging.getLogger("estimator_emb")
 
@@ -23,21 +23,6 @@ _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.
 
 class CannotUse(Exception):
     """Why the kernels do not apply to an engine, in one line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TableOp:
-    """What the kernels need to know of a table.
-
-    Attributes:
-      name: of the table.
-      variables: its weights and slots.
-      parameters: its optimizer; None where nothing is updated.
-    """
-
-    name: str
-    variables: Shards
-    parameters: OptimizationParameters | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +47,18 @@ class _Occurrences:
 
 
 def kernels_for(
-    tables: Sequence[TableOp], clipping_limit: float | None, obstacle: str | None = None
-) -> "Kernels | None":
-    """The kernels for these tables; None where they cannot be used, which training says in the log.
+    tables: Sequence[StoredTable],
+    clipping_limit: float | None,
+    transfer: Transfer | None,
+    obstacle: str | None = None,
+) -> "NativeKernels | None":
+    """Returns kernels for these tables; None where they have none, which training says in the log.
 
     Args:
-      tables: all tables of the engine.
+      tables: all tables of the step.
       clipping_limit: of the spec.
-      obstacle: what the engine itself knows to be in the way.
+      transfer: as of `NativeKernels`.
+      obstacle: what the step itself knows to be in the way.
     """
     try:
         if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
@@ -77,9 +66,9 @@ def kernels_for(
         if obstacle:
             raise CannotUse(obstacle)
         _check_tables(tables)
-        return Kernels(ops.load(), tables, clipping_limit)
+        return NativeKernels(ops.load(), tables, clipping_limit, transfer)
     except (CannotUse, build.BuildError) as reason:
-        training = any(table.parameters is not None for table in tables)
+        training = any(table.optimizer is not None for table in tables)
         logger.log(
             logging.INFO if training else logging.DEBUG,
             "Tables use TensorFlow's ops, without native kernels: %s.",
@@ -88,7 +77,7 @@ def kernels_for(
         return None
 
 
-def _check_tables(tables: Sequence[TableOp]) -> None:
+def _check_tables(tables: Sequence[StoredTable]) -> None:
     seen = set()
     for table in tables:
         if len(table.variables) > 1:
@@ -107,55 +96,52 @@ def _check_tables(tables: Sequence[TableOp]) -> None:
             seen.add(variable.handle.ref())
         if whole.weights.shape[0] >= 2**31:
             raise CannotUse(f"table {table.name} has 2^31 rows or more")
-        if table.parameters is not None and table.parameters.updates_untouched_rows:
+        if table.optimizer is not None and table.optimizer.updates_untouched_rows:
             raise CannotUse(f"the optimizer of table {table.name} updates every row")
 
 
-class Kernels:
-    """The ops over the tables of one engine.
+class NativeKernels:
+    """`step.kernels.Kernels` with one op over all tables for the lookup, and one for the update.
 
-    Attributes:
-      checked: after `lookup`, a tensor that cannot be computed where there is something bad.
+    Args:
+      library: the ops.
+      tables: the tables, with their optimizers where they are updated.
+      clipping_limit: of the spec.
+      transfer: carries what the lookup reads to an update that does not run beside it; None where
+        it does.
 
     Raises:
       build.BuildError: the rule of an optimizer cannot be built.
     """
 
     def __init__(
-        self, library: ops.Library, tables: Sequence[TableOp], clipping_limit: float | None
+        self,
+        library: ops.Library,
+        tables: Sequence[StoredTable],
+        clipping_limit: float | None,
+        transfer: Transfer | None,
     ):
         self._ops = library.ops
         self._tables = list(tables)
         self._number = {table.name: number for number, table in enumerate(tables)}
         self._rules = [
-            library.rule(table.parameters, clipping_limit)
+            library.rule(table.optimizer, clipping_limit)
             for table in tables
-            if table.parameters is not None
+            if table.optimizer is not None
         ]
+        self._transfer = transfer
         self._features: dict[str, Any] = {}
+        self._read: list[tf.Tensor] = []
         self.checked: tf.Tensor | None = None
 
-    def lookup(
-        self,
-        read: Sequence[Ids],
-        used: Sequence[Ids],
-        features: Mapping[str, Any],
-        batch_size: int | None,
-    ) -> list[tf.Tensor]:
-        """The activations of `used`, after all of `read` were found good.
-
-        Args:
-          read: every feature, unchecked.
-          used: those to look up.
-          features: the batch that `read` was read from.
-          batch_size: see `checks.check`, which says what is wrong where something is.
-        """
+    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+        read, features = batch.ids, batch.features
         raw = {one.feature.key: _occurrences(one, features) for one in read}
 
         def explain() -> tf.Tensor:
             # Reads raw ids once more: what it read outside would be computed in every step.
             again = [_once_more(one, raw[one.feature.key].raw, features) for one in read]
-            _, found = checks.checked(again, batch_size)
+            _, found = checks.checked(again, batch.size)
             unknown = (
                 "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
                 "ESTIMATOR_EMB_NATIVE=0 trains without them."
@@ -172,7 +158,7 @@ class Kernels:
                 others=checks.reading_holds(computed),
                 sizes=[one.table.config.vocabulary_size for one in read],
                 most_samples=[forms.most_samples(one.table, one.feature) for one in read],
-                batch_size=-1 if batch_size is None else batch_size,
+                batch_size=-1 if batch.size is None else batch.size,
             )
             self.checked = tf.cond(good, lambda: tf.constant(True), explain)
         for one in read:
@@ -180,36 +166,35 @@ class Kernels:
                 forms.hold(one, self.checked)  # The lengths of a sequence.
         self._features = _arguments(used, raw, [self._number[one.table.name] for one in used])
         with tf.control_dependencies([self.checked]):
-            return self._ops.host_tables_lookup(
+            self._read = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
                 F=len(used),
                 **self._features,
             )
 
-    def hand_over(self, late: Callable[[Any], Any]) -> None:
-        """Makes `update` read what `late` returns of the tensors that the lookup has read."""
-        for name in ("ids", "places", "shapes", "weights"):
-            self._features[name] = late(self._features[name])
+        yield from self._read
 
-    def update(self, gradients: Sequence[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
-        """One optimizer step of every table.
+    def finish_lookup(self) -> None:
+        if self._transfer:
+            for name in ("ids", "places", "shapes", "weights"):
+                self._features[name] = self._transfer.carried(self._features[name])
 
-        Args:
-          gradients: of the activations that `lookup` returned, in its order.
-          rates: the learning rate of each table, float32 scalars.
-        """
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        computed = list(gradients)
         shards = [table.variables[0] for table in self._tables]
         variables = [(shard.weights, *shard.slots) for shard in shards]
-        return self._ops.host_tables_update(
-            variables=[one.handle for of_table in variables for one in of_table],
-            rates=tf.stack(rates),
-            gradients=gradients,
-            rules=[rule.name for rule in self._rules],
-            slots=[rule.slots for rule in self._rules],
-            constants=[number for rule in self._rules for number in rule.constants],
-            constants_of=[len(rule.constants) for rule in self._rules],
-            **self._features,
-        )
+        # A gradient need not depend on the activations; the update waits for them all the same.
+        with tf.control_dependencies(waits_for(self._read, self._transfer)):
+            return self._ops.host_tables_update(
+                variables=[one.handle for of_table in variables for one in of_table],
+                rates=tf.stack(rates),
+                gradients=computed,
+                rules=[rule.name for rule in self._rules],
+                slots=[rule.slots for rule in self._rules],
+                constants=[number for rule in self._rules for number in rule.constants],
+                constants_of=[len(rule.constants) for rule in self._rules],
+                **self._features,
+            )
 
 
 def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:

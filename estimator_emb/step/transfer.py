@@ -9,7 +9,9 @@ lookup, and what a call leaves in the tables, a checkpoint for one, is all updat
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
 """
 
+import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,34 +23,65 @@ _KEPT = "estimator_emb_kept_for_next_step"
 """Graph collection of the ops that keep what a session call computes for the next one."""
 
 
-class NextStep(tf.compat.v1.train.SessionRunHook):
-    """Keeps what a session call computes for the next one.
+class Transfer(abc.ABC):
+    """Carries tensors to an update that does not run beside the lookup that computes them.
 
-    Tensors are kept where the process that runs the step is, in no variable and no checkpoint. As a
-    hook, it computes the first step's when a session begins.
+    Attributes:
+      in_one_call: True where a session call runs both, the update for the batch of the call before;
+        False where they run in different calls.
     """
+
+    in_one_call: bool
 
     def __init__(self) -> None:
         self._kept: list[tf.Operation] = []
-        self._forget: list[tf.Operation] = []
 
     @property
     def kept(self) -> tf.Operation:
         """To be run in every step: keeps its tensors for the next."""
         return tf.group(*self._kept)
 
-    def late(self, structure: Any) -> Any:
-        """`structure` of tensors and None, as the session call before computed it."""
+    def carried(self, structure: Any) -> Any:
+        """Returns a structure of tensors and None as another session call computed it."""
         leaves = tf.nest.flatten(structure, expand_composites=True)
         tensors = [leaf for leaf in leaves if leaf is not None]
         if not tensors:
             return structure
         before = iter(self._through(tensors))
-        late = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
-        return tf.nest.pack_sequence_as(structure, late, expand_composites=True)
+        carried = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
+        return tf.nest.pack_sequence_as(structure, carried, expand_composites=True)
+
+    def carried_occurrences(self, one: Occurrences) -> Occurrences:
+        """Returns what an update needs to know of the ids of a feature, likewise."""
+        kept = {"positions": one.positions, "gains": one.gains}
+        of_ids = {name: getattr(one.ids, name) for name in ("ids", "segments", "batch")}
+        kept, of_ids = self.carried([kept, of_ids])
+        return dataclasses.replace(one, ids=dataclasses.replace(one.ids, **of_ids), **kept)
+
+    @abc.abstractmethod
+    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Keeps `tensors`, adds the op that does to `_kept`, and returns what was kept before."""
+
+
+def waits_for(read: Sequence[tf.Tensor], transfer: Transfer | None) -> Sequence[tf.Tensor]:
+    """Returns those of `read`, what a lookup has read, that the update can wait for."""
+    return read if transfer is None or transfer.in_one_call else []
+
+
+class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
+    """Keeps what a session call computes for the next one.
+
+    Tensors are kept where the process that runs the step is, in no variable and no checkpoint. As a
+    hook, it computes the first step's when a session begins.
+    """
+
+    in_one_call = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._forget: list[tf.Operation] = []
 
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Keeps `tensors`, and returns what was kept before."""
         name = f"estimator_emb_next_step_{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
         kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
@@ -56,13 +89,6 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         self._kept.append(kept)
         self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
         return tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
-
-    def late_occurrences(self, one: Occurrences) -> Occurrences:
-        """`late` of what an update needs to know of the ids of a feature."""
-        kept = {"positions": one.positions, "gains": one.gains}
-        of_ids = {name: getattr(one.ids, name) for name in ("ids", "segments", "batch")}
-        kept, of_ids = self.late([kept, of_ids])
-        return dataclasses.replace(one, ids=dataclasses.replace(one.ids, **of_ids), **kept)
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._forget)
@@ -120,6 +146,6 @@ def with_one_more(input_fn_result: Any, batches: int) -> Any:
     return input_fn_result.concatenate(input_fn_result.take(batches))
 
 
-def _as(present: tf.Tensor, late: tf.Tensor) -> tf.Tensor:
-    late.set_shape(present.shape)
-    return late
+def _as(present: tf.Tensor, carried: tf.Tensor) -> tf.Tensor:
+    carried.set_shape(present.shape)
+    return carried

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What looks tables up and updates them: TensorFlow's own ops here, C++ in `native.kernels`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from estimator_emb.step.transfer import Transfer, waits_for
+from estimator_emb.tables import checks, lookup, storage, update
+from estimator_emb.tables.inputs import Batch, Ids
+from estimator_emb.tables.storage import StoredTable
+from estimator_emb.tables.update import RowUpdate
+
+
+class Kernels(Protocol):
+    """Lookup and update of the tables of one step; each method is called once, in this order.
+
+    Attributes:
+      checked: after the first activation of `lookup`, a tensor that cannot be computed where there
+        is something bad in the batch.
+    """
+
+    checked: tf.Tensor | None
+
+    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+        """Yields the activations of `used`, table by table, after the whole batch was found good.
+
+        Args:
+          batch: every feature, unchecked.
+          used: the features to look up, in the order of the tables.
+        """
+
+    def finish_lookup(self) -> None:
+        """Carries over to the update what `lookup` has not; outside of the scope of the lookup."""
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        """Returns one optimizer step of every table.
+
+        Args:
+          gradients: of the activations that `lookup` gave, in its order; each is computed when it
+            is taken.
+          rates: the learning rate of each table, float32 scalars.
+        """
+
+
+class TensorFlowKernels:
+    """`Kernels` of TensorFlow's own ops, which serve every table.
+
+    Args:
+      tables: the tables, with their optimizers where they are updated.
+      clipping_limit: of the spec.
+      num_cores: how many cores share the batch.
+      transfer: carries what the lookup finds out to an update that does not run beside it; None
+        where it does.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[StoredTable],
+        clipping_limit: float | None,
+        num_cores: int,
+        transfer: Transfer | None,
+    ):
+        self._tables = tables
+        self._clipping_limit = clipping_limit
+        self._num_cores = num_cores
+        self._transfer = transfer
+        self._rows: dict[str, tf.Tensor] = {}
+        self._occurrences: dict[str, list[lookup.Occurrences]] = {}
+        self._weights: dict[str, tf.Tensor] = {}
+        self._read: list[tf.Tensor] = []
+        self.checked: tf.Tensor | None = None
+
+    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+        good, self.checked = checks.checked(batch.ids, batch.size)
+        keys = {ids.feature.key for ids in used}
+        for table in self._tables:
+            of_table = [
+                ids for ids in good if ids.feature.key in keys and ids.table.name == table.name
+            ]
+            rows, occurrences = lookup.distinct(of_table, table.config.combiner)
+            values = storage.read(table.variables, rows)
+            self._read.append(values)
+            for of_feature in occurrences:
+                yield lookup.combine(values, of_feature)
+            if self._transfer:
+                rows = self._transfer.carried(rows)
+                occurrences = [self._transfer.carried_occurrences(one) for one in occurrences]
+            elif not any(shard.shared for shard in table.variables):
+                self._weights[table.name] = values
+            self._rows[table.name], self._occurrences[table.name] = rows, occurrences
+
+    def finish_lookup(self) -> None:
+        """Does nothing: `lookup` has carried over what it found, table by table."""
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        updates = [self._updates(table, gradients) for table in self._tables]
+        # A gradient need not depend on the activations; the update waits for them all the same.
+        with tf.control_dependencies(waits_for(self._read, self._transfer)):
+            done = [
+                update.apply(
+                    table.variables, table.trained_by, rate, of_table, self._clipping_limit
+                )
+                for table, rate, of_table in zip(self._tables, rates, updates, strict=True)
+            ]
+        kept = [self._transfer.kept] if self._transfer and self._transfer.in_one_call else []
+        return tf.group(*done, *kept)
+
+    def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
+        occurrences = self._occurrences[table.name]
+        return update.of_batch(
+            self._rows[table.name],
+            occurrences,
+            [next(gradients) for _ in occurrences],
+            table.trained_by,
+            table.config.dimension,
+            self._num_cores,
+            self._weights.get(table.name),
+        )
