@@ -52,10 +52,10 @@ from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
 from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
-from estimator_emb.engines.host import HostEngine
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.program_checks import takes
 from estimator_emb.spec import Table, check_for_host, tables_of
+from estimator_emb.step.engine import TableStep
 from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds
 
@@ -507,7 +507,7 @@ class TPUEstimator(StockTPUEstimator):
                 with self._ctx.by_core():
                     built = on_tpu(step.input_fn, labels, mode, config, params)
                 if mode == ModeKeys.TRAIN:
-                    self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
+                    self._warm_start_settings = step.warm_start(self._asked_warm_start)
                 return step.completed(built)
 
         def emulated(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
@@ -536,8 +536,8 @@ class TPUEstimator(StockTPUEstimator):
                         counted.value if counted.unit == "count" else None,
                     )
                 )
-                if step.engine and mode == ModeKeys.TRAIN:
-                    self._warm_start_settings = step.engine.warm_start(self._asked_warm_start)
+                if mode == ModeKeys.TRAIN:
+                    self._warm_start_settings = step.warm_start(self._asked_warm_start)
                 return spec
 
         if self._fed:
@@ -569,7 +569,7 @@ class TPUEstimator(StockTPUEstimator):
         training = mode == ModeKeys.TRAIN
         cores = Cores()
         dropped = self._dropped()
-        engine = HostEngine(
+        step = TableStep(
             self._spec,
             self._tables,
             training,
@@ -580,30 +580,29 @@ class TPUEstimator(StockTPUEstimator):
             look_up_integers=True,
         )
         if training:
-            console.say_once(engine.describe(), self.model_dir)
-        looked_up = engine.enqueue(features)
-        kept = {key: value for key, value in features.items() if key not in engine.consumed}
+            console.say_once(step.describe(), self.model_dir)
+        tap = step.enqueue(features)
+        kept = {key: value for key, value in features.items() if key not in step.consumed}
         if kwargs.get("labels") is not None:
-            kept, kwargs["labels"] = engine.from_previous_step((kept, kwargs["labels"]))
+            kept, kwargs["labels"] = step.from_previous_step((kept, kwargs["labels"]))
         else:
-            kept = engine.from_previous_step(kept)
+            kept = step.from_previous_step(kept)
         with (
-            batch_sizes.explained(kept, kwargs.get("labels"), engine.static_batch),
+            batch_sizes.explained(kept, kwargs.get("labels"), tap.reading.static_batch),
             cores.running(),
         ):
-            spec = model_fn(features={**kept, **looked_up}, **kwargs)
-        engine.connect(spec)
-        spec = engine.checked(spec)
+            spec = model_fn(features={**kept, **tap.features}, **kwargs)
+        lookup = tap.create_tables(spec)
+        spec = lookup.after_checks(spec)
         if training:
-            self._warm_start_settings = engine.warm_start(self._asked_warm_start)
+            self._warm_start_settings = lookup.warm_start(self._asked_warm_start)
         if training and getattr(spec, "train_op", None) is not None:
-            engine.check_saver(getattr(spec, "scaffold", None))
-            spec = spec._replace(train_op=tf.group(spec.train_op, engine.apply_gradients()))
-            engine.hide_helper()
-            report = nan_loss.NanReportHook(spec.loss, engine.tables_on_host())
+            lookup.check_saver(getattr(spec, "scaffold", None))
+            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
+            report = nan_loss.NanReportHook(spec.loss, lookup.tables_on_host())
             spec = spec._replace(training_hooks=(*spec.training_hooks, report))
-        if engine.next_step:
-            spec = spec._replace(training_hooks=(*spec.training_hooks, engine.next_step))
+        if step.next_step:
+            spec = spec._replace(training_hooks=(*spec.training_hooks, step.next_step))
         if dropped:
             spec = dropped.added_to(spec)
         return spec

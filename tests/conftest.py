@@ -16,8 +16,8 @@ os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
 logging.getLogger().setLevel(logging.WARNING)
 
 import estimator_emb.estimator  # noqa: E402  (binds Keras 2 before any test imports TensorFlow)
-from estimator_emb.engines.host import HostEngine  # noqa: E402
 from estimator_emb.native import build, ops  # noqa: E402
+from estimator_emb.step.engine import TableStep  # noqa: E402
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def in_shards(monkeypatch):
     """A function that makes engines divide tables into shards, as parameter servers do."""
 
     def into(count):
-        class Divided(HostEngine):
+        class Divided(TableStep):
             def __init__(self, *args, shards, **kwargs):
                 assert shards == 1
                 super().__init__(*args, shards=count, **kwargs)
 
-        monkeypatch.setattr(estimator_emb.estimator, "HostEngine", Divided)
+        monkeypatch.setattr(estimator_emb.estimator, "TableStep", Divided)
 
     return into
 

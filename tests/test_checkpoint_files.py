@@ -16,7 +16,7 @@ from test_restoring import CALLS, call, make, refused
 
 import estimator_emb as ee
 from estimator_emb import bundle_index, checkpoint_files, saver
-from estimator_emb.engines.host import HostEngine
+from estimator_emb.step.engine import GradientTap
 
 PHRASE = "Could not find trained model in model_dir"
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
 
     estimator = make(trained)
     if when == "model_fn":
-        monkeypatch.setattr(HostEngine, "connect", _first(delete, HostEngine.connect))
+        monkeypatch.setattr(GradientTap, "create_tables", _first(delete, GradientTap.create_tables))
     else:
         restore = tf.compat.v1.train.Saver.restore
         monkeypatch.setattr(tf.compat.v1.train.Saver, "restore", _first(delete, restore))

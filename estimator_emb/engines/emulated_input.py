@@ -66,8 +66,8 @@ def read(
       input_fn: given the context of a call.
       batch_axis: of each tensor of features and labels, the axis that PER_HOST_V1 splits.
       cores: the cores.
-      consumed: keys of the features that tables look up; see `HostEngine.consumed`.
-      from_previous_step: what the model sees of a batch; see `HostEngine.from_previous_step`.
+      consumed: keys of the features that tables look up; see `TableStep.consumed`.
+      from_previous_step: what the model sees of a batch; see `TableStep.from_previous_step`.
 
     Raises:
       TypeError: input_fn returns a dataset where it must not, or the reverse.

@@ -36,10 +36,10 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, topology, unsummed
 from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.host import HostEngine
 from estimator_emb.engines.loop import LoopHook
 from estimator_emb.nan_loss import NanReportHook
 from estimator_emb.spec import Table
+from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds
 
 
@@ -100,9 +100,6 @@ class EmulatedStep:
       config: the estimator's.
       params: the estimator's.
       dropped: leaves bad ids out; None makes them errors.
-
-    Attributes:
-      engine: of the tables; None without embedding tables.
     """
 
     def __init__(
@@ -121,9 +118,11 @@ class EmulatedStep:
         self._config = config
         self._dropped = dropped
         self._cores = Cores(ctx.num_replicas)
-        self.engine: HostEngine | None = None
+        self._tables: TableStep | None = None
+        self._tap: GradientTap | None = None
+        self._lookup: Lookup | None = None
         if spec is not None:
-            self.engine = HostEngine(
+            self._tables = TableStep(
                 spec,
                 tables,
                 ctx.mode == ModeKeys.TRAIN,
@@ -139,12 +138,13 @@ class EmulatedStep:
                 input_fn,
                 batch_axis,
                 self._cores,
-                self.engine.consumed if self.engine else set(),
-                self.engine.from_previous_step if self.engine else lambda tensors: tensors,
+                self._tables.consumed if self._tables else set(),
+                self._tables.from_previous_step if self._tables else lambda tensors: tensors,
             )
         features = self._input.features
-        if self.engine:
-            features = {**features, **self.engine.enqueue(self._input.looked_up)}
+        if self._tables:
+            self._tap = self._tables.enqueue(self._input.looked_up)
+            features = {**features, **self._tap.features}
         wrapper = ModelFnWrapper(model_fn, config, params, ctx)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
@@ -173,16 +173,20 @@ class EmulatedStep:
             spec = self._predict()
         return self._dropped.added_to(spec) if self._dropped else spec
 
+    def warm_start(self, settings: Any) -> Any:
+        """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
+        return self._lookup.warm_start(settings) if self._lookup else settings
+
     def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
         cores = "core" if count == 1 else "cores"
         console.say_once(f"Emulating a TPU of {count} {cores}.", self._config.model_dir)
-        if self.engine:
-            console.say_once(self.engine.describe(), self._config.model_dir)
+        if self._tables:
+            console.say_once(self._tables.describe(), self._config.model_dir)
         spec = self._wrapper._verify_estimator_spec(self._spec)
         host_call = getattr(spec, "host_call", None)
         unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
-        gradients = self.engine.gradients() if self.engine else {}
+        gradients = self._tap.gradients() if self._tap else {}
         values = self._replicate({"host_call": _tensors(host_call), "gradients": gradients})
         if (
             count > 1
@@ -192,16 +196,15 @@ class EmulatedStep:
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []
-        if self.engine:
-            self.engine.connect(spec)
-            self.engine.hold_writes(spec.train_op, spec.loss)
-            updates.append(self.engine.apply_gradients(values["gradients"]))
-            self.engine.hide_helper()
+        if self._tap:
+            self._lookup = self._tap.create_tables(spec)
+            self._lookup.hold_writes(spec.train_op, spec.loss)
+            updates.append(self._lookup.apply_gradients(values["gradients"]))
             dense = [one for one in dense if one in tf.compat.v1.trainable_variables()]
         step = tf.group(spec.train_op, *updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
-        if self.engine:
-            self.engine.check_saver(scaffold)
+        if self._lookup:
+            self._lookup.check_saver(scaffold)
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([step]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
@@ -218,11 +221,11 @@ class EmulatedStep:
             training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
             training_hooks=[
                 *self._input_hooks(),
-                *([self.engine.next_step] if self.engine and self.engine.next_step else []),
+                *([self._tables.next_step] if self._tables and self._tables.next_step else []),
                 *self._logging_hooks(spec.loss, global_step, reporting),
                 *spec.training_hooks,
                 NanReportHook(
-                    spec.loss, self.engine.tables_on_host() if self.engine else (), emulated=True
+                    spec.loss, self._lookup.tables_on_host() if self._lookup else (), emulated=True
                 ),
                 LoopHook(
                     step,
@@ -237,8 +240,8 @@ class EmulatedStep:
         values = self._replicate(
             {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
         )
-        if self.engine:
-            self.engine.connect(spec)
+        if self._tap:
+            self._lookup = self._tap.create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
             tf.zeros([], spec.loss.dtype),
@@ -250,8 +253,8 @@ class EmulatedStep:
         metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
         updated = total.assign_add(spec.loss, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
-        if self.engine:
-            self.engine.hold_writes(step)
+        if self._lookup:
+            self._lookup.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
         iterations = create_or_get_iterations_per_loop()
         with tf.control_dependencies([step]):
@@ -278,8 +281,8 @@ class EmulatedStep:
         values = self._replicate(
             {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
         )
-        if self.engine:
-            self.engine.connect(spec)
+        if self._tap:
+            self._lookup = self._tap.create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         real = self._input.real

@@ -15,13 +15,13 @@ So no lookup runs beside an update, and step N+1 sees what step N has written. T
 which the cores run a loop of steps ends when the token of the last update is back.
 
 tensorflow-estimator builds its inputs before model_fn, so activations are stand-ins at first; see
-`HostEngine`. A loop in the graph could not be completed afterwards: each step's input is a session
+`step.engine`. A loop in the graph could not be completed afterwards: each step's input is a session
 call, as where input_fn is called for every core, and that deployment is what it is shown.
 """
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,8 +41,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
-from estimator_emb.engines.host import HostEngine
 from estimator_emb.spec import Table
+from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
 from estimator_emb.step.transfer import Transfer
 
 logger = logging.getLogger("estimator_emb")
@@ -121,9 +121,6 @@ class FedStep:
       model_fn, input_fn: the program's; input_fn takes the `TPUContext` of an input.
       batch_axis: of the estimator.
 
-    Attributes:
-      engine: of the tables.
-
     Raises:
       ValueError: the TPU has several hosts.
     """
@@ -146,7 +143,7 @@ class FedStep:
         self._training = ctx.mode == ModeKeys.TRAIN
         self._cores = Cores(ctx.num_replicas)
         host = ctx.tpu_host_placement_function(host_id=0)
-        self.engine = FedEngine(
+        self._tables = FedTables(
             spec, tables, self._training, self._cores, ctx.global_batch_size, host
         )
         self._of_cores: list[tuple[Any, Any]] = []
@@ -164,12 +161,11 @@ class FedStep:
             self._input_fn,
             self._batch_axis,
             self._cores,
-            self.engine.consumed,
-            self.engine.from_previous_step,
+            self._tables.consumed,
+            lambda tensors: tensors,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
-        activations, others = self.engine.read(batch.looked_up)
-        whole = {**batch.features, **activations, **others}, batch.labels
+        whole = {**batch.features, **self._tables.read(batch.looked_up)}, batch.labels
 
         def of_core(core: int) -> tuple[Any, Any]:
             return data_nest.map_structure(
@@ -180,7 +176,7 @@ class FedStep:
 
     def on_core(self, features: Any, **kwargs: Any) -> Any:
         """The program's model_fn, in the computation of a core."""
-        seen = self.engine.observed({key: features[key] for key in self.engine.keys})
+        seen = self._tables.tap(features)
         spec = self._model_fn(features={**features, **seen}, **kwargs)
         if self._training:
             given = tf.nest.flatten([features, kwargs.get("labels")])
@@ -188,10 +184,9 @@ class FedStep:
             unsummed.warn(self._cores.count, spec.train_op, inputs)
             spec = self._sending(spec)
         with tf.init_scope():
-            self.engine.connect(spec)
+            self._tables.create(spec)
             if self._training:
-                logger.info(self.engine.describe())
-                self.engine.hide_helper()
+                logger.info(self._tables.describe())
         return spec
 
     def _sending(self, spec: Any) -> Any:
@@ -214,36 +209,40 @@ class FedStep:
                 given = tf.nest.pack_sequence_as(structure, received[: len(of_program)])
                 dictionary = isinstance(given, dict)
                 results.append(function(**given) if dictionary else function(*given))
-            return [*results, self.engine.update(received[len(of_program) :])]
+            return [*results, self._tables.update(received[len(of_program) :])]
 
-        return spec._replace(host_call=(host_call, [*of_program, *self.engine.sent()]))
+        return spec._replace(host_call=(host_call, [*of_program, *self._tables.sent()]))
+
+    def warm_start(self, settings: Any) -> Any:
+        """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
+        return self._tables.lookup.warm_start(settings)
 
     def completed(self, spec: EstimatorSpec) -> EstimatorSpec:
         """What tensorflow-estimator has built, with what the tables need."""
-        self.engine.show_tables()
+        self._tables.show_tables()
         if not self._training:
             return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
-        self.engine.check_saver(spec.scaffold)
-        train_op = tf.group(spec.train_op, self.engine.last_update(spec.loss))
+        self._tables.lookup.check_saver(spec.scaffold)
+        train_op = tf.group(spec.train_op, self._tables.last_update(spec.loss))
         tf.compat.v1.get_collection_ref(TPU_TRAIN_OP)[:] = [train_op]
         return spec._replace(
             train_op=train_op,
-            training_hooks=[*spec.training_hooks, *self._hooks, self.engine.first_turn],
+            training_hooks=[*spec.training_hooks, *self._hooks, self._tables.first_turn],
         )
 
 
-class FedEngine(HostEngine):
+class FedTables:
     """The tables on the host, whose lookups and updates run in different session calls.
 
+    Its methods are called in the order in which they stand.
+
     Args:
-      spec, tables, training, cores, batch_size: as in `HostEngine`.
+      spec, tables, training, cores, batch_size: as in `TableStep`.
       host: the device of the host.
 
     Attributes:
       first_turn: in training, a hook of the session; else None.
     """
-
-    _where = "on the TPU's host"
 
     def __init__(
         self,
@@ -254,67 +253,107 @@ class FedEngine(HostEngine):
         batch_size: int,
         host: str,
     ):
-        super().__init__(spec, tables, training, cores, batch_size, as_parts=True)
         self._host = host
         self._shown: list[tf.Variable] = []
+        self._reading: Reading | None = None
+        self._tap: GradientTap | None = None
+        self._lookup: Lookup | None = None
         self.first_turn: _FirstTurn | None = None
+        self._handover: _Handover | None = None
         if training:
             with tf.device(host):
                 self._token = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="embedding_token")
                 self.first_turn = _FirstTurn(self._put_back())
-            self._transfer = _Handover()
+            self._handover = _Handover()
+        self._step = TableStep(
+            spec,
+            tables,
+            training,
+            cores,
+            batch_size,
+            as_parts=True,
+            transfer=self._handover,
+            where="on the TPU's host",
+        )
 
     @property
-    def keys(self) -> list[str]:
-        """Of the features that are looked up."""
-        return list(self._stand_ins)
+    def consumed(self) -> set[str]:
+        """Keys of the batch that the tables read, and that no core sees: ids and weights."""
+        return self._step.consumed
 
-    def _turn(self) -> list[tf.Operation]:
-        return [self._token.dequeue().op] if self._training else []
+    def describe(self) -> str:
+        """Returns one line: what runs where, and how large it is."""
+        return self._step.describe()
 
-    def _put_back(self) -> tf.Operation:
-        return self._token.enqueue(True)
+    def read(self, features: Any) -> dict[str, tf.Tensor]:
+        """Returns what core 0 is given in place of what is `consumed`."""
+        self._reading = self._step.read(features)
+        return {**self._reading.activations, **self._reading.others}
 
-    def connect(self, returned: Any = None) -> None:
+    def tap(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the activations for the model on a core, from the features that it received."""
+        assert self._reading is not None
+        self._tap = self._reading.tap({key: features[key] for key in self._reading.activations})
+        return self._tap.activations
+
+    def sent(self) -> list[tf.Tensor]:
+        """Returns what a core sends to `update`: gradients of activations, and the rates [1, n]."""
+        assert self._tap is not None
+        gradients = self._tap.gradients()
+        self._tap.warn_of_zeros(gradients)
+        multiplier, rates = self._tap.multiplier(), self._tap.rates()
+        for key, activation in self._tap.activations.items():
+            if key not in gradients:
+                gradients[key] = tf.zeros_like(activation)
+        multiplied = [
+            gradients[key] if multiplier is None else gradients[key] * multiplier
+            for key in self._tap.activations
+        ]
+        return [*multiplied, tf.stack(rates)[None]]
+
+    def create(self, returned: Any) -> None:
+        """Creates the tables and wires their activations into what the cores are fed.
+
+        Args:
+          returned: what model_fn returned.
+        """
+        assert self._reading is not None and self._tap is not None
         # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
         trainable = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-        count = len(trainable)
+        before = {id(variable) for variable in trainable}
         with tf.device(self._host):
-            super().connect(returned)
-            self._shown, trainable[count:] = trainable[count:], []
-            before = [self._transfer.kept] if self._transfer else []
-            for key, stand_ins in self._stand_ins.items():
+            self._lookup = self._tap.create_tables(returned, self._turn)
+            self._shown = [one for one in trainable if id(one) not in before]
+            trainable[:] = [one for one in trainable if id(one) in before]
+            kept = [self._handover.kept] if self._handover else []
+            for key, stand_ins in self._reading.stand_ins.items():
                 for stand_in in stand_ins:
-                    stand_in.op._add_control_inputs(before)
-                    if key not in self._activations:
+                    stand_in.op._add_control_inputs(kept)
+                    if key not in self._lookup.activations:
                         # Evaluation does not use the feature, and its table need not exist.
                         wire(stand_in, tf.zeros(stand_in.shape))
+
+    @property
+    def lookup(self) -> Lookup:
+        """The tables, created."""
+        assert self._lookup is not None
+        return self._lookup
+
+    def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
+        """Updates every table with what the cores have sent, that of all cores in one tensor."""
+        *gradients, rates = received
+        # Outside of the context in which a host_call runs.
+        with tf.control_dependencies(None), tf.device(self._host):
+            with tf.name_scope("embedding_update"):
+                # Every core sends the same rates.
+                updated = self.lookup.update(gradients, tf.unstack(rates[0]))
+            with tf.control_dependencies([updated]):
+                return self._put_back()
 
     def show_tables(self) -> None:
         """Puts the tables among the trainable variables, where warm starts look for them."""
         for variable in self._shown:
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, variable)
-
-    def sent(self) -> list[tf.Tensor]:
-        """What a core sends to `update`: the gradient of each activation, and the rates [1, n]."""
-        self._gradients = {key: [gradient] for key, gradient in self.gradients().items()}
-        self._warn_of_zeros()
-        multiplier, rates = self._multiplier(), self._rates()
-        for key in self.keys:
-            self._gradients.setdefault(key, [tf.zeros_like(self._seen[key])])
-        return [*(self._gradient(key, multiplier) for key in self.keys), tf.stack(rates)[None]]
-
-    def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
-        """Updates every table with what the cores have sent, that of all cores in one tensor."""
-        *gradients, rates = received
-        self._gradients = {key: [one] for key, one in zip(self.keys, gradients, strict=True)}
-        # Outside of the context in which a host_call runs.
-        with tf.control_dependencies(None), tf.device(self._host):
-            with tf.name_scope("embedding_update"):
-                # Every core sends the same.
-                updated = self._update(tf.unstack(rates[0]), None)
-            with tf.control_dependencies([updated]):
-                return self._put_back()
 
     def last_update(self, loss: tf.Tensor) -> tf.Operation:
         """Waits for the last update of the loop that computes `loss`."""
@@ -324,6 +363,13 @@ class FedEngine(HostEngine):
             tf.control_dependencies([self._token.dequeue()]),
         ):
             return self._put_back()
+
+    def _turn(self) -> list[tf.Operation]:
+        """Returns what the lookup waits for."""
+        return [self._token.dequeue().op] if self._handover else []
+
+    def _put_back(self) -> tf.Operation:
+        return self._token.enqueue(True)
 
 
 class _FirstTurn(tf.compat.v1.train.SessionRunHook):

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from estimator_emb.native.kernels import kernels_for
 from estimator_emb.step.transfer import Transfer, waits_for
 from estimator_emb.tables import checks, lookup, storage, update
 from estimator_emb.tables.inputs import Batch, Ids
@@ -118,3 +119,43 @@ class TensorFlowKernels:
             self._num_cores,
             self._weights.get(table.name),
         )
+
+
+def choose(
+    tables: Sequence[StoredTable],
+    clipping_limit: float | None,
+    num_cores: int,
+    transfer: Transfer | None,
+    native: bool,
+    drops_ids: bool,
+) -> Kernels:
+    """Returns native kernels where they can do what a step must, else TensorFlow's ops.
+
+    Args:
+      tables: as in `TensorFlowKernels`.
+      clipping_limit: as in `TensorFlowKernels`.
+      num_cores: as in `TensorFlowKernels`.
+      transfer: as in `TensorFlowKernels`.
+      native: False leaves the native kernels out.
+      drops_ids: whether bad ids are left out of the batch.
+    """
+    found = None
+    if native:
+        obstacle = _obstacle(tables, num_cores, transfer, drops_ids)
+        found = kernels_for(tables, clipping_limit, transfer, obstacle)
+    return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
+
+
+def _obstacle(
+    tables: Sequence[StoredTable], num_cores: int, transfer: Transfer | None, drops_ids: bool
+) -> str | None:
+    """Returns what a step must do and native kernels cannot; None for nothing."""
+    if transfer and transfer.in_one_call:
+        return "pipeline_execution_with_tensor_core is on"
+    if drops_ids:
+        return "bad ids are left out"
+    if num_cores > 1 and not all(
+        table.optimizer is None or table.optimizer.use_gradient_accumulation for table in tables
+    ):
+        return "gradients are not accumulated over the cores"
+    return None

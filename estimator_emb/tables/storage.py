@@ -74,6 +74,11 @@ class StoredTable:
         return self.table.config
 
     @property
+    def all_variables(self) -> list[tf.Variable]:
+        """The weights and the slots, of all shards."""
+        return [variable for shard in self.variables for variable in (shard.weights, *shard.slots)]
+
+    @property
     def trained_by(self) -> OptimizationParameters:
         """The optimizer, where there must be one."""
         assert self.optimizer is not None

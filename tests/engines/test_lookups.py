@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.host import HostEngine
 from estimator_emb.spec import tables_of
+from estimator_emb.step.engine import TableStep
 
 settings = hypothesis.settings(
     deadline=None,
@@ -113,16 +113,15 @@ class Model:
                 for kind in kinds
             }
             self.fed["weights"] = tf.compat.v1.sparse_placeholder(tf.float32, [None, None])
-            engine = HostEngine(spec, tables_of(spec), training=True)
-            self.output = through(layer, columns, engine.enqueue(self.fed))
+            tap = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
+            self.output = through(layer, columns, tap.features)
             self.gradient = tf.compat.v1.placeholder(tf.float32)
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
             train_op = optimizer.minimize(tf.reduce_sum(self.output * self.gradient))
-            engine.connect()
-            self.step = tf.group(train_op, engine.apply_gradients())
+            lookup = tap.create_tables()
+            self.step = tf.group(train_op, lookup.apply_gradients())
             self.tables = {
-                table.features[0].key: engine._variables[table.name][0].weights
-                for table in engine._tables
+                table.table.features[0].key: table.variables[0].weights for table in lookup.tables
             }
             self.values = {
                 kind: tf.compat.v1.placeholder(tf.float32, table.shape)
@@ -261,17 +260,18 @@ def test_a_dense_column_without_combiner():
     gradient = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     for layer in ("DenseFeatures", "input_layer", "features"):
         with tf.Graph().as_default(), Cores().running():
-            engine = HostEngine(spec, tables_of(spec), training=True)
-            output = through(layer, [column], engine.enqueue({"x": tf.constant([0, 4, 0])}))
+            step = TableStep(spec, tables_of(spec), training=True)
+            tap = step.enqueue({"x": tf.constant([0, 4, 0])})
+            output = through(layer, [column], tap.features)
             loss = tf.reduce_sum(output * gradient)
             train_op = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(loss)
-            engine.connect()
-            step = tf.group(train_op, engine.apply_gradients())
-            weights = engine._variables["tbl_x"][0].weights
+            lookup = tap.create_tables()
+            updated = tf.group(train_op, lookup.apply_gradients())
+            weights = lookup.tables[0].variables[0].weights
             with tf.compat.v1.Session() as session:
                 session.run(initializers())
                 session.run(weights.assign(start))
-                got, _ = session.run([output, step])
+                got, _ = session.run([output, updated])
                 after = session.run(weights)
         np.testing.assert_array_equal(got, start[[0, 4, 0]])
         want = start.copy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a HostEngine over batches and shows all it computes, with native kernels or without."""
+"""Runs a TableStep over batches and shows all it computes, with native kernels or without."""
 
 import contextlib
 import os
@@ -7,10 +7,10 @@ import os
 import tensorflow as tf
 
 from estimator_emb import config
-from estimator_emb.engines import host
 from estimator_emb.engines.cores import Cores
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.spec import tables_of
+from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
 
@@ -45,19 +45,19 @@ def train(spec, batches, native, num_cores=1, asked=None):
         keys = list(batches[0][1])
         cores = Cores(num_cores)
         spec = config.validated(spec)
-        engine = host.HostEngine(spec, tables_of(spec), training=True, cores=cores)
-        seen = engine.enqueue(features)
+        tap = TableStep(spec, tables_of(spec), training=True, cores=cores).enqueue(features)
+        seen = tap.features
         activations = {key: tf.identity(seen[key]) for key in keys}
         gradients = {
             key: tf.compat.v1.placeholder(tf.float32, activations[key].shape) for key in keys
         }
         helper = [one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name]
         tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
-        engine.connect()
-        assert isinstance(engine._kernels, NativeKernels) == native
-        reached = engine.gradients()
+        lookup = tap.create_tables()
+        assert isinstance(lookup.kernels, NativeKernels) == native
+        reached = tap.gradients()
         of_cores = cores.replicate(list(reached.values()))
-        update = engine.apply_gradients(dict(zip(reached, of_cores, strict=True)))
+        update = lookup.apply_gradients(dict(zip(reached, of_cores, strict=True)))
         variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
         found = []
         with tf.compat.v1.Session() as session:

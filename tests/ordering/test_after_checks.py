@@ -8,9 +8,9 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.host import HostEngine
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import tables_of
+from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
@@ -55,13 +55,13 @@ class Model:
             optimization_parameters=ee.AdagradParameters(0.5, 0.1),
         )
         with Cores().running():
-            engine = HostEngine(spec, tables_of(spec), training=True)
-            seen = engine.enqueue(self.fed)
+            tap = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
+            seen = tap.features
             step = tf.compat.v1.train.get_or_create_global_step()
             train_op = build(tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
-            engine.connect()
-            engine.hold_writes(train_op)
-            self.step = tf.group(train_op, engine.apply_gradients())
+            lookup = tap.create_tables()
+            lookup.hold_writes(train_op)
+            self.step = tf.group(train_op, lookup.apply_gradients())
         self.variables = {one.name: one for one in tf.compat.v1.global_variables()}
 
     def run(self, session, **other):

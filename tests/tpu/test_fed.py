@@ -287,7 +287,7 @@ def test_native_kernels(native, tmp_path, monkeypatch, caplog):
 
 def slow_updates(monkeypatch):
     """Updates that take longer than anything else of a step."""
-    update = tpu_fed.FedEngine.update
+    update = tpu_fed.FedTables.update
 
     def slow(self, received):
         def wait(gradient):
@@ -298,23 +298,23 @@ def slow_updates(monkeypatch):
         first.set_shape(received[0].shape)
         return update(self, [first, *received[1:]])
 
-    monkeypatch.setattr(tpu_fed.FedEngine, "update", slow)
+    monkeypatch.setattr(tpu_fed.FedTables, "update", slow)
 
 
 def lookup_waits_for_nothing(monkeypatch):
-    update = tpu_fed.FedEngine.update
+    update = tpu_fed.FedTables.update
 
     def without_token(self, received):
         with monkeypatch.context() as patch:
-            patch.setattr(tpu_fed.FedEngine, "_put_back", lambda self: tf.no_op())
+            patch.setattr(tpu_fed.FedTables, "_put_back", lambda self: tf.no_op())
             return update(self, received)
 
-    monkeypatch.setattr(tpu_fed.FedEngine, "update", without_token)
-    monkeypatch.setattr(tpu_fed.FedEngine, "_turn", lambda self: [])
+    monkeypatch.setattr(tpu_fed.FedTables, "update", without_token)
+    monkeypatch.setattr(tpu_fed.FedTables, "_turn", lambda self: [])
 
 
 def step_waits_for_no_update(monkeypatch):
-    monkeypatch.setattr(tpu_fed.FedEngine, "last_update", lambda self, loss: tf.no_op())
+    monkeypatch.setattr(tpu_fed.FedTables, "last_update", lambda self, loss: tf.no_op())
 
 
 @pytest.mark.parametrize(

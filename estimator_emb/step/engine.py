@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of one graph on the host: looked up and trained as the TPU hardware would.
+
+A step goes around the program's model_fn in phases, each of which makes the only object that can do
+the next:
+
+1. `TableStep.read` reads the ids of a batch, and puts a stand-in for each activation in the
+   features: a `Reading`.
+2. `Reading.tap` gives the activations to the model such that, in training, the gradients that reach
+   them can be taken: a `GradientTap`.
+3. After model_fn, which decides the names of the variables by the scopes it uses its columns in,
+   `GradientTap.create_tables` creates the tables, looks the ids up, and wires the activations into
+   the stand-ins: a `Lookup`.
+4. `Lookup.apply_gradients` updates the tables.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb import saver
+from estimator_emb.compat.internals.columns import sequence_length_key
+from estimator_emb.compat.internals.estimator import ExportOutput
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.engines.cores import Cores, wire
+from estimator_emb.nan_loss import TableOnHost
+from estimator_emb.ordering import after_checks
+from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.step import helper_variable, kernels
+from estimator_emb.step.tap import Tap
+from estimator_emb.step.transfer import NextStep, Transfer
+from estimator_emb.tables import (
+    checks,
+    creation,
+    functions,
+    inputs,
+    integers,
+    lookup,
+    storage,
+    tensor_core,
+)
+from estimator_emb.tables.description import describe
+from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.tables.learning_rates import LearningRates
+from estimator_emb.tables.warm_start import with_slots
+
+logger = logging.getLogger("estimator_emb")
+
+
+class TableStep:
+    """What is known of the lookup and training of the tables of one graph before a batch is read.
+
+    Args:
+      spec: checked.
+      tables: those of the spec.
+      training: True creates slots and updates tables.
+      cores: the cores that share the batch; None is one. Each sees the activations of its slice;
+        the tables are looked up and updated once, for the whole batch.
+      batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
+        another size stops the step.
+      as_parts, shards: see `tables.storage.create`.
+      dropped: leaves bad ids out; None makes them errors.
+      native: False leaves the native kernels out, for a graph that others will run.
+      look_up_integers: see `tables.integers`.
+      transfer: where lookups and updates run in different session calls, what joins them.
+      where: what trains the tables, as the log says it.
+
+    Attributes:
+      next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
+        step leaves; a hook of the session. Else None.
+    """
+
+    def __init__(
+        self,
+        spec: EmbeddingConfigSpec,
+        tables: Sequence[Table],
+        training: bool,
+        cores: Cores | None = None,
+        batch_size: int | None = None,
+        as_parts: bool = False,
+        shards: int = 1,
+        dropped: DroppedIds | None = None,
+        native: bool = True,
+        look_up_integers: bool = False,
+        transfer: Transfer | None = None,
+        where: str = "on the host",
+    ):
+        self.spec = spec
+        self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
+        self.training = training
+        self.cores = cores or Cores()
+        self._batch_size = batch_size
+        self._as_parts = as_parts
+        self._shards = shards
+        self._dropped = dropped
+        self._native = native
+        self._look_up_integers = look_up_integers
+        self._where = where
+        self.next_step: NextStep | None = None
+        if training and spec.pipeline_execution_with_tensor_core and self.tables:
+            self.next_step = NextStep()
+        self._transfer = transfer or self.next_step
+
+    @property
+    def consumed(self) -> set[str]:
+        """Keys of the batch that the tables read, and that no core sees: ids and weights."""
+        features = [feature for table in self.tables for feature in table.features]
+        columns = self.spec.tensor_core_feature_columns or ()
+        return {
+            key
+            for key in (
+                *(feature.key for feature in features),
+                *(feature.weight_key for feature in features),
+                *(column.get_feature_key_name() for column in columns),
+            )
+            if key is not None
+        }
+
+    def describe(self) -> str:
+        """Returns one line: what runs where, and how large it is."""
+        where = self._where
+        if self._shards > 1:
+            where += f", over {self._shards} parameter servers"
+        of_tables = {table.name: optimizer_of(table) for table in self.tables}
+        return describe(self.tables, of_tables, where)
+
+    def from_previous_step(self, structure: Any) -> Any:
+        """Returns what the model sees of a batch: where lookups are a step ahead, of the last."""
+        return structure if self.next_step is None else self.next_step.carried(structure)
+
+    def enqueue(self, features: Any) -> "GradientTap":
+        """Reads a batch and taps core 0's activations; see `read`."""
+        # Names of the program's own, which decide those of variables, must not meet those of these
+        # ops: which ops there are depends on the mode.
+        with tf.name_scope("embedding_input"):
+            return self.read(features).tap()
+
+    def read(self, features: Any) -> "Reading":
+        """Reads the features of the whole batch.
+
+        Raises:
+          ValueError: the features are no dict.
+          KeyError, ValueError: see `inputs.read`.
+        """
+        if not isinstance(features, Mapping):
+            found = "a tensor" if tf.is_tensor(features) else type(features).__name__
+            raise ValueError(
+                f"With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
+                f"{found}."
+            )
+        if self._look_up_integers:
+            features = integers.as_strings(self.tables, features)
+        read = [
+            inputs.read(table, feature, features)
+            for table in self.tables
+            for feature in table.features
+        ]
+        padded = tensor_core.padded(self.spec, features)
+        others = {key: self._core_slice(value) for key, value in padded.items()}
+        if self._dropped and read:
+            read = self._dropped.drop(read)
+            self._dropped.summarize([ids.ids for ids in read])
+        stand_ins = {}
+        for ids in read:
+            key = ids.feature.key
+            of_size = checks.of_size(ids, self._batch_size)
+            batch, *rest = lookup.activation_shape(of_size, ids.table.config.dimension)
+            shape = [None if batch == -1 else batch // self.cores.count, *rest]
+            stand_ins[key] = self.cores.stand_ins(tf.float32, shape)
+            if of_size.lengths is not None:
+                name = sequence_length_key(key)
+                others[name] = self._core_slice(of_size.lengths)
+        return Reading(self, inputs.Batch(read, features, self._batch_size), stand_ins, others)
+
+    def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
+        return self.cores.differing(self.slices(self.from_previous_step(of_batch)))
+
+    def slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
+        """Returns each core's part of a tensor of the whole batch."""
+        count = self.cores.count
+        return [of_batch] if count == 1 else tf.split(of_batch, count)
+
+    def create(self, tables: Sequence[Table]) -> list[storage.StoredTable]:
+        """Creates the variables of tables, in training with the slots of their optimizers."""
+        return creation.create(tables, self.training, self._as_parts, self._shards)
+
+    def kernels_for(self, tables: Sequence[storage.StoredTable]) -> kernels.Kernels:
+        """Returns what looks tables up and updates them."""
+        return kernels.choose(
+            tables,
+            self.spec.clipping_limit,
+            self.cores.count,
+            self._transfer,
+            self._native,
+            self._dropped is not None,
+        )
+
+
+class Reading:
+    """A batch that was read, whose activations are not known yet.
+
+    Args:
+      step: what read it.
+      batch: what was read.
+      stand_ins: by feature key, for each core, what stands for the activation.
+      others: what core 0 is given besides in place of what is `consumed`.
+
+    Attributes:
+      activations: by feature key, what stands for core 0's activation.
+    """
+
+    def __init__(
+        self,
+        step: TableStep,
+        batch: inputs.Batch,
+        stand_ins: dict[str, list[tf.Tensor]],
+        others: dict[str, tf.Tensor],
+    ):
+        self.step = step
+        self.batch = batch
+        self.stand_ins = stand_ins
+        self.others = others
+        self.activations = {key: of_cores[0] for key, of_cores in stand_ins.items()}
+
+    @property
+    def static_batch(self) -> int | None:
+        """The number of samples of the batch, where the graph fixes it."""
+        return next((ids.static_batch for ids in self.batch.ids), None)
+
+    def tap(self, activations: Mapping[str, tf.Tensor] | None = None) -> "GradientTap":
+        """Gives core 0's activations to its model, in training such that gradients are kept.
+
+        Args:
+          activations: by feature key, where they are not these but what a TPU core received.
+        """
+        return GradientTap(self, self.activations if activations is None else activations)
+
+
+class GradientTap:
+    """Activations in a model, whose gradients appear as the program's optimizer takes its own.
+
+    Args:
+      reading: the batch.
+      activations: core 0's.
+
+    Attributes:
+      activations: by feature key, core 0's as its model sees them.
+    """
+
+    def __init__(self, reading: Reading, activations: Mapping[str, tf.Tensor]):
+        self.reading = reading
+        self.step = reading.step
+        self.activations = dict(activations)
+        self._tap: Tap | None = None
+        self._global_step: tf.Tensor | None = None
+        if self.step.training and activations:
+            self._tap = Tap()
+            # The rate of this step is that of the global step before the program increments it.
+            self._global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+            with tf.control_dependencies([self._global_step]):
+                for key, activation in activations.items():
+                    self.activations[key] = self._tap.through(key, activation)
+
+    @property
+    def features(self) -> dict[str, tf.Tensor]:
+        """What core 0's model sees in its features in place of what is `consumed`."""
+        return {**self.reading.others, **self.activations}
+
+    def gradients(self) -> dict[str, tf.Tensor]:
+        """Returns the gradient that reached core 0's activation, by feature key.
+
+        Raises:
+          RuntimeError: a gradient that cannot be taken out of where it was computed.
+        """
+        of_core = {}
+        for key, upstream in (self._tap.gradients if self._tap else {}).items():
+            gradient = tf.convert_to_tensor(upstream)
+            if gradient.graph is not self.activations[key].graph:
+                raise RuntimeError(
+                    f"The gradient of feature {key!r} was computed inside a tf.function or a "
+                    "branch of tf.cond; compute gradients in the body of model_fn."
+                )
+            of_core[key] = gradient
+        return of_core
+
+    def warn_of_zeros(self, reached: Iterable[str]) -> None:
+        """Says in the log which features no gradient has reached; `reached` are the others."""
+        for table in self.step.tables:
+            without = [f.key for f in table.features if f.key not in reached]
+            if without:
+                logger.warning(
+                    "No gradient reaches features %s of table %s: zeros are used. The loss may not "
+                    "depend on them, or the optimizer was given a var_list without %s.",
+                    without,
+                    table.name,
+                    helper_variable.HELPER_VARIABLE,
+                )
+
+    def multiplier(self) -> tf.Tensor | None:
+        """Returns the factor of all gradients in this step; None without one."""
+        function = self.step.spec.experimental_gradient_multiplier_fn
+        return None if function is None else functions.multiplier(function, self._global_step)
+
+    def rates(self) -> list[tf.Tensor]:
+        """Returns the learning rate of each table in this step."""
+        of_step = LearningRates(self._global_step)
+        rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
+        # Rates may read the global step themselves: they do so before it is incremented.
+        if self._tap:
+            self._tap.wait_for([rate.op for rate in rates])
+        return rates
+
+    def create_tables(
+        self,
+        returned: Any = None,
+        lookup_waits_for: Callable[[], Sequence[tf.Operation]] | None = None,
+    ) -> "Lookup":
+        """Creates the tables and wires their activations into the features that model_fn saw.
+
+        From here on, no checkpoint and no list of variables shows what led the program's optimizer
+        through the activations.
+
+        Args:
+          returned: what model_fn returned, in which an activation may stand as it is: that uses it.
+          lookup_waits_for: makes what must have run before the lookup; None for nothing.
+
+        Raises:
+          ValueError: in training, a feature that the model never uses.
+        """
+        used = self._used(returned)
+        tables = [
+            table
+            for table in self.step.tables
+            if any(feature.key in used for feature in table.features)
+        ]
+        found = Lookup(self, self.step.create(tables), used, lookup_waits_for)
+        if self.step.training:
+            helper_variable.hide()
+        return found
+
+    def _used(self, returned: Any) -> set[str]:
+        """Returns the keys of the features that the model uses: in training, all."""
+        in_results = {id(value) for value in _leaves(returned)}
+        used = set()
+        for table in self.step.tables:
+            for feature in table.features:
+                seen = self.activations[feature.key]
+                if seen.consumers() or id(seen) in in_results:
+                    used.add(feature.key)
+                elif self.step.training:
+                    raise ValueError(
+                        f"Feature {feature.key!r} of table {table.name!r} is in the "
+                        "EmbeddingConfigSpec, but model_fn never uses it: take it out of the "
+                        f"spec, or use features[{feature.key!r}] or its column."
+                    )
+        return used
+
+
+class Lookup:
+    """Tables that were created and looked up.
+
+    Args:
+      tap: the activations in the model.
+      tables: those that are looked up.
+      used: keys of the features that look them up.
+      waits_for: makes what must have run before the lookup; None for nothing.
+
+    Attributes:
+      tables: with their variables.
+      kernels: what looks them up and updates them; None without tables.
+      activations: by feature key, the activation of the whole batch.
+    """
+
+    def __init__(
+        self,
+        tap: GradientTap,
+        tables: list[storage.StoredTable],
+        used: set[str],
+        waits_for: Callable[[], Sequence[tf.Operation]] | None,
+    ):
+        self._tap = tap
+        self._step = tap.step
+        self.tables = tables
+        self.activations: dict[str, tf.Tensor] = {}
+        self.kernels: kernels.Kernels | None = None
+        if not tables:
+            return
+        self.kernels = self._step.kernels_for(tables)
+        reading = tap.reading
+        looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
+        with (
+            tf.name_scope("embedding_lookup"),
+            tf.control_dependencies(waits_for() if waits_for else []),
+        ):
+            computed = self.kernels.lookup(reading.batch, looked_up)
+            for ids, activation in zip(looked_up, computed, strict=True):
+                self._wire(ids.feature.key, self._step.from_previous_step(activation))
+        self.kernels.finish_lookup()
+
+    def _wire(self, key: str, activation: tf.Tensor) -> None:
+        """Gives each core its part of the activation of a feature."""
+        self.activations[key] = activation
+        parts = self._step.slices(activation)
+        for stand_in, part in zip(self._tap.reading.stand_ins[key], parts, strict=True):
+            wire(stand_in, part)
+
+    def hold_writes(self, *targets: Any) -> None:
+        """Makes the variables that `targets` write wait until the batch was found good.
+
+        Args:
+          targets: tensors and operations of the step, which the program made, and None.
+        """
+        if self.kernels is not None:
+            after_checks.wait(targets, self.kernels.checked)
+
+    def after_checks(self, spec: Any) -> Any:
+        """Returns an `EstimatorSpec` that writes nothing until the batch was found good."""
+        self.hold_writes(getattr(spec, "train_op", None))
+        if self.kernels is None or self._step.training or getattr(spec, "loss", None) is None:
+            return spec
+        with tf.control_dependencies([self.kernels.checked]):
+            return spec._replace(loss=tf.identity(spec.loss))
+
+    def apply_gradients(
+        self, gradients: Mapping[str, Sequence[tf.Tensor]] | None = None
+    ) -> tf.Operation:
+        """Updates every table.
+
+        Args:
+          gradients: by feature, the gradient that reached each core's activation; None for those of
+            the tap, where there is one core. A feature that no gradient reached counts as one of
+            gradient zero: its rows are updated.
+        """
+        if gradients is None:
+            gradients = {key: [gradient] for key, gradient in self._tap.gradients().items()}
+        if self.kernels is None:
+            return tf.no_op()
+        self._tap.warn_of_zeros(gradients)
+        with tf.name_scope("embedding_update"):
+            multiplier = self._tap.multiplier()
+            rates = self._tap.rates()
+            return self.update(
+                (
+                    self._gradient(key, gradients.get(key, ()), multiplier)
+                    for key in self.activations
+                ),
+                rates,
+            )
+
+    def update(self, gradients: Iterable[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        """Updates every table with what `apply_gradients` computes.
+
+        Args:
+          gradients: of the activations of the whole batch, in the order of `activations`.
+          rates: the learning rate of each table.
+        """
+        assert self.kernels is not None
+        return self.kernels.update(iter(gradients), rates)
+
+    def _gradient(
+        self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Returns the gradient of the activation of the whole batch."""
+        if not of_cores:
+            return tf.zeros_like(self.activations[key])
+        gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
+        return gradient if multiplier is None else gradient * multiplier
+
+    def warm_start(self, settings: Any) -> Any:
+        """Returns `WarmStartSettings` of the program, in which slots go with their tables."""
+        return with_slots(settings, [(table.variables, table.trained_by) for table in self.tables])
+
+    def tables_on_host(self) -> list[TableOnHost]:
+        """Returns what a report of a NaN loss looks at."""
+        return [
+            TableOnHost(
+                table.name,
+                [feature.key for feature in table.table.features],
+                [shard.weights for shard in table.variables],
+            )
+            for table in self.tables
+        ]
+
+    def check_saver(self, scaffold: Any) -> None:
+        """Refuses a saver that model_fn made before the tables existed; see `saver.check`."""
+        saver.check(
+            scaffold, [variable for table in self.tables for variable in table.all_variables]
+        )
+
+
+def _leaves(structure: Any) -> Iterator[Any]:
+    """Yields what stands in a structure, and in the export outputs of an `EstimatorSpec`."""
+    for leaf in tf.nest.flatten(structure):
+        yield leaf
+        if isinstance(leaf, ExportOutput):
+            yield from tf.nest.flatten(list(vars(leaf).values()))

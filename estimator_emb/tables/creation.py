@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creates the variables of all tables of a step, under names that are theirs alone."""
+
+from collections.abc import Sequence
+
+from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.tables import names, scopes, storage
+
+
+def create(
+    tables: Sequence[Table], training: bool, as_parts: bool, shards: int
+) -> list[storage.StoredTable]:
+    """Creates the variables of tables.
+
+    Args:
+      tables: those that are looked up.
+      training: True creates slots, and needs optimizers.
+      as_parts: as in `storage.create`.
+      shards: as in `storage.create`.
+
+    Raises:
+      ValueError: a table has no optimizer, or its name is taken.
+    """
+    name_of = names.variable_names(tables, scopes.taken())
+    optimizers = {table.name: optimizer_of(table) if training else None for table in tables}
+    names.check_free(
+        {table: storage.names_of(name_of[table], optimizers[table]) for table in name_of}
+    )
+    stored = [
+        storage.StoredTable(
+            table,
+            storage.create(table, name_of[table.name], optimizers[table.name], as_parts, shards),
+            optimizers[table.name],
+        )
+        for table in tables
+    ]
+    names.check_distinct({table.name: table.all_variables for table in stored})
+    return stored
