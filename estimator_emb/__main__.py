@@ -3,7 +3,7 @@
 
 import sys
 
-from estimator_emb_command import main
+from estimator_emb.command import main
 
 if __name__ == "__main__":
     sys.exit(main.main())

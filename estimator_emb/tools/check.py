@@ -21,12 +21,12 @@ from unittest import mock
 
 import estimator_emb
 from estimator_emb import preflight
+from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, TrainingExecutor
 from estimator_emb.device import DEVICE_VARIABLE
 from estimator_emb.preflight import report
 from estimator_emb.tools import program
-from estimator_emb_command import parsers
 
 
 class _Left(BaseException):

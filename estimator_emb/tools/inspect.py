@@ -4,7 +4,7 @@
 import sys
 
 from estimator_emb import checkpoint
-from estimator_emb_command import parsers
+from estimator_emb.command import parsers
 
 
 def main(args: list[str]) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 from estimator_emb.tools import program
-from estimator_emb_command import parsers
 
 logger = logging.getLogger("estimator_emb")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from estimator_emb_command import parsers
+from . import parsers
 
 
 def main(args: list[str] | None = None) -> int:
