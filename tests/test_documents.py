@@ -213,7 +213,7 @@ def test_page_of_an_optimizer(name):
     cells = [cell.strip().strip("`") for cell in row.strip("|").split("|")]
     assert [cell for cell in cells[1:3] if cell] == listed
     assert int(cells[3].split(",")[0]) == len(classes[0].slots)
-    assert f"optimizers/{name}.md" in (REPOSITORY / "mkdocs.yml").read_text()
+    assert f"optimizers/{name}.md" in (REPOSITORY / ".mkdocs.yml").read_text()
 
 
 def messages():
@@ -241,7 +241,8 @@ def test_the_site_builds(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: pip install -e '.[docs]'")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict"]
+        + ["-f", ".mkdocs.yml", "--site-dir", str(tmp_path)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
