@@ -69,18 +69,38 @@ def test_what_they_hold(built):
     assert in_sdist >= DATA | {"LICENSE", "README.md"}
 
 
+@pytest.fixture(scope="module")
+def programs(built, tmp_path_factory):
+    """The programs of an environment that nothing but the wheel was asked into.
+
+    PIP_CONSTRAINT in this process's environment holds pip to one TensorFlow, as the README says.
+    """
+    folder = tmp_path_factory.mktemp("empty")
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
+    found_programs = folder / "env" / "bin"
+    run(found_programs / "python", "-m", "pip", "install", "-q", found(built, "*.whl"), cwd=folder)
+    return found_programs
+
+
+def train(programs, folder):
+    """Trains with what is installed, far from the checkout."""
+    printed = run(programs / "python", SMOKE, folder / "model", cwd=folder)
+    assert f"estimator_emb {ee.__version__} in {programs.parent}/lib/" in printed
+    inspected = run(programs / "estimator-emb", "inspect", folder / "model", cwd=folder)
+    assert "embedding_weights" in inspected
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"], ids=["wheel", "sdist"])
-def test_it_trains_in_an_empty_environment(built, pattern, tmp_path):
-    """PIP_CONSTRAINT in the environment holds pip to one TensorFlow, as in the README."""
-    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
-    programs = tmp_path / "env" / "bin"
-    run(programs / "python", "-m", "pip", "install", "-q", found(built, pattern), cwd=tmp_path)
-    printed = run(programs / "python", SMOKE, tmp_path / "model", cwd=tmp_path)
-    assert f"estimator_emb {ee.__version__} in {tmp_path}/env/lib/" in printed
-    assert "embedding_weights" in run(
-        programs / "estimator-emb", "inspect", tmp_path / "model", cwd=tmp_path
-    )
+def test_the_wheel_trains_in_an_empty_environment(programs, tmp_path):
+    train(programs, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_sdist_trains(built, programs, tmp_path):
+    """Its requirements are the wheel's, which is built from it, and are there already."""
+    again = ["install", "-q", "--no-deps", "--force-reinstall", found(built, "*.tar.gz")]
+    run(programs / "python", "-m", "pip", *again, cwd=tmp_path)
+    train(programs, tmp_path)
 
 
 def test_the_version_is_in_one_place():
