@@ -63,10 +63,8 @@ EVERY_NAME = """
         assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
         for optimizer in ee.optimizers.PARAMETERS:
             assert getattr(v1.tpu.experimental, optimizer.__name__) is optimizer
-        assert v1.tpu.experimental.embedding_column is feature_columns.embedding_column
-        assert v1.tpu.experimental.shared_embedding_columns is (
-            feature_columns.shared_embedding_columns
-        )
+        assert v1.tpu.experimental.embedding_column
+        assert v1.tpu.experimental.shared_embedding_columns
     assert tpu_experimental.AdagradParameters is ee.AdagradParameters
     for api in (tf, tf1, tf2, tf.compat.v1, tf.compat.v2):
         assert api.data.experimental.CheckpointInputPipelineHook.begin

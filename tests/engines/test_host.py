@@ -281,11 +281,16 @@ def test_a_feature_that_the_model_never_uses(tmp_path):
 
 def test_features_must_be_a_dict(tmp_path):
     estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec_of(), tmp_path)
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors((1, 2))
+
+    line = input_fn.__code__.co_firstlineno
     with pytest.raises(ValueError) as error:
-        estimator.train(lambda params: tf.data.Dataset.from_tensors((1, 2)), steps=1)
+        estimator.train(input_fn, steps=1)
     assert str(error.value) == (
         "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn "
-        "(<lambda> (test_host.py, line 279)) returned a tensor."
+        f"(input_fn (test_host.py, line {line})) returned a tensor."
     )
 
 
