@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import arguments
+from estimator_emb import arguments, failures
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     RunConfig,
@@ -228,9 +228,13 @@ def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Adds to the error about a missing TPU how to do without one, and makes others readable."""
+    """Adds to the error about a missing TPU how to do without one, and makes others readable.
+
+    See `failures.readable` for what becomes of the others.
+    """
     try:
-        yield
+        with failures.readable():
+            yield
     except tf.errors.InvalidArgumentError as error:
         error._message = checks.readable(error.message)
         raise

@@ -15,28 +15,23 @@ import contextlib
 import copy
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb import (
     arguments,
-    batch_sizes,
     checkpoint_files,
-    console,
     device,
-    failures,
     input_fns,
     nan_loss,
     program_checks,
     progress,
-    restoring,
     run_checks,
     saver,
     stopping,
     strategies,
-    unfinished_saves,
 )
 from estimator_emb import config as config_lib
 from estimator_emb.compat import custom_gradients
@@ -46,16 +41,15 @@ from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
     RunConfig,
     StockTPUEstimator,
-    add_item_to_params,
 )
 from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
-from estimator_emb.engines.context import HostContext
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
+from estimator_emb.engines.host import HostStep
+from estimator_emb.model_directory import ModelDirectory
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.program_checks import takes
-from estimator_emb.spec import Table, check_for_host, tables_of
-from estimator_emb.step.engine import TableStep
+from estimator_emb.spec import check_for_host, tables_of
 from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds
 
@@ -147,7 +141,6 @@ class TPUEstimator(StockTPUEstimator):
         # As the program gave them, for `preflight`.
         self._program_model_fn, self._batch_axis = model_fn, batch_axis
         self._exporting = False
-        self._restored: restoring.Restoring | None = None
         self._predict_keys: Any = ()
         self._batch_sizes = {
             ModeKeys.TRAIN: train_batch_size,
@@ -202,16 +195,13 @@ class TPUEstimator(StockTPUEstimator):
             "eval_on_tpu": eval_on_tpu,
         }
         if self._emulated:
-            tpu = self._config.tpu_config
-            cores = (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1)
-            self._ctx = EmulatedTPU(cores, **described)
+            self._ctx = EmulatedTPU(**described)
         elif self._fed:
             self._ctx = tpu_fed.FedTPU(**described)
-        self._tables_on_tpu: list[Table] = []
-        if embedding_config_spec is not None and not self._on_host and not self._fed:
-            self._tables_on_tpu = self._tables
-            if self._tables_on_tpu:
-                tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
+        self._tables_on_tpu = [] if self._on_host or self._fed else self._tables
+        if embedding_config_spec is not None and self._tables_on_tpu:
+            tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
+        self._directory = ModelDirectory(self.model_dir, self.config.is_chief)
         # Now a dict, where none were given.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
@@ -220,8 +210,7 @@ class TPUEstimator(StockTPUEstimator):
         copied = memo[id(self)] = type(self).__new__(type(self))
         of_self = ("_model_fn", "_program_model_fn")  # The first refers to this estimator.
         for name, value in vars(self).items():
-            kept = name in of_self
-            setattr(copied, name, value if kept else copy.deepcopy(value, memo))
+            setattr(copied, name, value if name in of_self else copy.deepcopy(value, memo))
         assert self._program_model_fn is not None
         copied._model_fn = copied._augment_model_fn(self._program_model_fn, self._batch_axis)
         return copied
@@ -259,20 +248,14 @@ class TPUEstimator(StockTPUEstimator):
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
             device.explained(),
-            failures.readable(),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
-            self._continuing(),
+            self._directory.continuing(),
         ):
-            hooks = [*(hooks or ()), *self._progress(hooks, steps, max_steps), check, *end_hooks]
+            batch_size = self._batch_sizes[ModeKeys.TRAIN]
+            log = progress.log_beside(hooks, steps, max_steps, batch_size, self.model_dir)
+            hooks = [*(hooks or ()), *log, check, *end_hooks]
             return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
-
-    def _progress(self, hooks: Any, steps: Any, max_steps: Any) -> list[Any]:
-        """Returns what logs the progress of a training, unless the program shows it."""
-        if any(isinstance(hook, progress.ProgressHook) for hook in hooks or ()):
-            return []
-        batch_size = self._batch_sizes[ModeKeys.TRAIN]
-        return [progress.ProgressLog(steps, max_steps, batch_size, self.model_dir)]
 
     def evaluate(
         self,
@@ -290,8 +273,7 @@ class TPUEstimator(StockTPUEstimator):
             end.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          name: of this evaluation, where a program has several: its summaries go to
-            `eval_<name>`.
+          name: of this evaluation, where there are several: its summaries go to `eval_<name>`.
 
         Returns:
           {name of a metric: its value}, with 'loss' and 'global_step'.
@@ -300,8 +282,8 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
-        path = self._checkpoint_to_read("evaluate", checkpoint_path)
-        with stopping.at_once(), self._reading(), self._restoring(path):
+        path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
+        with stopping.at_once(), device.explained(), self._directory.restoring(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -344,57 +326,20 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         if self._tables_on_tpu:
-            raise NotImplementedError(
-                "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
-                "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
-                "use_tpu=False or TPUConfig(device='host')."
-            )
-        path = self._checkpoint_to_read("predict", checkpoint_path)
+            raise NotImplementedError(tpu_system.NO_PREDICTION)
+        path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
         self._predict_keys = predict_keys if yield_single_examples else ()
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with stopping.at_once(), self._reading(), contextlib.closing(predictions):
+        with stopping.at_once(), device.explained(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
-            with self._restoring(path):
+            with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))
             yield from first
             yield from predictions
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
-        return checkpoint_files.latest(self.model_dir)
-
-    def _checkpoint_to_read(self, call: str, checkpoint_path: Any) -> str | None:
-        if checkpoint_path:
-            return checkpoint_files.given(checkpoint_path)
-        path = self.latest_checkpoint()
-        run_checks.say_if_untrained(call, self.model_dir, path, self._asked_warm_start)
-        return path
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Explains the errors of an evaluation or a prediction."""
-        with device.explained(), failures.readable():
-            yield
-
-    @contextlib.contextmanager
-    def _continuing(self) -> Iterator[None]:
-        """Prepares the model directory for training, in the one process that saves."""
-        if not self.config.is_chief:
-            yield
-            return
-        path = checkpoint_files.latest(self.model_dir)
-        with unfinished_saves.removed(self.model_dir), self._restoring(path):
-            yield
-
-    @contextlib.contextmanager
-    def _restoring(self, path: str | None) -> Iterator[None]:
-        """Compares the graph that is built with the checkpoint that it will restore; None: none."""
-        outer, self._restored = self._restored, restoring.Restoring(path)
-        try:
-            with checkpoint_files.explained(path):
-                yield
-        finally:
-            self._restored = outer
+        return self._directory.latest()
 
     def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("checkpoint_path"):
@@ -413,7 +358,7 @@ class TPUEstimator(StockTPUEstimator):
             logger.info("export_to_tpu: %s, only the metagraph for CPU is written.", why)
         self._exporting = True
         try:
-            with self._restoring(checkpoint_path):
+            with self._directory.restoring(checkpoint_path):
                 return super()._add_meta_graph_for_mode(
                     builder, receivers, checkpoint_path, *args, **kwargs
                 )
@@ -438,8 +383,7 @@ class TPUEstimator(StockTPUEstimator):
             input_fn = input_fns.for_hardware(input_fn, self._tables_on_tpu)
         ahead = self._spec is not None and self._spec.pipeline_execution_with_tensor_core
         if ahead and self._on_host and mode == ModeKeys.TRAIN:
-            batches = self.config.tpu_config.num_shards or 1
-            input_fn = input_fns.with_one_more(input_fn, batches)
+            input_fn = input_fns.with_one_more(input_fn, self.config.tpu_config.num_shards or 1)
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
@@ -452,29 +396,17 @@ class TPUEstimator(StockTPUEstimator):
         if self._tables_on_tpu:
             tpu_system.hide_helpers()
         if self._on_host and spec.mode == ModeKeys.TRAIN:
-            self._check_global_step()
+            program_checks.check_global_step(self._must_count_steps)
         if self._on_host and spec.mode == ModeKeys.EVAL:
             spec = ordering.added_to_evaluation(spec)
-        if self._restored:
-            scaffold = getattr(spec, "scaffold", None)
-            self._restored.check(scaffold, self._warm_start_settings, self._tables)
+        scaffold = getattr(spec, "scaffold", None)
+        self._directory.check(scaffold, self._warm_start_settings, self._tables)
         return spec
-
-    def _check_global_step(self) -> None:
-        wrong = program_checks.check_global_step()
-        if wrong and self._must_count_steps:
-            raise ValueError(wrong)
-        if wrong:
-            logger.warning(wrong)
-        else:
-            console.counts_steps(tf.compat.v1.get_default_graph())
 
     def _needs_batch(self, name: str) -> bool:
         """Whether predictions of a name are handed out by example, or gathered from cores."""
-        if self._exporting:
-            return False
         keys = self._predict_keys
-        return self._emulated or keys is None or name in keys
+        return not self._exporting and (self._emulated or keys is None or name in keys)
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
         augment = super()._augment_model_fn
@@ -483,66 +415,48 @@ class TPUEstimator(StockTPUEstimator):
         if not self._on_host and not self._fed:
             return augment(model_fn, batch_axis)
         model_fn = program_checks.checked_model_fn(
-            model_fn,
-            self._tables,
-            self._spec is not None,
-            self._needs_batch,
+            model_fn, self._tables, self._spec is not None, self._needs_batch
         )
         on_cpu = augment(self._on_one_core(model_fn), batch_axis)
 
-        def fed(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            assert self._spec is not None
-            exporting = not self._is_input_fn_invoked
+        def on_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             with self._ctx.with_mode(mode) as ctx:
-                if exporting or ctx.is_running_on_cpu():
+                if not self._is_input_fn_invoked or ctx.is_running_on_cpu():  # No input: an export.
                     return on_cpu(features, labels, mode, config, params)
-                step = tpu_fed.FedStep(
-                    ctx, self._spec, self._tables, model_fn, features, batch_axis
-                )
-
-                def on_core(features: Any, **kwargs: Any) -> Any:
-                    return step.on_core(features, **kwargs)
-
-                on_tpu = augment(takes(on_core, fn_args(model_fn)), None)
-                with self._ctx.by_core():
-                    built = on_tpu(step.input_fn, labels, mode, config, params)
-                if mode == ModeKeys.TRAIN:
-                    self._warm_start_settings = step.warm_start(self._asked_warm_start)
-                return step.completed(built)
-
-        def emulated(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            exporting = not self._is_input_fn_invoked
-            with self._ctx.with_mode(mode) as ctx:
-                if exporting or ctx.is_running_on_cpu():
-                    return on_cpu(features, labels, mode, config, params)
-                # As tensorflow-estimator does: set by `_call_input_fn`, for this call only.
-                self._is_input_fn_invoked: bool | None = None
-                step = EmulatedStep(
-                    ctx,
-                    model_fn,
-                    features,
-                    self._spec,
-                    self._tables,
-                    batch_axis,
-                    config,
-                    params,
-                    self._dropped(),
-                )
-                counted = self._iterations_per_training_loop
-                spec = step.build(
-                    Reporting(
-                        self._log_every_n_steps,
-                        self._log_every_n_secs,
-                        counted.value if counted.unit == "count" else None,
+                step: tpu_fed.FedStep | EmulatedStep
+                if self._fed:
+                    assert self._spec is not None
+                    step = tpu_fed.FedStep(
+                        ctx, self._spec, self._tables, model_fn, features, batch_axis
                     )
-                )
+                    with self._ctx.by_core():
+                        built = step.build(augment, labels, mode, config, params)
+                else:
+                    # As tensorflow-estimator does: set by `_call_input_fn`, for this call only.
+                    self._is_input_fn_invoked: bool | None = None
+                    step = EmulatedStep(
+                        ctx,
+                        model_fn,
+                        features,
+                        self._spec,
+                        self._tables,
+                        batch_axis,
+                        config,
+                        params,
+                        self._dropped(),
+                    )
+                    built = step.build(self._reporting())
                 if mode == ModeKeys.TRAIN:
                     self._warm_start_settings = step.warm_start(self._asked_warm_start)
-                return spec
+                return built
 
-        if self._fed:
-            return fed
-        return emulated if self._emulated else on_cpu
+        return on_tpu if self._fed or self._emulated else on_cpu
+
+    def _reporting(self) -> Reporting:
+        """Returns what tensorflow-estimator logs while this estimator trains."""
+        counted = self._iterations_per_training_loop
+        steps_per_call = counted.value if counted.unit == "count" else None
+        return Reporting(self._log_every_n_steps, self._log_every_n_secs, steps_per_call)
 
     def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
         """`model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
@@ -554,58 +468,21 @@ class TPUEstimator(StockTPUEstimator):
             if self._spec is None:
                 with Cores().running(shard_context=False):
                     return model_fn(features=features, **kwargs)
-            params = kwargs.get("params")
-            if params is not None and not self._exporting:
-                context = HostContext(call_from_input_fn=False)
-                add_item_to_params(params, "context", context)
-            return self._with_tables(model_fn, features, mode, kwargs)
+            step = HostStep(
+                self._spec,
+                self._tables,
+                mode,
+                self.model_dir,
+                shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
+                dropped=self._dropped(),
+                exporting=self._exporting,
+            )
+            spec = step.build(model_fn, features, kwargs)
+            if mode == ModeKeys.TRAIN:
+                self._warm_start_settings = step.warm_start(self._asked_warm_start)
+            return spec
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
-
-    def _with_tables(
-        self, model_fn: Callable[..., Any], features: Any, mode: str, kwargs: dict[str, Any]
-    ) -> Any:
-        assert self._spec is not None
-        training = mode == ModeKeys.TRAIN
-        cores = Cores()
-        dropped = self._dropped()
-        step = TableStep(
-            self._spec,
-            self._tables,
-            training,
-            cores,
-            shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
-            dropped=dropped,
-            native=not self._exporting,
-            look_up_integers=True,
-        )
-        if training:
-            console.say_once(step.describe(), self.model_dir)
-        tap = step.enqueue(features)
-        kept = {key: value for key, value in features.items() if key not in step.consumed}
-        if kwargs.get("labels") is not None:
-            kept, kwargs["labels"] = step.from_previous_step((kept, kwargs["labels"]))
-        else:
-            kept = step.from_previous_step(kept)
-        with (
-            batch_sizes.explained(kept, kwargs.get("labels"), tap.reading.static_batch),
-            cores.running(),
-        ):
-            spec = model_fn(features={**kept, **tap.features}, **kwargs)
-        lookup = tap.create_tables(spec)
-        spec = lookup.after_checks(spec)
-        if training:
-            self._warm_start_settings = lookup.warm_start(self._asked_warm_start)
-        if training and getattr(spec, "train_op", None) is not None:
-            lookup.check_saver(getattr(spec, "scaffold", None))
-            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
-            report = nan_loss.NanReportHook(spec.loss, lookup.tables_on_host())
-            spec = spec._replace(training_hooks=(*spec.training_hooks, report))
-        if step.next_step:
-            spec = spec._replace(training_hooks=(*spec.training_hooks, step.next_step))
-        if dropped:
-            spec = dropped.added_to(spec)
-        return spec
 
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
@@ -617,9 +494,7 @@ class TPUEstimator(StockTPUEstimator):
         if self._on_host:
             estimator_spec, hooks = nan_loss.first(estimator_spec, hooks, self._emulated)
             estimator_spec = ordering.added_to_training(estimator_spec, [*worker_hooks, *hooks])
-        for hook in hooks:
-            if isinstance(hook, progress.ProgressLog):
-                hook.show_loss(estimator_spec.loss)
+        progress.show_loss(hooks, estimator_spec.loss)
         return super()._train_with_estimator_spec(
             estimator_spec, worker_hooks, hooks, *args, **kwargs
         )

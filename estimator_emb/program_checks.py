@@ -6,6 +6,7 @@ tensorflow-estimator would accept most of this and fail later, with another erro
 
 import contextlib
 import inspect
+import logging
 import numbers
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb import config, keras_optimizers
+from estimator_emb import config, console, keras_optimizers
 from estimator_emb.arguments import suggestion
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.tables import scopes
 from estimator_emb.tables.functions import name_of
+
+logger = logging.getLogger("estimator_emb")
 
 _BATCH_SIZES = {
     ModeKeys.TRAIN: "train_batch_size",
@@ -343,7 +346,25 @@ def _check_columns(tables: list[Any], has_spec: bool) -> None:
         )
 
 
-def check_global_step() -> str | None:
+def check_global_step(must_count: bool) -> None:
+    """Says in the log where nothing in the default graph changes the global step.
+
+    Args:
+      must_count: whether training ends at a number of steps.
+
+    Raises:
+      ValueError: nothing does, and training would never end.
+    """
+    wrong = _wrong_with_global_step()
+    if wrong and must_count:
+        raise ValueError(wrong)
+    if wrong:
+        logger.warning(wrong)
+    else:
+        console.counts_steps(tf.compat.v1.get_default_graph())
+
+
+def _wrong_with_global_step() -> str | None:
     """Returns what is wrong with a graph in which nothing changes the global step; else None."""
     step = tf.compat.v1.train.get_global_step()
     try:

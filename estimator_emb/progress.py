@@ -198,6 +198,30 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
+def log_beside(
+    hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
+) -> list[ProgressLog]:
+    """Returns what logs the progress of a training, unless the program shows it.
+
+    Args:
+      hooks: the program's, or None.
+      steps: as of `ProgressLog`.
+      max_steps: as of `ProgressLog`.
+      batch_size: as of `ProgressLog`.
+      model_dir: as of `ProgressLog`.
+    """
+    if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
+        return []
+    return [ProgressLog(steps, max_steps, batch_size, model_dir)]
+
+
+def show_loss(hooks: Any, loss: Any) -> None:
+    """Has every `ProgressLog` among hooks show this scalar tensor."""
+    for hook in hooks:
+        if isinstance(hook, ProgressLog):
+            hook.show_loss(loss)
+
+
 def _named(loss: str) -> tf.Tensor | None:
     """Returns the loss of this name, None where the graph has none."""
     name = loss if ":" in loss else f"{loss}:0"

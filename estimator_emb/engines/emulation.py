@@ -47,12 +47,14 @@ class EmulatedTPU(InternalTPUContext):
     """What tensorflow-estimator asks about the TPU system.
 
     Args:
-      cores: how many cores it has.
+      config: a `RunConfig`, which says how many cores it has.
       **kwargs: of `_InternalTPUContext`.
     """
 
-    def __init__(self, cores: int, **kwargs: Any):
-        super().__init__(use_tpu=True, embedding_config_spec=None, **kwargs)
+    def __init__(self, config: Any, **kwargs: Any):
+        super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
+        tpu = config.tpu_config
+        cores = (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1)
         self._metadata = tf.tpu.experimental.TPUSystemMetadata(
             num_cores=cores,
             num_hosts=1,

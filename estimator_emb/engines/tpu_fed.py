@@ -27,7 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.graphs import data_nest, fn_args
 from estimator_emb.compat.internals.tpu_estimator import (
     TPU_TRAIN_OP,
     InputPipelineConfig,
@@ -41,6 +41,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
+from estimator_emb.program_checks import takes
 from estimator_emb.spec import Table
 from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
 from estimator_emb.step.transfer import Transfer
@@ -149,7 +150,26 @@ class FedStep:
         self._of_cores: list[tuple[Any, Any]] = []
         self._hooks: list[Any] = []
 
-    def input_fn(self, context: TPUContext) -> tuple[Any, Any]:
+    def build(
+        self, augment: Callable[..., Any], labels: Any, mode: str, config: Any, params: Any
+    ) -> EstimatorSpec:
+        """Returns what tensorflow-estimator builds around the model, with what the tables need.
+
+        Args:
+          augment: tensorflow-estimator's `_augment_model_fn`.
+          labels: as tensorflow-estimator calls a model_fn.
+          mode: as tensorflow-estimator calls a model_fn.
+          config: as tensorflow-estimator calls a model_fn.
+          params: as tensorflow-estimator calls a model_fn.
+        """
+
+        def on_core(features: Any, **kwargs: Any) -> Any:
+            return self._on_core(features, **kwargs)
+
+        on_tpu = augment(takes(on_core, fn_args(self._model_fn)), None)
+        return self._completed(on_tpu(self._next_core, labels, mode, config, params))
+
+    def _next_core(self, context: TPUContext) -> tuple[Any, Any]:
         """Features and labels of the next core; called once for each, in their order."""
         if not self._of_cores:
             self._of_cores = self._read()
@@ -174,7 +194,7 @@ class FedStep:
 
         return [of_core(core) for core in range(self._cores.count)]
 
-    def on_core(self, features: Any, **kwargs: Any) -> Any:
+    def _on_core(self, features: Any, **kwargs: Any) -> Any:
         """The program's model_fn, in the computation of a core."""
         seen = self._tables.tap(features)
         spec = self._model_fn(features={**features, **seen}, **kwargs)
@@ -217,7 +237,7 @@ class FedStep:
         """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
         return self._tables.lookup.warm_start(settings)
 
-    def completed(self, spec: EstimatorSpec) -> EstimatorSpec:
+    def _completed(self, spec: EstimatorSpec) -> EstimatorSpec:
         """What tensorflow-estimator has built, with what the tables need."""
         self._tables.show_tables()
         if not self._training:

@@ -26,6 +26,14 @@ from estimator_emb.tables.inputs import PADDING_ID
 logger = logging.getLogger("estimator_emb")
 
 
+NO_PREDICTION = (
+    "predict: tensorflow-estimator looks up no embedding tables when it predicts on a TPU. Predict "
+    "on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
+    "TPUConfig(device='host')."
+)
+"""The message of the error that a prediction with tables in the embedding hardware raises."""
+
+
 def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
     """Gives a TPUEstimator the engine for the tables of its spec.
 

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of an estimator, as its calls read them and go on from them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from estimator_emb import checkpoint_files, restoring, run_checks, unfinished_saves
+from estimator_emb.spec import Table
+
+
+class ModelDirectory:
+    """The folder of one estimator's checkpoints.
+
+    Args:
+      path: the folder.
+      is_chief: whether this process saves.
+    """
+
+    def __init__(self, path: str, is_chief: bool):
+        self._path = path
+        self._is_chief = is_chief
+        self._restored: restoring.Restoring | None = None
+
+    def latest(self) -> str | None:
+        """Returns the path of the latest checkpoint; None where there is none."""
+        return checkpoint_files.latest(self._path)
+
+    def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
+        """Returns the checkpoint that an evaluation or a prediction reads; None for none.
+
+        Args:
+          call: 'evaluate' or 'predict'.
+          checkpoint_path: what the program asks for; None for the latest.
+          warm_start: what variables start from without a checkpoint; None for their initializers.
+
+        Raises: as `checkpoint_files.given`.
+        """
+        if checkpoint_path:
+            return checkpoint_files.given(checkpoint_path)
+        path = self.latest()
+        run_checks.say_if_untrained(call, self._path, path, warm_start)
+        return path
+
+    @contextlib.contextmanager
+    def continuing(self) -> Iterator[None]:
+        """Prepares the folder for training, in the one process that saves."""
+        if not self._is_chief:
+            yield
+            return
+        path = self.latest()
+        with unfinished_saves.removed(self._path), self.restoring(path):
+            yield
+
+    @contextlib.contextmanager
+    def restoring(self, path: str | None) -> Iterator[None]:
+        """Makes `check` compare graphs with the checkpoint that they will restore; None: none."""
+        outer, self._restored = self._restored, restoring.Restoring(path)
+        try:
+            with checkpoint_files.explained(path):
+                yield
+        finally:
+            self._restored = outer
+
+    def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
+        """Compares the default graph with what it will begin with; see `Restoring.check`."""
+        if self._restored:
+            self._restored.check(scaffold, warm_start, tables)
