@@ -11,6 +11,7 @@ import time
 import pytest
 from test_restoring import call, make
 
+import estimator_emb as ee
 from estimator_emb import unfinished_saves
 
 
@@ -39,8 +40,8 @@ def test_removed_when_training_begins(way, tmp_path):
 def test_a_worker_removes_nothing(tmp_path, monkeypatch):
     """Only the chief saves, and knows what it has begun."""
     (folder,) = leave(tmp_path, "model.ckpt-7_temp")
+    monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
     estimator = make(tmp_path)
-    monkeypatch.setattr(type(estimator.config), "is_chief", property(lambda config: False))
     monkeypatch.setattr(type(estimator).__mro__[1], "train", lambda *_, **__: folder.exists())
     assert call("train", estimator)
     assert folder.exists()
