@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import arguments, failures
+from estimator_emb import failures
+from estimator_emb.checks import arguments
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     RunConfig,

@@ -20,20 +20,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import (
-    arguments,
-    checkpoint_files,
-    device,
-    input_fns,
-    nan_loss,
-    program_checks,
-    progress,
-    run_checks,
-    saver,
-    stopping,
-    strategies,
-)
 from estimator_emb import config as config_lib
+from estimator_emb import device, input_fns, progress, stopping
+from estimator_emb.checkpoints import checkpoint_files, saver
+from estimator_emb.checkpoints.model_directory import ModelDirectory
+from estimator_emb.checks import arguments, nan_loss, program_checks, run_checks, strategies
+from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
@@ -46,9 +38,7 @@ from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
 from estimator_emb.engines.host import HostStep
-from estimator_emb.model_directory import ModelDirectory
 from estimator_emb.ordering import hook as ordering
-from estimator_emb.program_checks import takes
 from estimator_emb.spec import check_for_host, tables_of
 from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds

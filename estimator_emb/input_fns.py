@@ -4,11 +4,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
 from estimator_emb.engines import tpu_system
 from estimator_emb.engines.context import HostContext
-from estimator_emb.program_checks import takes
 from estimator_emb.spec import Table
 from estimator_emb.step import transfer
 

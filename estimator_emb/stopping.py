@@ -24,7 +24,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import checkpoint_files
+from estimator_emb.checkpoints import checkpoint_files
 
 logger = logging.getLogger("estimator_emb")
 

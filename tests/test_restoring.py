@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import restoring, saver
+from estimator_emb.checkpoints import restoring, saver
 
 ROWS, DIMENSION = 50, 4
 CALLS = ("train", "evaluate", "predict", "export")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has the classes of tensorflow-estimator that programs construct name a misspelt argument."""
 
-from estimator_emb import arguments
+from estimator_emb.checks import arguments
 from estimator_emb.compat.internals.estimator import (
     Estimator,
     EstimatorSpec,

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import batch_sizes
+from estimator_emb.checks import batch_sizes
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
 from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext

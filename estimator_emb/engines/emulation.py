@@ -15,7 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import batch_sizes, console
+from estimator_emb import console
+from estimator_emb.checks import batch_sizes
+from estimator_emb.checks.nan_loss import NanReportHook
 from estimator_emb.compat.internals.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -37,7 +39,6 @@ from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, topology, unsummed
 from estimator_emb.engines.cores import Cores
 from estimator_emb.engines.loop import LoopHook
-from estimator_emb.nan_loss import NanReportHook
 from estimator_emb.spec import Table
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds

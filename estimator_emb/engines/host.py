@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import batch_sizes, console, nan_loss
+from estimator_emb import console
+from estimator_emb.checks import batch_sizes, nan_loss
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
 from estimator_emb.config import EmbeddingConfigSpec

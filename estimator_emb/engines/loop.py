@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import run_checks, stopping
+from estimator_emb import stopping
+from estimator_emb.checks import run_checks
 from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,

@@ -26,6 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest, fn_args
 from estimator_emb.compat.internals.tpu_estimator import (
@@ -41,7 +42,6 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.engines import emulated_input, unsummed
 from estimator_emb.engines.cores import Cores, wire
-from estimator_emb.program_checks import takes
 from estimator_emb.spec import Table
 from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
 from estimator_emb.step.transfer import Transfer

@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from estimator_emb import checkpoint_files, restoring, run_checks, unfinished_saves
+from estimator_emb.checkpoints import checkpoint_files, restoring, unfinished_saves
+from estimator_emb.checks import run_checks
 from estimator_emb.spec import Table
 
 

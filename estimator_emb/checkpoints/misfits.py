@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.checkpoint_files import MissingCheckpoint
 from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 

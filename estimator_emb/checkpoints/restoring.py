@@ -11,14 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import checkpoint_files
+from estimator_emb.checkpoints import checkpoint_files
+from estimator_emb.checkpoints.misfits import Form, Misfits
+from estimator_emb.checkpoints.saver import PartsSaver
 from estimator_emb.compat.internals.graphs import (
     BulkSaverBuilder,
     SaveableObject,
     object_graph_key_mapping,
 )
-from estimator_emb.misfits import Form, Misfits
-from estimator_emb.saver import PartsSaver
 from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 

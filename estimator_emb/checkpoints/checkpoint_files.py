@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator_emb import bundle_index
+from estimator_emb.checkpoints import bundle_index
 
 logger = logging.getLogger("estimator_emb")
 
