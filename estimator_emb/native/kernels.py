@@ -72,7 +72,7 @@ def kernels_for(
         logger.log(
             logging.INFO if training else logging.DEBUG,
             "Tables use TensorFlow's ops, without native kernels: %s.",
-            reason,
+            str(reason),  # A handler that keeps records would keep the exception's graph.
         )
         return None
 

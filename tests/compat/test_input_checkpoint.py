@@ -376,7 +376,7 @@ theirs = pytest.mark.skipif(
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
     """Estimators as they are where estimator_emb is not imported."""
-    estimator = input_checkpoint.estimator_lib.Estimator
+    estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
 
