@@ -32,7 +32,7 @@ from estimator_emb.optimizers import (
 )
 
 # The estimator.
-from estimator_emb.device import TPUConfig
+from estimator_emb.options import TPUConfig
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,

@@ -21,7 +21,11 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import config as config_lib
-from estimator_emb import device, input_fns, progress, stopping
+from estimator_emb import input_fns, options, progress, stopping
+from estimator_emb.backends import tables_on_host
+from estimator_emb.backends.emulated.step import EmulatedStep, EmulatedTPU, Reporting
+from estimator_emb.backends.host import HostStep
+from estimator_emb.backends.tpu import generations, system
 from estimator_emb.checkpoints import checkpoint_files, saver
 from estimator_emb.checkpoints.model_directory import ModelDirectory
 from estimator_emb.checks import arguments, nan_loss, program_checks, run_checks, strategies
@@ -34,12 +38,9 @@ from estimator_emb.compat.internals.tpu_estimator import (
     RunConfig,
     StockTPUEstimator,
 )
-from estimator_emb.engines import tpu_fed, tpu_generations, tpu_system
-from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.emulation import EmulatedStep, EmulatedTPU, Reporting
-from estimator_emb.engines.host import HostStep
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.spec import check_for_host, tables_of
+from estimator_emb.step.cores import Cores
 from estimator_emb.tables import scopes
 from estimator_emb.tables.dropped import DroppedIds
 
@@ -116,8 +117,8 @@ class TPUEstimator(StockTPUEstimator):
         )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        self._on_host = not use_tpu or device.asked(config) == "host"
-        self._bad_ids = device.asked_bad_ids(config)
+        self._on_host = not use_tpu or options.asked(config) == "host"
+        self._bad_ids = options.asked_bad_ids(config)
         if self._bad_ids == "drop" and not self._on_host:
             raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
         self._emulated = use_tpu and self._on_host
@@ -125,7 +126,7 @@ class TPUEstimator(StockTPUEstimator):
         self._tables = tables_of(embedding_config_spec)
         # Whether the model runs on a TPU and the tables on its host.
         self._fed = (
-            not self._on_host and bool(self._tables) and device.asked_tables(config) == "host"
+            not self._on_host and bool(self._tables) and options.asked_tables(config) == "host"
         )
         self._spec = embedding_config_spec
         # As the program gave them, for `preflight`.
@@ -143,9 +144,9 @@ class TPUEstimator(StockTPUEstimator):
             if embedding_config_spec is not None:
                 check_for_host(embedding_config_spec, self._tables)
                 if self._fed:
-                    tpu_fed.check(config, embedding_config_spec)
+                    tables_on_host.check(config, embedding_config_spec)
             if self._emulated:
-                config = device.emulated_config(config, embedding_config_spec)
+                config = options.emulated_config(config, embedding_config_spec)
             if self._emulated or embedding_config_spec is not None:
                 # The metagraph for TPU holds ops that only a TPU's graph can have.
                 self._asked_export_to_tpu = export_to_tpu
@@ -154,7 +155,7 @@ class TPUEstimator(StockTPUEstimator):
                 # tensorflow-estimator's log of examples per second multiplies by it.
                 config = config.replace(log_step_count_steps=None)
         elif embedding_config_spec is not None:
-            tpu_generations.check_spec(
+            generations.check_spec(
                 embedding_config_spec,
                 getattr(getattr(config, "tpu_config", None), "tpu_generation", None),
             )
@@ -187,10 +188,10 @@ class TPUEstimator(StockTPUEstimator):
         if self._emulated:
             self._ctx = EmulatedTPU(**described)
         elif self._fed:
-            self._ctx = tpu_fed.FedTPU(**described)
+            self._ctx = tables_on_host.FedTPU(**described)
         self._tables_on_tpu = [] if self._on_host or self._fed else self._tables
         if embedding_config_spec is not None and self._tables_on_tpu:
-            tpu_system.install(self, embedding_config_spec, self._tables_on_tpu)
+            system.install(self, embedding_config_spec, self._tables_on_tpu)
         self._directory = ModelDirectory(self.model_dir, self.config.is_chief)
         # Now a dict, where none were given.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
@@ -237,7 +238,7 @@ class TPUEstimator(StockTPUEstimator):
         self._must_count_steps = steps is not None or max_steps is not None
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
-            device.explained(),
+            options.explained(),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
             self._directory.continuing(),
@@ -273,7 +274,7 @@ class TPUEstimator(StockTPUEstimator):
             batch.
         """
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
-        with stopping.at_once(), device.explained(), self._directory.restoring(path):
+        with stopping.at_once(), options.explained(), self._directory.restoring(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -316,11 +317,11 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         if self._tables_on_tpu:
-            raise NotImplementedError(tpu_system.NO_PREDICTION)
+            raise NotImplementedError(system.NO_PREDICTION)
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
         self._predict_keys = predict_keys if yield_single_examples else ()
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with stopping.at_once(), device.explained(), contextlib.closing(predictions):
+        with stopping.at_once(), options.explained(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))
@@ -384,7 +385,7 @@ class TPUEstimator(StockTPUEstimator):
         with custom_gradients.ending_with_graph():
             spec = super()._call_model_fn(features, labels, mode, config)
         if self._tables_on_tpu:
-            tpu_system.hide_helpers()
+            system.hide_helpers()
         if self._on_host and spec.mode == ModeKeys.TRAIN:
             program_checks.check_global_step(self._must_count_steps)
         if self._on_host and spec.mode == ModeKeys.EVAL:
@@ -413,10 +414,10 @@ class TPUEstimator(StockTPUEstimator):
             with self._ctx.with_mode(mode) as ctx:
                 if not self._is_input_fn_invoked or ctx.is_running_on_cpu():  # No input: an export.
                     return on_cpu(features, labels, mode, config, params)
-                step: tpu_fed.FedStep | EmulatedStep
+                step: tables_on_host.FedStep | EmulatedStep
                 if self._fed:
                     assert self._spec is not None
-                    step = tpu_fed.FedStep(
+                    step = tables_on_host.FedStep(
                         ctx, self._spec, self._tables, model_fn, features, batch_axis
                     )
                     with self._ctx.by_core():

@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow as tf
 from absl import flags
 
-from estimator_emb import device
+from estimator_emb import options
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     RunConfig,
@@ -68,7 +68,7 @@ class TPUFlags:
             if holder.value is not None:
                 asked[holder.name] = holder.value
         if "tpu_config" not in kwargs:
-            asked["tpu_config"] = device.TPUConfig(
+            asked["tpu_config"] = options.TPUConfig(
                 iterations_per_loop=_iterations(self.iterations_per_loop.value),
                 num_shards=self.num_shards.value,
                 per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
@@ -78,7 +78,7 @@ class TPUFlags:
         wanted = self.use_tpu.value and self.tpu.value is not None
         if not wanted or {"cluster", "master"} & set(kwargs):
             return config
-        if device.asked(config) == "host":
+        if options.asked(config) == "host":
             return config
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value
@@ -127,8 +127,8 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
             "device",
             None,
             "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
-            f"{device.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
-            enum_values=list(device.DEVICES),
+            f"{options.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
+            enum_values=list(options.DEVICES),
         ),
         tpu=text("tpu", "Name or address of the Cloud TPU."),
         tpu_zone=text("tpu_zone", "Zone of the Cloud TPU; by default that of this machine."),

@@ -4,11 +4,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from estimator_emb.backends.host_context import HostContext
+from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
-from estimator_emb.engines import tpu_system
-from estimator_emb.engines.context import HostContext
 from estimator_emb.spec import Table
 from estimator_emb.step import transfer
 
@@ -40,6 +40,6 @@ def for_hardware(input_fn: InputFn, tables: list[Table]) -> InputFn:
     """Returns an input_fn with ids in the forms that are sent to a TPU's embedding hardware."""
 
     def wrapped(**kwargs: Any) -> Any:
-        return tpu_system.as_hardware_reads(input_fn(**kwargs), tables)
+        return system.as_hardware_reads(input_fn(**kwargs), tables)
 
     return takes(wrapped, fn_args(input_fn))

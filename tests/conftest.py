@@ -15,7 +15,7 @@ os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
 # Chosen, as by a program: else the lines that are shown by default were in every test's log.
 logging.getLogger().setLevel(logging.WARNING)
 
-import estimator_emb.engines.host  # noqa: E402  (binds Keras 2 before TensorFlow is imported)
+import estimator_emb.backends.host  # noqa: E402  (binds Keras 2 before TensorFlow is imported)
 from estimator_emb.native import build, ops  # noqa: E402
 from estimator_emb.step.engine import TableStep  # noqa: E402
 
@@ -30,7 +30,7 @@ def in_shards(monkeypatch):
                 assert shards == 1
                 super().__init__(*args, shards=count, **kwargs)
 
-        monkeypatch.setattr(estimator_emb.engines.host, "TableStep", Divided)
+        monkeypatch.setattr(estimator_emb.backends.host, "TableStep", Divided)
 
     return into
 

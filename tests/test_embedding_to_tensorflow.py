@@ -14,8 +14,8 @@ from test_embedding import ORIGINALS, by_name, changed_everywhere, every_optimiz
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import embedding
+from estimator_emb.backends.tpu import embedding as hardware
 from estimator_emb.embedding import translation
-from estimator_emb.engines import tpu
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 HAS_V2 = hasattr(ORIGINALS, "TPUEmbeddingV2")
@@ -50,13 +50,13 @@ def test_tensorflow_writes_what_our_engine_writes(ours):
     value = ours(**{**arguments, "learning_rate": 0.25})
     theirs = optimization_pb2.OptimizationParameters()
     embedding.to_tensorflow(value)._set_optimization_parameters(theirs)
-    engine = tpu.TPUEmbedding(
+    engine = hardware.TPUEmbedding(
         {"t": ee.TableConfig(7, 2)},
         {"x": ee.FeatureConfig("t")},
         8,
-        tpu.TRAINING,
+        hardware.TRAINING,
         optimization_parameters=value,
-        device_config=tpu.DeviceConfig(1, 2, "/job:worker"),
+        device_config=hardware.DeviceConfig(1, 2, "/job:worker"),
     )
     (table,) = engine.config_proto.table_descriptor
     assert table.optimization_parameters.learning_rate.constant == 0.25

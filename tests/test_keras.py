@@ -19,9 +19,9 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
 
 import estimator_emb as ee
-from estimator_emb.engines import cores
-from estimator_emb.engines.cores import Cores
 from estimator_emb.keras import Adagrad
+from estimator_emb.step import cores
+from estimator_emb.step.cores import Cores
 
 v1 = tf.compat.v1
 schedules = tf.keras.optimizers.schedules

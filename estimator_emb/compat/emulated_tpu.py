@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import device
+from estimator_emb import options
+from estimator_emb.backends.emulated import topology
 from estimator_emb.compat.internals.tpu import tpu_strategy_util
 from estimator_emb.compat.internals.tpu_estimator import RunConfig
-from estimator_emb.engines import topology
 
 logger = logging.getLogger("estimator_emb")
 
@@ -41,12 +41,12 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
 
 def is_emulated() -> bool:
     """Whether the environment asks for an emulated TPU."""
-    return os.environ.get(device.DEVICE_VARIABLE) == "host"
+    return os.environ.get(options.DEVICE_VARIABLE) == "host"
 
 
 def num_cores() -> int:
     """Number of cores of the emulated TPU."""
-    return device.asked_shards() or 1
+    return options.asked_shards() or 1
 
 
 def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:

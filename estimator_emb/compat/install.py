@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from estimator_emb import config, device, estimator, optimizers
+from estimator_emb import config, estimator, optimizers, options
 from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
@@ -28,7 +28,7 @@ _OPTIMIZERS: dict[str, Any] = {one.__name__: one for one in optimizers.PARAMETER
 
 _REPLACED: dict[str, dict[str, Any]] = {
     "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
-    "tpu.tpu_config": {"TPUConfig": device.TPUConfig},
+    "tpu.tpu_config": {"TPUConfig": options.TPUConfig},
     "tpu._tpu_estimator_embedding": {
         "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
         **_OPTIMIZERS,
@@ -37,7 +37,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
 """Module of tensorflow-estimator -> what of ours it is to show."""
 
 _API_REPLACED: dict[str, dict[str, Any]] = {
-    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": device.TPUConfig},
+    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": options.TPUConfig},
     "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
 }
 """The same, for the modules of its API, which took the classes when they were imported."""

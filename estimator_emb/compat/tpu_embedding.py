@@ -5,21 +5,21 @@ Everything here is our own under its legacy name: the config and parameter class
 drives the embedding hardware, and what goes into it and comes out.
 """
 
-from estimator_emb.config import FeatureConfig, TableConfig
-from estimator_emb.engines.tpu import (
+from estimator_emb.backends.tpu.embedding import (
     INFERENCE,
     TRAINING,
     DeviceConfig,
     TPUEmbedding,
     VariablesAndOps,
 )
-from estimator_emb.engines.tpu_enqueue import (
+from estimator_emb.backends.tpu.enqueue import (
     EnqueueData,
     RaggedEnqueueData,
     get_enqueue_datas_list_from_ragged_tensors_list,
     get_enqueue_datas_list_from_sparse_tensors_list,
 )
-from estimator_emb.engines.tpu_variables import SLOT_VARIABLE_NAMES, SLOT_VARIABLES
+from estimator_emb.backends.tpu.variables import SLOT_VARIABLE_NAMES, SLOT_VARIABLES
+from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import (
     AdagradMomentumParameters,
     AdagradParameters,

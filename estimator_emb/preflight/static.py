@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks import unsummed
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.protos import types_pb2
-from estimator_emb.engines import unsummed
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding

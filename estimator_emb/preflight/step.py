@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.host_context import HOST_DEVICE
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, ModeKeys
@@ -29,7 +30,6 @@ from estimator_emb.compat.internals.tpu_estimator import (
     TPUEstimatorReplicaContext,
     add_item_to_params,
 )
-from estimator_emb.engines.context import HOST_DEVICE
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding

@@ -25,10 +25,10 @@ from estimator_emb.checks.nan_loss import TableOnHost
 from estimator_emb.compat.internals.columns import sequence_length_key
 from estimator_emb.compat.internals.estimator import ExportOutput
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import Table, optimizer_of
 from estimator_emb.step import helper_variable, kernels
+from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
 from estimator_emb.tables import (

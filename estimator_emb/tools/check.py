@@ -24,7 +24,7 @@ from estimator_emb import preflight
 from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, TrainingExecutor
-from estimator_emb.device import DEVICE_VARIABLE
+from estimator_emb.options import DEVICE_VARIABLE
 from estimator_emb.preflight import report
 from estimator_emb.tools import program
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
-from estimator_emb.device import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
+from estimator_emb.options import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
 from estimator_emb.tools import program
 
 logger = logging.getLogger("estimator_emb")

@@ -14,7 +14,7 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
-from estimator_emb.engines.cores import Cores
+from estimator_emb.step.cores import Cores
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 IS_2_15 = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)

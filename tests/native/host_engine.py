@@ -7,9 +7,9 @@ import os
 import tensorflow as tf
 
 from estimator_emb import config
-from estimator_emb.engines.cores import Cores
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.spec import tables_of
+from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.engines.cores import Cores
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import tables_of
+from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 

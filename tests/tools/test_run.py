@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from estimator_emb import device, preflight
+from estimator_emb import options, preflight
 from estimator_emb.command import main as main_lib
 from estimator_emb.command import parsers
 from estimator_emb.tools import run as run_lib
@@ -423,6 +423,6 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
 
 
 def test_the_parsers_know_what_there_is():
-    assert parsers.DEVICES == device.DEVICES
+    assert parsers.DEVICES == options.DEVICES
     assert tuple(preflight.GENERATIONS) == parsers.GENERATIONS
-    assert device.DEVICE_VARIABLE in parsers.run().format_help()
+    assert options.DEVICE_VARIABLE in parsers.run().format_help()

@@ -6,7 +6,7 @@ infeed and outfeed, its loop of steps. What a TPU has and this process lacks is 
 outfeed are queues, one for each core, and the cores compute on the CPU.
 
 One core runs the program's own loop. Of several, each session call runs one step: model_fn is built
-once, as on a TPU, and `engines.cores` copies the step, which it cannot do of a loop.
+once, as on a TPU, and `step.cores` copies the step, which it cannot do of a loop.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from tensorflow.python.tpu import tpu_system_metadata
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from estimator_emb.engines.cores import Cores
+from estimator_emb.step.cores import Cores
 
 DEPTH = 8
 """Elements that an infeed or outfeed holds: how far the host may run ahead of the TPU."""

@@ -10,13 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import console
+from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checks import batch_sizes, nan_loss
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines.context import HostContext
-from estimator_emb.engines.cores import Cores
 from estimator_emb.spec import Table
+from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.emulated import batches
 from estimator_emb.checks import batch_sizes
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
 from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
-from estimator_emb.engines import core_batches
-from estimator_emb.engines.cores import Cores
+from estimator_emb.step.cores import Cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,5 +265,5 @@ def _merged(features: list[Any], consumed: set[str]) -> Any:
     if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
         return features[0]
     of_cores = {key: [one[key] for one in features] for key in features[0] if key in consumed}
-    with core_batches.after_checks(of_cores):
-        return {key: core_batches.concatenated(values) for key, values in of_cores.items()}
+    with batches.after_checks(of_cores):
+        return {key: batches.concatenated(values) for key, values in of_cores.items()}

@@ -17,9 +17,9 @@ from tensorflow.python.tpu.tpu_embedding import TPUEmbedding as TPUEmbeddingOfTe
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
+from estimator_emb.backends.tpu import variables
+from estimator_emb.backends.tpu.embedding import TPUEmbedding
 from estimator_emb.compat import tpu_embedding as ours
-from estimator_emb.engines import tpu_variables
-from estimator_emb.engines.tpu import TPUEmbedding
 from estimator_emb.tables.partition import Partition
 
 GOLDENS = json.loads((pathlib.Path(__file__).parents[1] / "data/tpu_goldens.json").read_text())
@@ -314,17 +314,17 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
         loaded = [list(op.inputs) for op in made.load_ops()]
         changed = [[one + 100 * (i + 1) for i, one in enumerate(of_host)] for of_host in loaded]
         weights, _, v = (
-            [tpu_variables._part(shards, partition, host) for host in range(hosts - padding)]
+            [variables._part(shards, partition, host) for host in range(hosts - padding)]
             for shards in zip(*changed, strict=True)
         )
         keys = tf.compat.v1.GraphKeys
-        variables = [
+        created = [
             one
             for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
             for one in graph.get_collection(key)
         ]
     in_hardware, weights, v = run_without_hardware(
-        graph, [loaded, weights, v], [one.initializer for one in variables]
+        graph, [loaded, weights, v], [one.initializer for one in created]
     )
     ids = [partition.ids(host) for host in range(hosts - padding)]
     assert [len(one[0]) for one in in_hardware] == [len(one) for one in ids] + [1] * padding

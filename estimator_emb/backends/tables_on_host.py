@@ -26,6 +26,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.emulated import input as emulated_input
+from estimator_emb.checks import unsummed
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest, fn_args
@@ -40,9 +42,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
     TPUEstimatorSpec,
 )
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import emulated_input, unsummed
-from estimator_emb.engines.cores import Cores, wire
 from estimator_emb.spec import Table
+from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
 from estimator_emb.step.transfer import Transfer
 

@@ -16,7 +16,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import console
-from estimator_emb.checks import batch_sizes
+from estimator_emb.backends.emulated import input as emulated_input
+from estimator_emb.backends.emulated import topology
+from estimator_emb.backends.emulated.loop import LoopHook
+from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.checks.nan_loss import NanReportHook
 from estimator_emb.compat.internals.estimator import (
     LOSS_METRIC_KEY,
@@ -36,10 +39,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
     increase_eval_step_op,
 )
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import emulated_input, topology, unsummed
-from estimator_emb.engines.cores import Cores
-from estimator_emb.engines.loop import LoopHook
 from estimator_emb.spec import Table
+from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.tpu import generations
+from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
-from estimator_emb.engines import tpu_generations
-from estimator_emb.engines.tpu import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.spec import Table
 from estimator_emb.step import helper_variable
 from estimator_emb.tables import functions, names, scopes
@@ -169,7 +169,7 @@ class EmbeddingConfig:
         training = mode == ModeKeys.TRAIN
         with self._context.with_mode(mode) as context:
             metadata = context._get_tpu_system_metadata()
-            tpu_generations.check_system(metadata, context.config.cluster)
+            generations.check_system(metadata, context.config.cluster)
             engine = _Engine(
                 self._tables,
                 context._train_batch_size if training else context._eval_batch_size,

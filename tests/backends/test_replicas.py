@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from estimator_emb.engines.cores import Cores
+from estimator_emb.step.cores import Cores
 
 v1 = tf.compat.v1
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.engines.cores import Cores
 from estimator_emb.spec import tables_of
+from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 
 settings = hypothesis.settings(

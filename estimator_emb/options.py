@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import failures
+from estimator_emb.backends.tpu import generations
 from estimator_emb.checks import arguments
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
@@ -18,7 +19,6 @@ from estimator_emb.compat.internals.tpu_estimator import (
     StockTPUConfig,
 )
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.engines import tpu_generations
 from estimator_emb.tables import checks
 
 logger = logging.getLogger("estimator_emb")
@@ -130,7 +130,7 @@ class TPUConfig(StockTPUConfig):
         if bad_ids is not None:
             _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
         if tpu_generation is not None:
-            tpu_generations.check_generation(tpu_generation)
+            generations.check_generation(tpu_generation)
         if tables is not None:
             _check_choice("TPUConfig: tables", tables, TABLES)
         self.device = device

@@ -14,7 +14,7 @@ EMBEDDING_HARDWARE = {
     "v5p": "SparseCore",
     "v6e": "SparseCore",
 }
-"""Generation -> its embedding hardware. `engines.tpu` drives that called 'TPUEmbedding'."""
+"""Generation -> its embedding hardware. `backends.tpu` drives that called 'TPUEmbedding'."""
 
 _ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "

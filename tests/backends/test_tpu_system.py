@@ -18,10 +18,10 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, 
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.engines import tpu, tpu_generations, tpu_system
+from estimator_emb.backends.tpu import embedding, generations, system
 from estimator_emb.spec import tables_of
 
-HAS_ORIGINAL = legacy_module.TPUEmbedding is not tpu.TPUEmbedding
+HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
 POSITION = 4
 
 
@@ -255,7 +255,7 @@ def test_training(spec_of, hosts, strategy, tmp_path):
         tpu_described.train, spec_of(partition_strategy=strategy), tmp_path, hosts
     )
     engine = engine_of(estimator)
-    assert type(engine) is tpu_system._Engine
+    assert type(engine) is system._Engine
     config = engine.config_proto
     assert (config.mode, config.num_hosts, config.num_tensor_cores) == (
         TPUEmbeddingConfiguration.TRAINING, hosts, 2 * hosts,
@@ -424,7 +424,7 @@ def test_the_limit_of_the_spec_reaches_the_hardware(tmp_path):
 
 def test_stock_tensorflow_estimator_is_left_alone():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
-    assert _tpu_estimator_embedding.EmbeddingConfig is not tpu_system.EmbeddingConfig
+    assert _tpu_estimator_embedding.EmbeddingConfig is not system.EmbeddingConfig
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
@@ -460,9 +460,9 @@ def element_of(features, tables, dataset):
     """What becomes of one batch of features, from a dataset or as tensors."""
     if dataset:
         given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
-        ((result, _),) = tpu_system.as_hardware_reads(given, tables)
+        ((result, _),) = system.as_hardware_reads(given, tables)
     else:
-        result, _ = tpu_system.as_hardware_reads((features, tf.zeros([2])), tables)
+        result, _ = system.as_hardware_reads((features, tf.zeros([2])), tables)
     return result
 
 
@@ -511,14 +511,14 @@ def test_one_id_for_each_sample_stays_dense(dataset):
 def test_a_dataset_of_features_alone():
     tables = table_of(ee.FeatureConfig("t"))
     dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
-    (got,) = tpu_system.as_hardware_reads(dataset, tables)
+    (got,) = system.as_hardware_reads(dataset, tables)
     assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
 
 def test_a_dataset_of_sparse_ids_is_passed_on():
     tables = table_of(ee.FeatureConfig("t"))
     dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
-    assert tpu_system.as_hardware_reads(dataset, tables) is dataset
+    assert system.as_hardware_reads(dataset, tables) is dataset
 
 
 def test_dense_ids_are_enqueued(tmp_path):
@@ -642,7 +642,7 @@ def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
     metadata = tpu_described.metadata
     for serialized in (topology(None), topology(feature.V1), topology(feature.V2)):
         for form in (serialized, tf.tpu.experimental.Topology(serialized=serialized), None):
-            tpu_generations.check_system(metadata(1, form), resolver=None)
+            generations.check_system(metadata(1, form), resolver=None)
     with pytest.raises(ValueError) as caught:
         train(dict_spec(), tmp_path, topology=topology(feature.UNSUPPORTED))
     assert str(caught.value) == (
@@ -655,13 +655,13 @@ def test_a_resolver_that_knows_its_tpu():
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata(1)
-    tpu_generations.check_system(metadata, resolver)
+    generations.check_system(metadata, resolver)
     for known in (topology(None), topology(feature.V1), topology(feature.V2)):
         resolver.set_tpu_topology(known)
-        tpu_generations.check_system(metadata, resolver)
+        generations.check_system(metadata, resolver)
     resolver.set_tpu_topology(topology(feature.UNSUPPORTED))
     with pytest.raises(ValueError):
-        tpu_generations.check_system(metadata, resolver)
+        generations.check_system(metadata, resolver)
 
 
 def test_predict_says_where_to_predict(tmp_path):
@@ -679,11 +679,11 @@ def test_predict_says_where_to_predict(tmp_path):
 def test_hosts_are_those_of_the_named_job(tmp_path):
     metadata = tpu_described.metadata(2)
     with pytest.raises(ValueError) as caught:
-        tpu.TPUEmbedding(
+        embedding.TPUEmbedding(
             {"t": ee.TableConfig(7, 2)},
             {"x": ee.FeatureConfig("t")},
             8,
-            tpu.TRAINING,
+            embedding.TRAINING,
             master=tpu_described.MASTER,
             optimization_parameters=ee.AdagradParameters(0.1),
             master_job_name="other",

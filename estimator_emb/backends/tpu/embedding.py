@@ -24,11 +24,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.tpu import enqueue, variables
+from estimator_emb.backends.tpu.configuration import DynamicRates, configuration
 from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
 from estimator_emb.compat.internals.tpu import tpu_system_metadata
 from estimator_emb.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
-from estimator_emb.engines import tpu_enqueue, tpu_variables
-from estimator_emb.engines.tpu_configuration import DynamicRates, configuration
 from estimator_emb.optimizers import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
@@ -284,17 +284,17 @@ class TPUEmbedding:
             ]
             called[name] = [variable, *of_slots]
         names.check_free(called)
-        with tf.compat.v1.device(tpu_variables.device_of_part(self._hosts)):
+        with tf.compat.v1.device(variables.device_of_part(self._hosts)):
             for name, table in self._table_to_config_dict.items():
                 parameters, partition = self._parameters[name], self._partition(table)
                 variable, *of_slots = called[name]
-                weights[name] = tpu_variables.create_parts(
+                weights[name] = variables.create_parts(
                     variable, partition, table.dimension, table.initializer
                 )
-                slots[name] = tpu_variables.slot_tuple(
+                slots[name] = variables.slot_tuple(
                     parameters,
                     [
-                        tpu_variables.create_parts(
+                        variables.create_parts(
                             slot_name,
                             partition,
                             table.dimension,
@@ -321,8 +321,8 @@ class TPUEmbedding:
         return VariablesAndOps(
             weights,
             slots,
-            lambda: ops_of(tpu_variables.load_ops),
-            lambda: ops_of(tpu_variables.retrieve_ops),
+            lambda: ops_of(variables.load_ops),
+            lambda: ops_of(variables.retrieve_ops),
         )
 
     def _partition(self, table: TableConfig) -> Partition:
@@ -349,10 +349,10 @@ class TPUEmbedding:
             feature: self._table_to_config_dict[config.table_id].combiner
             for feature, config in self._feature_to_config_dict.items()
         }
-        tpu_enqueue.check(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
+        enqueue.check(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
         features = self._features()
         return [
-            tpu_enqueue.enqueue_op(
+            enqueue.enqueue_op(
                 data,
                 features,
                 # A table of one id for each sample has nothing to combine.
