@@ -1,50 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train off a TPU.
 
-Where it runs is said, never guessed:
-
-* `use_tpu=False`: on the host.
-* `use_tpu=True` and a request to emulate (`TPUConfig(device='host')`, or the environment variable
-  ESTIMATOR_EMB_DEVICE=host): on the host, and the program sees what a TPU would show it.
-* `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery. The tables are in its
-  embedding hardware, or on its host where `TPUConfig(tables='host')` or the environment variable
-  ESTIMATOR_EMB_TABLES=host says so.
+Where it runs is the business of a backend, which `backends.choose` makes once; the hooks of
+tensorflow-estimator ask it.
 """
 
 import contextlib
 import copy
 import itertools
-import logging
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from estimator_emb import config as config_lib
-from estimator_emb import input_fns, options, progress, stopping
-from estimator_emb.backends import tables_on_host
-from estimator_emb.backends.emulated.step import EmulatedStep, EmulatedTPU, Reporting
-from estimator_emb.backends.host import HostStep
-from estimator_emb.backends.tpu import generations, system
-from estimator_emb.checkpoints import checkpoint_files, saver
+from estimator_emb import options, progress, stopping
+from estimator_emb.backends.base import Backend, Call, Request
+from estimator_emb.backends.choose import choose
+from estimator_emb.checkpoints import checkpoint_files
 from estimator_emb.checkpoints.model_directory import ModelDirectory
-from estimator_emb.checks import arguments, nan_loss, program_checks, run_checks, strategies
-from estimator_emb.checks.program_checks import takes
+from estimator_emb.checks import arguments, program_checks, run_checks
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
-    RunConfig,
     StockTPUEstimator,
 )
-from estimator_emb.ordering import hook as ordering
-from estimator_emb.spec import check_for_host, tables_of
-from estimator_emb.step.cores import Cores
-from estimator_emb.tables import scopes
-from estimator_emb.tables.dropped import DroppedIds
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.spec import tables_of
 
 
 class TPUEstimator(StockTPUEstimator):
@@ -109,7 +89,7 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
-        program_checks.check_model_fn(model_fn)
+        model_fn = program_checks.checked_callable(model_fn)
         program_checks.check_batch_sizes(
             train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size,
@@ -117,81 +97,42 @@ class TPUEstimator(StockTPUEstimator):
         )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        self._on_host = not use_tpu or options.asked(config) == "host"
-        self._bad_ids = options.asked_bad_ids(config)
-        if self._bad_ids == "drop" and not self._on_host:
-            raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
-        self._emulated = use_tpu and self._on_host
-        strategies.check(config, embedding_config_spec is not None, self._emulated)
-        self._tables = tables_of(embedding_config_spec)
-        # Whether the model runs on a TPU and the tables on its host.
-        self._fed = (
-            not self._on_host and bool(self._tables) and options.asked_tables(config) == "host"
-        )
-        self._spec = embedding_config_spec
-        # As the program gave them, for `preflight`.
-        self._program_model_fn, self._batch_axis = model_fn, batch_axis
-        self._exporting = False
-        self._predict_keys: Any = ()
-        self._batch_sizes = {
-            ModeKeys.TRAIN: train_batch_size,
-            ModeKeys.EVAL: eval_batch_size,
-            ModeKeys.PREDICT: predict_batch_size,
-        }
-        self._must_count_steps = False
-        self._asked_export_to_tpu = False
-        if self._on_host or self._fed:
-            if embedding_config_spec is not None:
-                check_for_host(embedding_config_spec, self._tables)
-                if self._fed:
-                    tables_on_host.check(config, embedding_config_spec)
-            if self._emulated:
-                config = options.emulated_config(config, embedding_config_spec)
-            if self._emulated or embedding_config_spec is not None:
-                # The metagraph for TPU holds ops that only a TPU's graph can have.
-                self._asked_export_to_tpu = export_to_tpu
-                export_to_tpu, export_to_cpu = False, export_to_cpu or export_to_tpu
-            if train_batch_size is None and isinstance(config, RunConfig):
-                # tensorflow-estimator's log of examples per second multiplies by it.
-                config = config.replace(log_step_count_steps=None)
-        elif embedding_config_spec is not None:
-            generations.check_spec(
-                embedding_config_spec,
-                getattr(getattr(config, "tpu_config", None), "tpu_generation", None),
-            )
-        if params is None and "params" in fn_args(model_fn):
-            params = {}  # tensorflow-estimator warns of none, though it adds 'batch_size' itself.
-        super().__init__(
+        request = Request(
             model_fn=model_fn,
-            model_dir=model_dir,
+            spec=embedding_config_spec,
+            tables=tuple(tables_of(embedding_config_spec)),
             config=config,
-            params=program_checks.checked_params(params),
             use_tpu=use_tpu,
             train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size,
             predict_batch_size=predict_batch_size,
             batch_axis=batch_axis,
-            eval_on_tpu=eval_on_tpu and use_tpu,
+            eval_on_tpu=eval_on_tpu,
             export_to_tpu=export_to_tpu,
             export_to_cpu=export_to_cpu,
-            warm_start_from=warm_start_from,
-            embedding_config_spec=None if self._on_host or self._fed else embedding_config_spec,
-            export_saved_model_api_version=export_saved_model_api_version,
         )
-        described: dict[str, Any] = {
-            "config": self._config,
+        self.backend: Backend = choose(request)
+        self.call = Call()
+        if params is None and "params" in fn_args(model_fn):
+            params = {}  # tensorflow-estimator warns of none, though it adds 'batch_size' itself.
+        asked = {
+            "model_fn": model_fn,
+            "model_dir": model_dir,
+            "config": config,
+            "params": program_checks.checked_params(params),
+            "use_tpu": use_tpu,
             "train_batch_size": train_batch_size,
             "eval_batch_size": eval_batch_size,
             "predict_batch_size": predict_batch_size,
-            "eval_on_tpu": eval_on_tpu,
+            "batch_axis": batch_axis,
+            "export_to_tpu": export_to_tpu,
+            "export_to_cpu": export_to_cpu,
+            "warm_start_from": warm_start_from,
+            "embedding_config_spec": embedding_config_spec,
+            "export_saved_model_api_version": export_saved_model_api_version,
         }
-        if self._emulated:
-            self._ctx = EmulatedTPU(**described)
-        elif self._fed:
-            self._ctx = tables_on_host.FedTPU(**described)
-        self._tables_on_tpu = [] if self._on_host or self._fed else self._tables
-        if embedding_config_spec is not None and self._tables_on_tpu:
-            system.install(self, embedding_config_spec, self._tables_on_tpu)
+        super().__init__(**{**asked, **self.backend.constructor_arguments()})
+        self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir, self.config.is_chief)
         # Now a dict, where none were given.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
@@ -199,11 +140,11 @@ class TPUEstimator(StockTPUEstimator):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEstimator":
         copied = memo[id(self)] = type(self).__new__(type(self))
-        of_self = ("_model_fn", "_program_model_fn")  # The first refers to this estimator.
+        request = self.backend.request
         for name, value in vars(self).items():
-            setattr(copied, name, value if name in of_self else copy.deepcopy(value, memo))
-        assert self._program_model_fn is not None
-        copied._model_fn = copied._augment_model_fn(self._program_model_fn, self._batch_axis)
+            if name != "_model_fn":  # It refers to this estimator.
+                setattr(copied, name, copy.deepcopy(value, memo))
+        copied._model_fn = copied._augment_model_fn(request.model_fn, request.batch_axis)
         return copied
 
     def train(
@@ -235,7 +176,7 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: a SIGTERM ended training, after a checkpoint.
         """
-        self._must_count_steps = steps is not None or max_steps is not None
+        self.call = Call(counts_steps=steps is not None or max_steps is not None)
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
             options.explained(),
@@ -243,7 +184,7 @@ class TPUEstimator(StockTPUEstimator):
             run_checks.training(hooks) as check,
             self._directory.continuing(),
         ):
-            batch_size = self._batch_sizes[ModeKeys.TRAIN]
+            batch_size = self.backend.request.train_batch_size
             log = progress.log_beside(hooks, steps, max_steps, batch_size, self.model_dir)
             hooks = [*(hooks or ()), *log, check, *end_hooks]
             return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
@@ -316,10 +257,9 @@ class TPUEstimator(StockTPUEstimator):
           NotImplementedError: the tables are on a TPU's embedding hardware.
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
-        if self._tables_on_tpu:
-            raise NotImplementedError(system.NO_PREDICTION)
+        self.backend.check_prediction()
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
-        self._predict_keys = predict_keys if yield_single_examples else ()
+        self.call = Call(predict_keys=predict_keys if yield_single_examples else ())
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
         with stopping.at_once(), options.explained(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
@@ -344,154 +284,52 @@ class TPUEstimator(StockTPUEstimator):
             mode: program_checks.checked_receiver_fn(receiver_fn)
             for mode, receiver_fn in receivers.items()
         }
-        if self._asked_export_to_tpu:
-            why = "with tables on the host" if self._fed else "off a TPU"
-            logger.info("export_to_tpu: %s, only the metagraph for CPU is written.", why)
-        self._exporting = True
+        self.backend.log_export()
+        self.call = Call(exporting=True)
         try:
             with self._directory.restoring(checkpoint_path):
                 return super()._add_meta_graph_for_mode(
                     builder, receivers, checkpoint_path, *args, **kwargs
                 )
         finally:
-            self._exporting = False
+            self.call = Call()
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if isinstance(self._params, program_checks.Params):
             self._params.mode = mode
-        if self._on_host:
-            input_fn = program_checks.checked_input_fn(
-                input_fn, self._spec is not None, self._emulated
-            )
-        if self._fed:
-            with self._ctx.with_mode(mode) as ctx:
-                on_cpu = ctx.is_running_on_cpu()
-        else:
-            on_cpu = self._on_host and not self._emulated and self._spec is not None
-        if on_cpu:
-            input_fn = input_fns.with_context(input_fn)
-        if self._tables_on_tpu:
-            input_fn = input_fns.for_hardware(input_fn, self._tables_on_tpu)
-        ahead = self._spec is not None and self._spec.pipeline_execution_with_tensor_core
-        if ahead and self._on_host and mode == ModeKeys.TRAIN:
-            input_fn = input_fns.with_one_more(input_fn, self.config.tpu_config.num_shards or 1)
+        input_fn = self.backend.input_fn(input_fn, mode, self._ctx)
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
-        if self._on_host and not self._exporting:
-            program_checks.check_takes_params(
-                self._program_model_fn, self._batch_sizes.get(mode) is not None
-            )
+        self.backend.before_model_fn(mode, self.call)
         with custom_gradients.ending_with_graph():
             spec = super()._call_model_fn(features, labels, mode, config)
-        if self._tables_on_tpu:
-            system.hide_helpers()
-        if self._on_host and spec.mode == ModeKeys.TRAIN:
-            program_checks.check_global_step(self._must_count_steps)
-        if self._on_host and spec.mode == ModeKeys.EVAL:
-            spec = ordering.added_to_evaluation(spec)
+        spec = self.backend.after_model_fn(spec, self.call)
         scaffold = getattr(spec, "scaffold", None)
-        self._directory.check(scaffold, self._warm_start_settings, self._tables)
+        self._directory.check(scaffold, self._warm_start_settings, self.backend.request.tables)
         return spec
 
-    def _needs_batch(self, name: str) -> bool:
-        """Whether predictions of a name are handed out by example, or gathered from cores."""
-        keys = self._predict_keys
-        return not self._exporting and (self._emulated or keys is None or name in keys)
-
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
-        augment = super()._augment_model_fn
-        if self._spec is not None:
-            model_fn = takes(scopes.recording(model_fn), fn_args(model_fn))
-        if not self._on_host and not self._fed:
-            return augment(model_fn, batch_axis)
-        model_fn = program_checks.checked_model_fn(
-            model_fn, self._tables, self._spec is not None, self._needs_batch
-        )
-        on_cpu = augment(self._on_one_core(model_fn), batch_axis)
+        return self.backend.model_fn(self, super()._augment_model_fn)
 
-        def on_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            with self._ctx.with_mode(mode) as ctx:
-                if not self._is_input_fn_invoked or ctx.is_running_on_cpu():  # No input: an export.
-                    return on_cpu(features, labels, mode, config, params)
-                step: tables_on_host.FedStep | EmulatedStep
-                if self._fed:
-                    assert self._spec is not None
-                    step = tables_on_host.FedStep(
-                        ctx, self._spec, self._tables, model_fn, features, batch_axis
-                    )
-                    with self._ctx.by_core():
-                        built = step.build(augment, labels, mode, config, params)
-                else:
-                    # As tensorflow-estimator does: set by `_call_input_fn`, for this call only.
-                    self._is_input_fn_invoked: bool | None = None
-                    step = EmulatedStep(
-                        ctx,
-                        model_fn,
-                        features,
-                        self._spec,
-                        self._tables,
-                        batch_axis,
-                        config,
-                        params,
-                        self._dropped(),
-                    )
-                    built = step.build(self._reporting())
-                if mode == ModeKeys.TRAIN:
-                    self._warm_start_settings = step.warm_start(self._asked_warm_start)
-                return built
+    def warm_start_with(self, step: Any) -> None:
+        """Has the variables of a training's graph start as the program asked.
 
-        return on_tpu if self._fed or self._emulated else on_cpu
-
-    def _reporting(self) -> Reporting:
-        """Returns what tensorflow-estimator logs while this estimator trains."""
-        counted = self._iterations_per_training_loop
-        steps_per_call = counted.value if counted.unit == "count" else None
-        return Reporting(self._log_every_n_steps, self._log_every_n_secs, steps_per_call)
-
-    def _on_one_core(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
-        names = list(fn_args(model_fn))
-
-        def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
-            if "mode" in names:
-                kwargs["mode"] = mode
-            if self._spec is None:
-                with Cores().running(shard_context=False):
-                    return model_fn(features=features, **kwargs)
-            step = HostStep(
-                self._spec,
-                self._tables,
-                mode,
-                self.model_dir,
-                shards=1 if self._exporting else max(self.config.num_ps_replicas, 1),
-                dropped=self._dropped(),
-                exporting=self._exporting,
-            )
-            spec = step.build(model_fn, features, kwargs)
-            if mode == ModeKeys.TRAIN:
-                self._warm_start_settings = step.warm_start(self._asked_warm_start)
-            return spec
-
-        return takes(on_one_core, dict.fromkeys([*names, "mode"]))
+        Args:
+          step: of a backend, which has built the graph.
+        """
+        self._warm_start_settings = step.warm_start(self._asked_warm_start)
 
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        savers = tf.compat.v1.GraphKeys.SAVERS
-        has_saver = estimator_spec.scaffold.saver or tf.compat.v1.get_collection(savers)
-        if self._on_host and self._spec is not None and not has_saver:
-            tf.compat.v1.add_to_collection(savers, saver.saver(self.config))
-        if self._on_host:
-            estimator_spec, hooks = nan_loss.first(estimator_spec, hooks, self._emulated)
-            estimator_spec = ordering.added_to_training(estimator_spec, [*worker_hooks, *hooks])
+        estimator_spec, hooks = self.backend.before_training(
+            estimator_spec, worker_hooks, hooks, self.config
+        )
         progress.show_loss(hooks, estimator_spec.loss)
         return super()._train_with_estimator_spec(
             estimator_spec, worker_hooks, hooks, *args, **kwargs
         )
-
-    def _dropped(self) -> DroppedIds | None:
-        return DroppedIds(count=not self._exporting) if self._bad_ids == "drop" else None
 
 
 for _method in ("__init__", "train", "evaluate", "predict"):

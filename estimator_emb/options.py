@@ -210,6 +210,16 @@ def asked_bad_ids(config: Any) -> str:
     return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
 
 
+def check_ids_on_tpu(config: Any) -> None:
+    """Refuses `bad_ids='drop'` for a program that runs on a TPU.
+
+    Raises:
+      ValueError: it asks for that.
+    """
+    if asked_bad_ids(config) == "drop":
+        raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
+
+
 def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
     """The choice that `TPUConfig` makes, else the environment variable."""
     chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)

@@ -1,24 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model and its tables on the host, alone or in a cluster: what `use_tpu=False` runs.
 
-A program that runs on a TPU predicts and exports in this way where the TPU has no part in it.
+Every program whose tables are on the host exports in this way, and predicts so where the model is
+on a TPU.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console
+from estimator_emb import console, options
+from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checks import batch_sizes, nan_loss
+from estimator_emb.checkpoints import saver
+from estimator_emb.checks import batch_sizes, nan_loss, program_checks
+from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.tpu_estimator import add_item_to_params
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.tpu_estimator import RunConfig, add_item_to_params
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.spec import Table
+from estimator_emb.ordering import hook as ordering
+from estimator_emb.spec import Table, check_for_host
+from estimator_emb.step import transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds
+
+logger = logging.getLogger("estimator_emb")
 
 
 class HostStep:
@@ -101,3 +111,160 @@ class HostStep:
     def warm_start(self, settings: Any) -> Any:
         """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
         return self._lookup.warm_start(settings) if self._lookup else settings
+
+
+class HostTables(Backend):
+    """What the backends have in common whose tables this machine, or its cluster, trains."""
+
+    why_not_for_tpus = "off a TPU"
+    """Why a SavedModel has no graph for TPUs, as the log says it."""
+
+    def __init__(self, request: Request):
+        super().__init__(request)
+        if request.spec is not None:
+            check_for_host(request.spec, request.tables)
+
+    @property
+    def _without_tpu_graph(self) -> bool:
+        """True where a graph for TPUs would hold ops that only a TPU's own graph can have."""
+        return self.emulates_tpu or self.request.spec is not None
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        request = self.request
+        arguments = {
+            **super().constructor_arguments(),
+            "config": self._config(),
+            "embedding_config_spec": None,
+        }
+        if self._without_tpu_graph:
+            arguments["export_to_tpu"] = False
+            arguments["export_to_cpu"] = request.export_to_cpu or request.export_to_tpu
+        return arguments
+
+    def _config(self) -> Any:
+        """Returns the `RunConfig` that the program's becomes."""
+        config = self.request.config
+        if self.request.train_batch_size is None and isinstance(config, RunConfig):
+            # tensorflow-estimator's log of examples per second multiplies by it.
+            config = config.replace(log_step_count_steps=None)
+        return config
+
+    def log_export(self) -> None:
+        if self.request.export_to_tpu and self._without_tpu_graph:
+            logger.info(
+                "export_to_tpu: %s, only the metagraph for CPU is written.", self.why_not_for_tpus
+            )
+
+    def _checked_model_fn(self, estimator: Any) -> Function:
+        """Returns the program's model_fn, with what it returns checked."""
+
+        def needs_batch(name: str) -> bool:
+            call: Call = estimator.call
+            by_example = call.predict_keys is None or name in call.predict_keys
+            # Emulated cores gather what they predict, whoever wants it.
+            return not call.exporting and (self.emulates_tpu or by_example)
+
+        return program_checks.checked_model_fn(
+            self._recorded_model_fn(),
+            list(self.request.tables),
+            self.request.spec is not None,
+            needs_batch,
+        )
+
+    def _on_one_core(self, estimator: Any, model_fn: Function) -> Function:
+        """Returns `model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
+        names = list(fn_args(model_fn))
+        spec = self.request.spec
+
+        def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
+            if "mode" in names:
+                kwargs["mode"] = mode
+            if spec is None:
+                with Cores().running(shard_context=False):
+                    return model_fn(features=features, **kwargs)
+            exporting = estimator.call.exporting
+            step = HostStep(
+                spec,
+                self.request.tables,
+                mode,
+                estimator.model_dir,
+                shards=1 if exporting else max(estimator.config.num_ps_replicas, 1),
+                dropped=self._dropped(exporting),
+                exporting=exporting,
+            )
+            built = step.build(model_fn, features, kwargs)
+            if mode == ModeKeys.TRAIN:
+                estimator.warm_start_with(step)
+            return built
+
+        return takes(on_one_core, dict.fromkeys([*names, "mode"]))
+
+    def _dropped(self, exporting: bool) -> DroppedIds | None:
+        """Returns what leaves bad ids out of a graph; None where they are errors."""
+        if options.asked_bad_ids(self.request.config) == "drop":
+            return DroppedIds(count=not exporting)
+        return None
+
+
+class HostBackend(HostTables):
+    """This process, or the cluster that TF_CONFIG describes, without a TPU."""
+
+    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+        input_fn = self._checked_input_fn(input_fn, mode, batches_ahead=1)
+        return input_fn if self.request.spec is None else with_context(input_fn)
+
+    def _checked_input_fn(self, input_fn: Function, mode: str, batches_ahead: int) -> Function:
+        spec = self.request.spec
+        input_fn = program_checks.checked_input_fn(input_fn, spec is not None, self.emulates_tpu)
+        if spec and spec.pipeline_execution_with_tensor_core and mode == ModeKeys.TRAIN:
+            input_fn = with_one_more(input_fn, batches_ahead)
+        return input_fn
+
+    def model_fn(self, estimator: Any, augment: Function) -> Function:
+        model_fn = self._checked_model_fn(estimator)
+        return augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
+
+    def before_model_fn(self, mode: str, call: Call) -> None:
+        if not call.exporting:
+            sizes = {
+                ModeKeys.TRAIN: self.request.train_batch_size,
+                ModeKeys.EVAL: self.request.eval_batch_size,
+                ModeKeys.PREDICT: self.request.predict_batch_size,
+            }
+            program_checks.check_takes_params(self.request.model_fn, sizes.get(mode) is not None)
+
+    def after_model_fn(self, spec: Any, call: Call) -> Any:
+        if spec.mode == ModeKeys.TRAIN:
+            program_checks.check_global_step(call.counts_steps)
+        return ordering.added_to_evaluation(spec) if spec.mode == ModeKeys.EVAL else spec
+
+    def before_training(
+        self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
+    ) -> tuple[Any, Sequence[Any]]:
+        savers = tf.compat.v1.GraphKeys.SAVERS
+        has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
+        if self.request.spec is not None and not has_saver:
+            tf.compat.v1.add_to_collection(savers, saver.saver(config))
+        spec, hooks = nan_loss.first(spec, hooks, self.emulates_tpu)
+        return ordering.added_to_training(spec, [*worker_hooks, *hooks]), hooks
+
+
+def with_context(input_fn: Function) -> Function:
+    """Returns an input_fn for the host, whose `params` have a 'context'."""
+
+    def wrapped(**kwargs: Any) -> Any:
+        if "params" in kwargs:
+            context = HostContext(call_from_input_fn=True)
+            add_item_to_params(kwargs["params"], "context", context)
+        return input_fn(**kwargs)
+
+    return takes(wrapped, fn_args(input_fn))
+
+
+def with_one_more(input_fn: Function, batches: int) -> Function:
+    """Returns an input_fn whose dataset ends some batches later; see `transfer.with_one_more`."""
+
+    def wrapped(**kwargs: Any) -> Any:
+        return transfer.with_one_more(input_fn(**kwargs), batches)
+
+    return takes(wrapped, fn_args(input_fn))

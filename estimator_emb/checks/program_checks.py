@@ -81,8 +81,8 @@ def check_batch_sizes(**sizes: Any) -> None:
             raise ValueError(f"TPUEstimator: {name} must be positive, got {size!r}.")
 
 
-def check_model_fn(model_fn: Any) -> None:
-    """Refuses a model_fn that cannot be called as Estimators do.
+def checked_callable(model_fn: Any) -> Callable[..., Any]:
+    """Returns a model_fn that can be called as Estimators do.
 
     Raises:
       TypeError: it is no function.
@@ -104,6 +104,7 @@ def check_model_fn(model_fn: Any) -> None:
             "labels, mode, params and config; give it other values by params, or by "
             f"functools.partial.{close}"
         )
+    return model_fn
 
 
 def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:

@@ -247,7 +247,8 @@ def _with_listeners(train: Any) -> Any:
         hooks = [_in_place_of_tensorflows(self, hook) for hook in hooks]
         positions = [hook for hook in hooks if isinstance(hook, CheckpointInputPipelineHook)]
         if positions:
-            if getattr(self, "_on_host", True) is False:
+            backend = getattr(self, "backend", None)
+            if backend is not None and backend.reads_ahead:
                 logger.warning(
                     "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
                     "after a restart some batches that were read are not trained with."

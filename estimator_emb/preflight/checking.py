@@ -64,7 +64,7 @@ def check(
     notes = []
     if replicas is None and estimator.config.tpu_config.num_shards is None:
         notes.append(f"TPUConfig.num_shards is not set: {step.replicas} cores are assumed.")
-    if not estimator._emulated and estimator._on_host:
+    if not estimator.backend.request.use_tpu:
         notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
     if not step.complete:
         notes.append("The step could not be built, so its ops were not looked at.")

@@ -119,20 +119,20 @@ class _Context(InternalTPUContext):
 
 
 def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
-    known = estimator._ctx
+    asked = estimator.backend.request
     context = _Context(
         config,
-        known._train_batch_size,
-        known._eval_batch_size,
-        known._predict_batch_size,
+        asked.train_batch_size,
+        asked.eval_batch_size,
+        asked.predict_batch_size,
         use_tpu=True,
         eval_on_tpu=True,
         replicas=replicas,
     )
     for mode, size in (
-        (ModeKeys.TRAIN, known._train_batch_size),
-        (ModeKeys.EVAL, known._eval_batch_size),
-        (ModeKeys.PREDICT, known._predict_batch_size),
+        (ModeKeys.TRAIN, asked.train_batch_size),
+        (ModeKeys.EVAL, asked.eval_batch_size),
+        (ModeKeys.PREDICT, asked.predict_batch_size),
     ):
         context._lazy_validation_dict[mode] = size is None
     return context
@@ -155,7 +155,7 @@ class _Inputs:
     ):
         self._context = context
         self._step = step
-        self._batch_axis = estimator._batch_axis
+        self._batch_axis = estimator.backend.request.batch_axis
         if context.global_batch_size is None:
             name = "predict" if step.mode == ModeKeys.PREDICT else step.mode
             raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
@@ -166,10 +166,11 @@ class _Inputs:
                 f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
             )
         self.activations: dict[str, tf.TensorSpec] = {}
-        if estimator._spec is not None:
+        embedding_spec = estimator.backend.request.spec
+        if embedding_spec is not None:
             if not isinstance(features, Mapping):
                 raise CannotCheck("With an EmbeddingConfigSpec, features must be a dict.")
-            features = self._without_ids(dict(features), estimator._spec)
+            features = self._without_ids(dict(features), embedding_spec)
         self.features = self._on_core(features, "features", 0)
         self.labels = None if labels is None else self._on_core(labels, "labels", 1)
 
@@ -307,7 +308,8 @@ def _build(
                     }
                 gradients = tap.gradients
             features = {**features, **activations}
-        wrapper = ModelFnWrapper(estimator._program_model_fn, config, estimator.params, context)
+        model_fn = estimator.backend.request.model_fn
+        wrapper = ModelFnWrapper(model_fn, config, estimator.params, context)
         with (
             TPUEstimatorReplicaContext(tf.reshape(replica, [])),
             program.explained("model_fn"),

@@ -98,7 +98,8 @@ def _limit_steps(limit: int) -> None:
 
 
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
-    if steps is None and getattr(estimator, "_emulated", False):
+    backend = getattr(estimator, "backend", None)
+    if steps is None and backend is not None and backend.request.use_tpu:
         return None  # The error of a TPU, where the number of steps must be given.
     if steps is None or (isinstance(steps, int) and steps > limit):
         logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)

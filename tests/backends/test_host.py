@@ -395,6 +395,25 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, tmp_path):
         np.testing.assert_allclose(got["t/Adam/v"], v, rtol=1e-5)
 
 
+@pytest.mark.parametrize("cores", [None, 8])
+def test_pipelining_trains_with_each_batch_once(cores, tmp_path):
+    """Also where the program's configuration names the cores of the TPU that it used to run on."""
+    spec = spec_of({"t": {"combiner": "sum"}}, pipeline_execution_with_tensor_core=True)
+    config = ee.RunConfig(
+        model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, num_shards=cores)
+    )
+    estimator = ee.TPUEstimator(
+        harness.gradient_model_fn(["x"]),
+        config=config,
+        use_tpu=False,
+        train_batch_size=3,
+        embedding_config_spec=spec,
+    )
+    batch = {"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)}
+    estimator.train(harness.input_fn_of([batch] * 3))
+    assert estimator.get_variable_value("global_step") == 3
+
+
 def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
     for name, value, message in (
         (

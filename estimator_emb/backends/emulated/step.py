@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from estimator_emb import console
 from estimator_emb.backends.emulated import input as emulated_input
-from estimator_emb.backends.emulated import topology
+from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.checks.nan_loss import NanReportHook
@@ -32,7 +32,6 @@ from estimator_emb.compat.internals.tpu_estimator import (
     CatchInvalidHostcallFunctions,
     ExamplesPerSecondHook,
     InputPipelineConfig,
-    InternalTPUContext,
     ModelFnWrapper,
     MultiHostDatasetInitializerHook,
     create_or_get_iterations_per_loop,
@@ -43,37 +42,6 @@ from estimator_emb.spec import Table
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 from estimator_emb.tables.dropped import DroppedIds
-
-
-class EmulatedTPU(InternalTPUContext):
-    """What tensorflow-estimator asks about the TPU system.
-
-    Args:
-      config: a `RunConfig`, which says how many cores it has.
-      **kwargs: of `_InternalTPUContext`.
-    """
-
-    def __init__(self, config: Any, **kwargs: Any):
-        super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
-        tpu = config.tpu_config
-        cores = (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1)
-        self._metadata = tf.tpu.experimental.TPUSystemMetadata(
-            num_cores=cores,
-            num_hosts=1,
-            num_of_cores_per_host=cores,
-            topology=topology.emulated(cores),
-            devices=[],
-        )
-
-    def _get_tpu_system_metadata(self) -> Any:
-        return self._metadata
-
-    @property
-    def master_job(self) -> None:
-        """None: everything runs in this process."""
-
-    def __deepcopy__(self, memo: Any) -> "EmulatedTPU":
-        return self  # Programs copy `params`, which hold the context.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -274,8 +274,7 @@ _TPU_ESTIMATOR = [
             "_is_running_on_cpu": "overridden: predictions with tables on the host",
             "_lazy_embedding_config_dict": "holds our engine in place of TensorFlow 2.15's",
             "_lazy_validation_dict": "preflight checks modes that have no batch size",
-            "_predict_batch_size": "as `_eval_batch_size`",
-            "_train_batch_size": "the same",
+            "_train_batch_size": "as `_eval_batch_size`",
         },
     ),
     *_of(

@@ -15,7 +15,8 @@ from tensorflow_estimator.python.estimator.tpu import error_handling
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.backends import tables_on_host
+from estimator_emb.backends.tables_on_host import context
+from estimator_emb.backends.tables_on_host.tables import HostedLookup, HostedTables, Turns
 
 BATCH, STEPS, ROWS = 4, 6, 7
 WORDS = "dense_features/words_weighted_by_shares_embedding/embedding_weights"
@@ -287,7 +288,7 @@ def test_native_kernels(native, tmp_path, monkeypatch, caplog):
 
 def slow_updates(monkeypatch):
     """Updates that take longer than anything else of a step."""
-    update = tables_on_host.FedTables.update
+    update = HostedLookup.update
 
     def slow(self, received):
         def wait(gradient):
@@ -298,23 +299,23 @@ def slow_updates(monkeypatch):
         first.set_shape(received[0].shape)
         return update(self, [first, *received[1:]])
 
-    monkeypatch.setattr(tables_on_host.FedTables, "update", slow)
+    monkeypatch.setattr(HostedLookup, "update", slow)
 
 
 def lookup_waits_for_nothing(monkeypatch):
-    update = tables_on_host.FedTables.update
+    update = HostedLookup.update
 
     def without_token(self, received):
         with monkeypatch.context() as patch:
-            patch.setattr(tables_on_host.FedTables, "_put_back", lambda self: tf.no_op())
+            patch.setattr(Turns, "give", lambda self: tf.no_op())
             return update(self, received)
 
-    monkeypatch.setattr(tables_on_host.FedTables, "update", without_token)
-    monkeypatch.setattr(tables_on_host.FedTables, "_turn", lambda self: [])
+    monkeypatch.setattr(HostedLookup, "update", without_token)
+    monkeypatch.setattr(HostedTables, "lookup_waits_for", lambda self: [])
 
 
 def step_waits_for_no_update(monkeypatch):
-    monkeypatch.setattr(tables_on_host.FedTables, "last_update", lambda self, loss: tf.no_op())
+    monkeypatch.setattr(HostedLookup, "last_update", lambda self, loss: tf.no_op())
 
 
 @pytest.mark.parametrize(
@@ -580,10 +581,10 @@ def test_how_it_is_asked_for(tmp_path, monkeypatch):
         config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(tables=asked))
         kwargs = {"config": config, "use_tpu": True, "train_batch_size": BATCH}
         made = ee.TPUEstimator(model_fn_of(columns()), embedding_config_spec=spec_of(), **kwargs)
-        assert isinstance(made._ctx, tables_on_host.FedTPU) == fed
+        assert isinstance(made._ctx, context.TPUWithoutTables) == fed
         # Without tables there is nothing to keep anywhere.
         plain = ee.TPUEstimator(model_fn_of(columns()), **kwargs)
-        assert not isinstance(plain._ctx, tables_on_host.FedTPU)
+        assert not isinstance(plain._ctx, context.TPUWithoutTables)
 
 
 def test_features_without_gradient_or_use(tmp_path, monkeypatch):

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend of `TPUConfig(tables='host')`, and what does not go with it."""
+
+from typing import Any
+
+from estimator_emb import options
+from estimator_emb.backends.base import Function, Request
+from estimator_emb.backends.host import HostTables, with_context
+from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
+from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, RunConfig
+from estimator_emb.config import EmbeddingConfigSpec
+
+
+class TablesOnHostBackend(HostTables):
+    """A TPU of any generation, whose host trains the tables.
+
+    What has no part in a TPU runs as with `use_tpu=False`: exports, predictions, and evaluations
+    with `eval_on_tpu=False`.
+    """
+
+    reads_ahead = True
+    why_not_for_tpus = "with tables on the host"
+
+    def __init__(self, request: Request):
+        options.check_ids_on_tpu(request.config)
+        super().__init__(request)
+        assert request.spec is not None
+        _check(request.config, request.spec)
+
+    def attach(self, estimator: Any) -> None:
+        request = self.request
+        estimator._ctx = TPUWithoutTables(
+            config=estimator.config,
+            train_batch_size=request.train_batch_size,
+            eval_batch_size=request.eval_batch_size,
+            predict_batch_size=request.predict_batch_size,
+            eval_on_tpu=request.eval_on_tpu,
+        )
+
+    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+        with context.with_mode(mode) as of_mode:
+            return with_context(input_fn) if of_mode.is_running_on_cpu() else input_fn
+
+    def model_fn(self, estimator: Any, augment: Function) -> Function:
+        request, spec = self.request, self.request.spec
+        assert spec is not None
+        model_fn = self._checked_model_fn(estimator)
+        on_cpu = augment(self._on_one_core(estimator, model_fn), request.batch_axis)
+
+        def on_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            with estimator._ctx.with_mode(mode) as context:
+                # Without an input, it is an export.
+                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
+                    return on_cpu(features, labels, mode, config, params)
+                step = TablesOnHostStep(
+                    context, spec, request.tables, model_fn, features, request.batch_axis
+                )
+                with estimator._ctx.by_core():
+                    built = step.build(augment, labels, mode, config, params)
+                if mode == ModeKeys.TRAIN:
+                    estimator.warm_start_with(step)
+                return built
+
+        return on_tpu
+
+
+def _check(config: Any, spec: EmbeddingConfigSpec) -> None:
+    """Refuses what does not go with tables on the host of a TPU.
+
+    Raises:
+      ValueError: an option of the config or of the spec that does not.
+    """
+    if not isinstance(config, RunConfig):
+        return  # tensorflow-estimator says what is wrong.
+    tpu, deployments = config.tpu_config, InputPipelineConfig
+    deployment = tpu.per_host_input_for_training
+    if deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
+        raise ValueError(
+            "TPUConfig: with tables='host', per_host_input_for_training must be PER_HOST_V1 or "
+            f"PER_HOST_V2; got {deployment}."
+        )
+    if tpu.num_cores_per_replica:
+        raise ValueError(
+            "TPUConfig: with tables='host', each core runs the whole model, and "
+            f"num_cores_per_replica must be None; got {tpu.num_cores_per_replica}."
+        )
+    if tpu.experimental_host_call_every_n_steps != 1:
+        raise ValueError(
+            "TPUConfig: with tables='host', gradients come out of the TPU in every step, and "
+            "experimental_host_call_every_n_steps must be 1; got "
+            f"{tpu.experimental_host_call_every_n_steps}."
+        )
+    if spec.pipeline_execution_with_tensor_core:
+        raise ValueError(
+            "EmbeddingConfigSpec: with TPUConfig(tables='host'), the lookup of a step waits for "
+            "the update of the step before, and pipeline_execution_with_tensor_core must be False."
+        )

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables on the host of a TPU, whose lookups and updates run in different session calls.
+
+The phases are those of `step.engine`, around what crosses those calls: `HostedTables` reads a
+batch, a `HostedReading` is tapped on a core, a `HostedTap` creates the tables, and a `HostedLookup`
+updates them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.spec import Table
+from estimator_emb.step.cores import Cores, wire
+from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
+from estimator_emb.step.transfer import Transfer
+
+
+class Turns(tf.compat.v1.train.SessionRunHook):
+    """One token, by which lookups and updates take turns; as a hook, lets the first lookup run."""
+
+    def __init__(self) -> None:
+        self._token = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="embedding_token")
+        self._first = self.give()
+
+    def take(self) -> tf.Tensor:
+        """Returns the token, once it is there."""
+        return self._token.dequeue()
+
+    def give(self) -> tf.Operation:
+        """Puts the token back."""
+        return self._token.enqueue(True)
+
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        session.run(self._first)
+
+
+class HostedTables:
+    """The tables of one graph before a batch is read.
+
+    Args:
+      spec: as in `TableStep`.
+      tables: as in `TableStep`.
+      training: as in `TableStep`.
+      cores: as in `TableStep`.
+      batch_size: as in `TableStep`.
+      host: the device of the host.
+
+    Attributes:
+      turns: in training, a hook of the session; else None.
+    """
+
+    def __init__(
+        self,
+        spec: EmbeddingConfigSpec,
+        tables: Sequence[Table],
+        training: bool,
+        cores: Cores,
+        batch_size: int,
+        host: str,
+    ):
+        self.host = host
+        self.turns: Turns | None = None
+        self.handover: Handover | None = None
+        if training:
+            with tf.device(host):
+                self.turns = Turns()
+            self.handover = Handover()
+        self._step = TableStep(
+            spec,
+            tables,
+            training,
+            cores,
+            batch_size,
+            as_parts=True,
+            transfer=self.handover,
+            where="on the TPU's host",
+        )
+
+    @property
+    def consumed(self) -> set[str]:
+        """Keys of the batch that the tables read, and that no core sees: ids and weights."""
+        return self._step.consumed
+
+    def describe(self) -> str:
+        """Returns one line: what runs where, and how large it is."""
+        return self._step.describe()
+
+    def lookup_waits_for(self) -> list[tf.Operation]:
+        """Makes what must have run before the lookup: in training, the update before."""
+        return [self.turns.take().op] if self.turns else []
+
+    def read(self, features: Any) -> "HostedReading":
+        """Reads the features of the whole batch; see `TableStep.read`."""
+        return HostedReading(self, self._step.read(features))
+
+
+class HostedReading:
+    """A batch that was read on the host, whose activations are not known yet.
+
+    Args:
+      tables: what read it.
+      reading: the batch.
+
+    Attributes:
+      given: what core 0 is given in place of what is consumed.
+    """
+
+    def __init__(self, tables: HostedTables, reading: Reading):
+        self._tables = tables
+        self._reading = reading
+        self.given: dict[str, tf.Tensor] = {**reading.activations, **reading.others}
+
+    def tap(self, features: Mapping[str, tf.Tensor]) -> "HostedTap":
+        """Gives a core's model its activations, which are among the features it received."""
+        received = {key: features[key] for key in self._reading.activations}
+        return HostedTap(self._tables, self._reading.tap(received))
+
+
+class HostedTap:
+    """Activations in the model of a core.
+
+    Args:
+      tables: which they are of.
+      tap: the activations.
+
+    Attributes:
+      activations: by feature key, as the model sees them.
+    """
+
+    def __init__(self, tables: HostedTables, tap: GradientTap):
+        self._tables = tables
+        self._tap = tap
+        self.activations = tap.activations
+
+    def sent(self) -> list[tf.Tensor]:
+        """Returns what a core sends to `update`: gradients of activations, and the rates [1, n]."""
+        gradients = self._tap.gradients()
+        self._tap.warn_of_zeros(gradients)
+        multiplier, rates = self._tap.multiplier(), self._tap.rates()
+        for key, activation in self.activations.items():
+            if key not in gradients:
+                gradients[key] = tf.zeros_like(activation)
+        multiplied = [
+            gradients[key] if multiplier is None else gradients[key] * multiplier
+            for key in self.activations
+        ]
+        return [*multiplied, tf.stack(rates)[None]]
+
+    def create_tables(self, returned: Any) -> "HostedLookup":
+        """Creates the tables and wires their activations into what the cores are fed.
+
+        Args:
+          returned: what model_fn returned.
+        """
+        handover = self._tables.handover
+        # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
+        trainable = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        before = {id(variable) for variable in trainable}
+        with tf.device(self._tables.host):
+            lookup = self._tap.create_tables(returned, self._tables.lookup_waits_for)
+            tables = [variable for variable in trainable if id(variable) not in before]
+            trainable[:] = [variable for variable in trainable if id(variable) in before]
+            kept = [handover.kept] if handover else []
+            for key, stand_ins in self._tap.reading.stand_ins.items():
+                for stand_in in stand_ins:
+                    stand_in.op._add_control_inputs(kept)
+                    if key not in lookup.activations:
+                        # Evaluation does not use the feature, and its table need not exist.
+                        wire(stand_in, tf.zeros(stand_in.shape))
+        return HostedLookup(self._tables, lookup, tables)
+
+
+class HostedLookup:
+    """Tables that were created and looked up.
+
+    Args:
+      tables: what they were before.
+      lookup: the tables, created.
+      hidden: their variables, which are not among the trainable ones.
+    """
+
+    def __init__(self, tables: HostedTables, lookup: Lookup, hidden: Sequence[tf.Variable]):
+        self._host, self._turns = tables.host, tables.turns
+        self._lookup = lookup
+        self._hidden = hidden
+        self.warm_start = lookup.warm_start
+        self.check_saver = lookup.check_saver
+
+    def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
+        """Updates every table with what the cores have sent, that of all cores in one tensor."""
+        assert self._turns is not None
+        *gradients, rates = received
+        # Outside of the context in which a host_call runs.
+        with tf.control_dependencies(None), tf.device(self._host):
+            with tf.name_scope("embedding_update"):
+                # Every core sends the same rates.
+                updated = self._lookup.update(gradients, tf.unstack(rates[0]))
+            with tf.control_dependencies([updated]):
+                return self._turns.give()
+
+    def show_tables(self) -> None:
+        """Puts the tables among the trainable variables, where warm starts look for them."""
+        for variable in self._hidden:
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, variable)
+
+    def last_update(self, loss: tf.Tensor) -> tf.Operation:
+        """Waits for the last update of the loop that computes `loss`."""
+        assert self._turns is not None
+        with (
+            tf.device(self._host),
+            tf.control_dependencies([loss]),
+            tf.control_dependencies([self._turns.take()]),
+        ):
+            return self._turns.give()
+
+
+class Handover(Transfer):
+    """Keeps what one session call computes for another one that runs at the same time."""
+
+    in_one_call = False
+
+    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        # Unlike `Unstage`, a waiting queue ends with its session.
+        queue = tf.queue.FIFOQueue(1, [tensor.dtype for tensor in tensors])
+        self._kept.append(queue.enqueue(tensors))
+        with tf.control_dependencies(None):
+            received = queue.dequeue()
+        return [received] if len(tensors) == 1 else received

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware."""
+
+from typing import Any
+
+from estimator_emb import options
+from estimator_emb.backends.base import Backend, Call, Function, Request
+from estimator_emb.backends.tpu import generations, system
+from estimator_emb.checks.program_checks import takes
+from estimator_emb.compat.internals.graphs import fn_args
+
+
+class TPUBackend(Backend):
+    """A TPU v2, v3 or v4; without tables, any TPU."""
+
+    reads_ahead = True
+
+    def __init__(self, request: Request):
+        options.check_ids_on_tpu(request.config)
+        super().__init__(request)
+        if request.spec is not None:
+            tpu_config = getattr(request.config, "tpu_config", None)
+            generations.check_spec(request.spec, getattr(tpu_config, "tpu_generation", None))
+
+    def attach(self, estimator: Any) -> None:
+        if self.request.spec is not None and self.request.tables:
+            system.install(estimator, self.request.spec, list(self.request.tables))
+
+    def check_prediction(self) -> None:
+        if self.request.tables:
+            raise NotImplementedError(system.NO_PREDICTION)
+
+    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+        tables = list(self.request.tables)
+        if not tables:
+            return input_fn
+
+        def in_forms_of_hardware(**kwargs: Any) -> Any:
+            return system.as_hardware_reads(input_fn(**kwargs), tables)
+
+        return takes(in_forms_of_hardware, fn_args(input_fn))
+
+    def model_fn(self, estimator: Any, augment: Function) -> Function:
+        return augment(self._recorded_model_fn(), self.request.batch_axis)
+
+    def after_model_fn(self, spec: Any, call: Call) -> Any:
+        if self.request.tables:
+            system.hide_helpers()
+        return spec
