@@ -76,8 +76,8 @@ class TPUConfig(StockTPUConfig):
         TPUEstimator whose tables cannot run there is refused when it is constructed. None leaves
         it to what the TPU says of itself when training begins. It has no effect on the host.
       tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
-        in the TPU's embedding hardware, or 'host' on the TPU's host, where the host engine trains
-        them while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
+        in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
+        CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
 
     Raises:
@@ -149,7 +149,7 @@ arguments.suggest_in(TPUConfig, "__new__")
 
 
 def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
-    """`config` for a TPU that is this process.
+    """Returns `config` for a TPU that is this process.
 
     Raises:
       ValueError: of an option that embedding tables do not go with.
@@ -179,12 +179,12 @@ def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
 
 
 def asked(config: Any) -> str:
-    """'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
+    """Returns 'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
     return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
 
 
 def asked_shards() -> int | None:
-    """The number of emulated cores that the environment asks for, before any TPUConfig.
+    """Returns the number of emulated cores that the environment asks for, before any TPUConfig.
 
     Raises:
       ValueError: it is no number, or less than 1.
@@ -201,12 +201,12 @@ def asked_shards() -> int | None:
 
 
 def asked_tables(config: Any) -> str:
-    """'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
+    """Returns 'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
     return _asked(config, "tables", TABLES_VARIABLE, TABLES, "tpu")
 
 
 def asked_bad_ids(config: Any) -> str:
-    """'error' or 'drop': what a bad id does on the host."""
+    """Returns 'error' or 'drop': what a bad id does on the host."""
     return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
 
 
@@ -221,7 +221,7 @@ def check_ids_on_tpu(config: Any) -> None:
 
 
 def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
-    """The choice that `TPUConfig` makes, else the environment variable."""
+    """Returns the choice that `TPUConfig` makes, else the environment variable."""
     chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)
     if chosen is not None:
         return chosen
@@ -232,7 +232,7 @@ def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], defa
 
 def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
     if chosen not in choices:
-        allowed = " or ".join(repr(one) for one in choices)
+        allowed = " or ".join(repr(choice) for choice in choices)
         raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
     return chosen
 

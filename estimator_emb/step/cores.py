@@ -62,7 +62,7 @@ class Cores:
 
     def __init__(self, count: int = 1):
         self.count = count
-        self._differing: dict[str, list[tf.Tensor]] = {}
+        self._per_core: dict[str, list[tf.Tensor]] = {}
         self._collectives: list[_Collective] = []
 
     @contextlib.contextmanager
@@ -87,39 +87,40 @@ class Cores:
                 stack.enter_context(tpu_shard_context(self.count))
             yield
 
-    def differing(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Core 0's of `values`, one for each core, where `replicate` knows the others'."""
+    def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns core 0's value of `values`, one for each core; `replicate` knows the others'."""
         if self.count == 1:
             return values[0]
         mine = tf.identity(values[0])
-        self._differing[mine.name] = [mine, *values[1:]]
+        self._per_core[mine.name] = [mine, *values[1:]]
         return mine
 
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
-        """For each core a tensor whose value is given later by `wire`."""
+        """Makes a tensor for each core, whose value is given later by `wire`."""
         made = [_stand_in(dtype, shape) for _ in range(self.count)]
         if self.count > 1:
-            self._differing[made[0].name] = made
+            self._per_core[made[0].name] = made
         return made
 
     def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
-        """Every core's value, where core 0's came from `differing` or `stand_ins`."""
-        return self._differing.get(mine.name, [mine] * self.count)
+        """Returns every core's value of what `per_core` or `stand_ins` gave for core 0."""
+        return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
     def has_collectives(self) -> bool:
+        """Whether there are ops between cores."""
         return bool(self._collectives)
 
     @property
     def exchanged(self) -> list[tf.Tensor]:
-        """What core 0 has received from ops between cores."""
+        """Tensors that core 0 has received from ops between cores."""
         return [collective.output for collective in self._collectives]
 
     @property
     def inputs(self) -> list[tf.Tensor]:
-        """What core 0 has been given of its own, without what is `exchanged`."""
+        """Tensors that core 0 has been given of its own, without those `exchanged`."""
         exchanged = {tensor.name for tensor in self.exchanged}
-        return [values[0] for name, values in self._differing.items() if name not in exchanged]
+        return [values[0] for name, values in self._per_core.items() if name not in exchanged]
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores; once for a graph.
@@ -137,13 +138,13 @@ class Cores:
             return [[target] for target in targets]
         wanted = [*targets, *(collective.value for collective in self._collectives)]
         per_core = [wanted]
-        copied = _differing_part(wanted, set(self._differing))
+        copied = _part_per_core(wanted, set(self._per_core))
         for core in range(1, self.count):
-            sources = {name: values[core] for name, values in self._differing.items()}
+            sources = {name: values[core] for name, values in self._per_core.items()}
             per_core.append(_copy(copied, sources, wanted, core))
         for index, collective in enumerate(self._collectives, start=len(targets)):
             outputs = collective.combine([values[index] for values in per_core])
-            for place, output in zip(self._differing[collective.output.name], outputs, strict=True):
+            for place, output in zip(self._per_core[collective.output.name], outputs, strict=True):
                 wire(place, output)
         return [list(values) for values in zip(*per_core, strict=True)][: len(targets)]
 
@@ -231,7 +232,7 @@ class Cores:
         @tf.custom_gradient
         def permuted(value: tf.Tensor) -> Any:
             def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
-                outputs = [tf.zeros_like(one) for one in values]
+                outputs = [tf.zeros_like(value) for value in values]
                 for source, target in pairs:
                     outputs[target] = values[source]
                 return outputs
@@ -291,8 +292,8 @@ def _constant(owner: str, value: Any) -> list[list[int]]:
     return known.tolist()
 
 
-def _differing_part(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
-    """The ops between `sources` and `wanted`, in the order of their creation.
+def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
+    """Returns the ops between `sources` and `wanted`, in the order of their creation.
 
     A loop of the v1 kind is taken as a whole; so is every op that draws random numbers.
     """
@@ -306,24 +307,24 @@ def _differing_part(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.O
             readers.setdefault(before.name, []).append(op)
         for loop in _loops(op):
             loops.setdefault(loop, []).append(op)
-    differing: dict[str, tf.Operation] = {}
+    per_core: dict[str, tf.Operation] = {}
     waiting = [op for name in sources for op in readers.get(name, [])]
     waiting += [op for op in needed.values() if _draws(op) or op.type in _PER_LOOP]
     while waiting:
         op = waiting.pop()
-        if op.name in differing or _writes(op):
+        if op.name in per_core or _writes(op):
             continue
-        differing[op.name] = op
+        per_core[op.name] = op
         for loop in _loops(op):
             waiting += loops.pop(loop, [])
         for name in (op.name, *(tensor.name for tensor in op.outputs)):
             if name not in sources:
                 waiting += readers.get(name, [])
-    return sorted(differing.values(), key=lambda op: op._id)
+    return sorted(per_core.values(), key=lambda op: op._id)
 
 
 def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    """The ops that `wanted` are computed from, back to `sources`."""
+    """Returns the ops that `wanted` are computed from, back to `sources`."""
     needed: dict[str, tf.Operation] = {}
     waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
     while waiting:
@@ -336,7 +337,7 @@ def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Oper
 
 
 def _before(op: tf.Operation) -> list[tf.Operation]:
-    """What `op` waits for without reading it. Waiting also spreads that a branch is not taken."""
+    """Returns what `op` waits for without reading; that also spreads that a branch is not taken."""
     return [before for before in op.control_inputs if not _writes(before)]
 
 
@@ -348,7 +349,7 @@ def _writes(op: tf.Operation) -> bool:
 
 
 def _loops(op: tf.Operation) -> list[str]:
-    """The loops of the v1 kind that an op belongs to."""
+    """Returns the names of the loops of the v1 kind that an op belongs to."""
     loops = []
     if op.type in ("Enter", "RefEnter"):
         loops.append(op.get_attr(_FRAME).decode())
@@ -361,6 +362,7 @@ def _loops(op: tf.Operation) -> list[str]:
 
 
 def _draws(op: tf.Operation) -> bool:
+    """Whether an op draws random numbers."""
     return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
 
 
@@ -413,4 +415,4 @@ def _copy(
     for copy, before in zip(imported[len(inside) :], waits.values(), strict=True):
         copy._add_control_inputs(before)
     values = {tensor.name: copy for tensor, copy in zip(inside, imported, strict=False)}
-    return [values.get(one.name, sources.get(one.name, one)) for one in wanted]
+    return [values.get(tensor.name, sources.get(tensor.name, tensor)) for tensor in wanted]

@@ -50,7 +50,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 class TableStep:
-    """What is known of the lookup and training of the tables of one graph before a batch is read.
+    """The lookup and training of the tables of one graph, as known before a batch is read.
 
     Args:
       spec: checked.
@@ -175,7 +175,7 @@ class TableStep:
         return Reading(self, inputs.Batch(read, features, self._batch_size), stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
-        return self.cores.differing(self.slices(self.from_previous_step(of_batch)))
+        return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))
 
     def slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         """Returns each core's part of a tensor of the whole batch."""

@@ -8,7 +8,7 @@ depend on this one, so that its gradient is computed, and can be taken on its wa
 import tensorflow as tf
 
 HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
-"""How its name begins, as that of the legacy engine's, which programs skip."""
+"""How its name begins: as that of the legacy variable, which programs skip by this name."""
 
 
 def read() -> tf.Tensor:
@@ -38,4 +38,6 @@ def hide(keep_trainable: bool = False) -> None:
     hidden_from = [keys.GLOBAL_VARIABLES, *([] if keep_trainable else [keys.TRAINABLE_VARIABLES])]
     for key in hidden_from:
         collection = graph.get_collection_ref(key)
-        collection[:] = [one for one in collection if HELPER_VARIABLE not in one.name]
+        collection[:] = [
+            variable for variable in collection if HELPER_VARIABLE not in variable.name
+        ]

@@ -87,7 +87,9 @@ class TensorFlowKernels:
                 yield lookup.combine(values, of_feature)
             if self._transfer:
                 rows = self._transfer.carried(rows)
-                occurrences = [self._transfer.carried_occurrences(one) for one in occurrences]
+                occurrences = [
+                    self._transfer.carried_occurrences(of_feature) for of_feature in occurrences
+                ]
             elif not any(shard.shared for shard in table.variables):
                 self._weights[table.name] = values
             self._rows[table.name], self._occurrences[table.name] = rows, occurrences

@@ -51,12 +51,14 @@ class Transfer(abc.ABC):
         carried = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
         return tf.nest.pack_sequence_as(structure, carried, expand_composites=True)
 
-    def carried_occurrences(self, one: Occurrences) -> Occurrences:
+    def carried_occurrences(self, occurrences: Occurrences) -> Occurrences:
         """Returns what an update needs to know of the ids of a feature, likewise."""
-        kept = {"positions": one.positions, "gains": one.gains}
-        of_ids = {name: getattr(one.ids, name) for name in ("ids", "segments", "batch")}
+        kept = {"positions": occurrences.positions, "gains": occurrences.gains}
+        of_ids = {name: getattr(occurrences.ids, name) for name in ("ids", "segments", "batch")}
         kept, of_ids = self.carried([kept, of_ids])
-        return dataclasses.replace(one, ids=dataclasses.replace(one.ids, **of_ids), **kept)
+        return dataclasses.replace(
+            occurrences, ids=dataclasses.replace(occurrences.ids, **of_ids), **kept
+        )
 
     @abc.abstractmethod
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -111,12 +113,12 @@ class Kept:
 
 
 def kept_in_graph() -> Kept | None:
-    """What `NextStep` keeps in the default graph; None where it keeps nothing."""
+    """Returns what `NextStep` keeps in the default graph; None where it keeps nothing."""
     keep = tf.compat.v1.get_collection(_KEPT)
     if not keep:
         return None
     saveables = [_KeptTensors(op) for op in keep]
-    return Kept(saveables, keep, [one.forget for one in saveables])
+    return Kept(saveables, keep, [saveable.forget for saveable in saveables])
 
 
 class _KeptTensors(SaveableObject):
@@ -140,7 +142,12 @@ class _KeptTensors(SaveableObject):
 
 
 def with_one_more(input_fn_result: Any, batches: int) -> Any:
-    """A dataset that ends some batches later, for the last step reads one that it does not use."""
+    """Returns a dataset that ends later: the last step reads a batch that it does not use.
+
+    Args:
+      input_fn_result: a dataset; what is none is returned as it is.
+      batches: by how many it ends later.
+    """
     if not isinstance(input_fn_result, tf.data.Dataset):
         return input_fn_result
     return input_fn_result.concatenate(input_fn_result.take(batches))

@@ -27,7 +27,7 @@ def on_cores(build, count=4, values=VALUES):
     """What `build(x)` returns, on each core; variables are initialized."""
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(count)
-        x = cores.differing([tf.constant(value, tf.float32) for value in values[:count]])
+        x = cores.per_core([tf.constant(value, tf.float32) for value in values[:count]])
         with cores.running():
             built = build(x)
         replicated = cores.replicate(tf.nest.flatten(built))
@@ -43,7 +43,7 @@ def test_each_core_computes_on_its_own_input():
 def test_what_no_input_reaches_is_shared():
     with tf.Graph().as_default():
         cores = Cores(3)
-        x = cores.differing([tf.constant(float(core)) for core in range(3)])
+        x = cores.per_core([tf.constant(float(core)) for core in range(3)])
         variable = v1.get_variable("w", initializer=2.0, use_resource=True)
         square = tf.square(variable.read_value())
         y = x * square
@@ -61,7 +61,7 @@ def test_one_core_is_not_copied():
     with tf.Graph().as_default():
         cores = Cores()
         x = tf.constant(1.0)
-        assert cores.differing([x]) is x
+        assert cores.per_core([x]) is x
         assert cores.replicate([x]) == [[x]]
 
 
@@ -202,7 +202,7 @@ def test_core_0_writes_and_others_wait_for_it():
     """Batch normalization: statistics are each core's, the moving average is core 0's."""
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(2)
-        x = cores.differing([tf.constant(value, tf.float32) for value in VALUES[:2]])
+        x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES[:2]])
         with cores.running():
             normal = v1.layers.batch_normalization(x, momentum=0.5, training=True, epsilon=0.0)
             with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
@@ -219,7 +219,7 @@ def test_core_0_writes_and_others_wait_for_it():
 def test_ref_variables_are_written_once():
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(3)
-        x = cores.differing([tf.constant(value, tf.float32) for value in VALUES[:3]])
+        x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES[:3]])
         variable = v1.get_variable("w", initializer=0.0, use_resource=False)
         y = x * v1.assign_add(variable, tf.reduce_sum(x))
         (got,) = cores.replicate([y])

@@ -255,7 +255,7 @@ def test_training(spec_of, hosts, strategy, tmp_path):
         tpu_described.train, spec_of(partition_strategy=strategy), tmp_path, hosts
     )
     engine = engine_of(estimator)
-    assert type(engine) is system._Engine
+    assert type(engine) is system._TablesOfSpec
     config = engine.config_proto
     assert (config.mode, config.num_hosts, config.num_tensor_cores) == (
         TPUEmbeddingConfiguration.TRAINING, hosts, 2 * hosts,

@@ -69,7 +69,7 @@ class _TPU:
         for values in received:
             for value, shape in zip(values, shapes, strict=True):
                 value.set_shape(shape)
-        return [self.cores.differing(of_cores) for of_cores in zip(*received, strict=True)]
+        return [self.cores.per_core(of_cores) for of_cores in zip(*received, strict=True)]
 
     def outfeed_enqueue_tuple(self, tensors, name=None):
         self._sent = tensors

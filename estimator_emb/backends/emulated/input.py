@@ -26,7 +26,7 @@ from estimator_emb.step.cores import Cores
 
 @dataclasses.dataclass(frozen=True)
 class CoreInput:
-    """What core 0 is fed, the other cores' through `Cores.differing`.
+    """The input of core 0, and that of the other cores through `Cores.per_core`.
 
     Attributes:
       features: without what the tables consume.
@@ -84,7 +84,7 @@ def read(
     structure = _structure(of_cores[0])
     flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in of_cores])
     if len(of_cores) > 1:
-        mine = [cores.differing(values) for values in zip(*flat, strict=True)]
+        mine = [cores.per_core(values) for values in zip(*flat, strict=True)]
     else:
         mine = flat[0]
     packed = data_nest.pack_sequence_as(structure, mine)
@@ -103,7 +103,7 @@ def _batches(
     batch_axis: Sequence[int] | None,
     count: int,
 ) -> tuple[list[_Batch], list[tf.Operation]]:
-    """One batch for all cores or one for each, and the initializers of their datasets."""
+    """Returns a batch for all cores or one for each, and the initializers of their datasets."""
     if ctx.is_input_sharded_per_core():
         batches = []
         for core in range(count):
@@ -169,7 +169,7 @@ def _same_for_all(ctx: InternalTPUContext) -> bool:
 
 
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
-    """Elements {features, labels, real} of `size` samples each.
+    """Returns a dataset of {features, labels, real} of `size` samples each.
 
     Args:
       dataset: the last of whose batches may be smaller.
@@ -209,7 +209,7 @@ def _samples(value: Any) -> tf.Tensor:
 
 
 def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
-    """`value` with `missing` empty samples more, which makes `size`."""
+    """Returns `value` with `missing` empty samples more, which makes `size`."""
     if isinstance(value, tf.SparseTensor):
         shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
         return tf.SparseTensor(value.indices, value.values, shape)
@@ -257,13 +257,15 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
         data_nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
         for core in range(count)
     ]
-    return [_Batch(one["features"], one.get("labels")) for one in of_cores]
+    return [_Batch(batch["features"], batch.get("labels")) for batch in of_cores]
 
 
 def _merged(features: list[Any], consumed: set[str]) -> Any:
-    """The features that tables look up, of the batches of all cores."""
+    """Returns the features that tables look up, of the batches of all cores."""
     if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
         return features[0]
-    of_cores = {key: [one[key] for one in features] for key in features[0] if key in consumed}
+    of_cores = {
+        key: [of_core[key] for of_core in features] for key in features[0] if key in consumed
+    }
     with batches.after_checks(of_cores):
         return {key: batches.concatenated(values) for key, values in of_cores.items()}

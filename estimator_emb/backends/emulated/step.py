@@ -136,7 +136,7 @@ class EmulatedStep:
         self._spec = spec_of_program
 
     def build(self, reporting: Reporting) -> EstimatorSpec:
-        """The `EstimatorSpec` of the mode."""
+        """Returns the `EstimatorSpec` of the mode."""
         if self._ctx.mode == ModeKeys.TRAIN:
             spec = self._train(reporting)
         elif self._ctx.mode == ModeKeys.EVAL:
@@ -172,7 +172,9 @@ class EmulatedStep:
             self._lookup = self._tap.create_tables(spec)
             self._lookup.hold_writes(spec.train_op, spec.loss)
             updates.append(self._lookup.apply_gradients(values["gradients"]))
-            dense = [one for one in dense if one in tf.compat.v1.trainable_variables()]
+            dense = [
+                variable for variable in dense if variable in tf.compat.v1.trainable_variables()
+            ]
         step = tf.group(spec.train_op, *updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         if self._lookup:
@@ -279,7 +281,7 @@ class EmulatedStep:
         return self._spec
 
     def _replicate(self, of_core: dict[str, Any]) -> dict[str, Any]:
-        """The same structure, with the list of all cores' values in the place of core 0's."""
+        """Returns the same structure, with all cores' values in the place of core 0's."""
         values = self._cores.replicate(tf.nest.flatten(of_core))
         leaves = iter(values)
         return tf.nest.map_structure(lambda _: next(leaves), of_core)
@@ -297,7 +299,7 @@ class EmulatedStep:
     def _on_host(
         self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
     ) -> Any:
-        """What the function of `host_call` or `eval_metrics` returns, given all cores' tensors."""
+        """Returns what `host_call` or `eval_metrics` computes of all cores' tensors."""
         if not call:
             return []
         function, tensors = call
@@ -325,7 +327,7 @@ class EmulatedStep:
         return scaffold
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
-        """As on a TPU, a variable that is NaN after a loop stops training.
+        """Makes the checks that, as on a TPU, stop a training whose variables are NaN after a loop.
 
         Where the loss is NaN as well, `NanReportHook` does, and says more.
         """
@@ -409,7 +411,7 @@ class _Outside(CapturingContext):
 
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
-    """Variables of the kind that a program finds on a TPU, whatever its default."""
+    """Makes variables of the kind that a program finds on a TPU, whatever its default."""
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
     scope.set_use_resource(True)
@@ -431,7 +433,7 @@ def _updated_sparsely(variable: tf.Variable) -> bool:
 
 
 def _tensors(call: Any) -> dict[Any, Any]:
-    """The tensors of a `host_call` or `eval_metrics`, by name or position."""
+    """Returns the tensors of a `host_call` or `eval_metrics`, by name or position."""
     if not call:
         return {}
     tensors = call[1]

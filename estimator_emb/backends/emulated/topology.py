@@ -7,7 +7,7 @@ from estimator_emb.compat.internals.tpu_estimator import NUM_CORES_TO_COMPUTATIO
 
 
 def emulated(cores: int) -> tf.tpu.experimental.Topology:
-    """The topology of one host with so many cores.
+    """Returns the topology of one host with so many cores.
 
     A slice of a TPU where there is one of that size, else a line of chips with one core each.
     """

@@ -254,7 +254,9 @@ class TPUEmbedding:
         return self._optimization_parameters
 
     def _features(self) -> list[str]:
-        return [one for features in self._table_to_features_dict.values() for one in features]
+        return [
+            feature for features in self._table_to_features_dict.values() for feature in features
+        ]
 
     def create_variables_and_ops(
         self,

@@ -128,14 +128,14 @@ def check(
                 f"{unknown} besides."
             )
         devices: dict[str, str] = {}
-        for feature, one in data.items():
+        for feature, enqueued in data.items():
             # Told by its fields: tensorflow-estimator makes TensorFlow 2.15's own class.
-            if not hasattr(one, layout):
+            if not hasattr(enqueued, layout):
                 raise ValueError(
                     f"{owner}: with ragged={ragged}, feature {feature!r} must be {expected}; got "
-                    f"{one!r}."
+                    f"{enqueued!r}."
                 )
-            if getattr(one, layout) is None and combiners[feature]:
+            if getattr(enqueued, layout) is None and combiners[feature]:
                 logger.warning(
                     "%s: feature %r has no %s, so each id is a sample of its own, although its "
                     "table has the combiner %r.",
@@ -144,7 +144,7 @@ def check(
                     layout,
                     combiners[feature],
                 )
-            for field, tensor in one._asdict().items():
+            for field, tensor in enqueued._asdict().items():
                 if tensor is not None:
                     devices[f"{field} of feature {feature!r}"] = tensor.device
         if len(set(devices.values())) > 1:
@@ -172,7 +172,7 @@ def enqueue_op(
     mode_override: str | None,
     ragged: bool,
 ) -> tf.Operation:
-    """The op that sends the ids of one core to the hardware.
+    """Returns the op that sends the ids of one core to the hardware.
 
     Args:
       data: {feature: EnqueueData or RaggedEnqueueData}, checked.
@@ -188,8 +188,8 @@ def enqueue_op(
         no_ids, no_weights = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         layouts, weights = [], []
         for feature in features:
-            one = data[feature]
-            layout = one.row_splits if ragged else one.sample_indices
+            enqueued = data[feature]
+            layout = enqueued.row_splits if ragged else enqueued.sample_indices
             if not ragged and layout is not None:
                 columns = layout.shape[1]
                 if columns == 1:
@@ -198,7 +198,7 @@ def enqueue_op(
                     # Each (sample, position) is a lookup of its own, with one id at position 0.
                     layout = tf.pad(layout, [[0, 0], [0, 1]])
             layouts.append(no_ids if layout is None else layout)
-            given = one.aggregation_weights
+            given = enqueued.aggregation_weights
             weights.append(no_weights if given is None else given)
         return tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
             sample_indices_or_row_splits=_of_one_dtype(layouts),

@@ -38,7 +38,7 @@ def check_generation(generation: object) -> None:
 
 
 def check_spec(spec: EmbeddingConfigSpec, generation: str | None) -> None:
-    """Whether the tables of a spec run on a generation of TPUs; None is not checked.
+    """Refuses a spec whose tables do not run on a generation of TPUs; None is not checked.
 
     Raises:
       ValueError: they do not. The message says what does.
@@ -59,7 +59,7 @@ def check_spec(spec: EmbeddingConfigSpec, generation: str | None) -> None:
 
 
 def check_system(metadata: Any, resolver: Any) -> None:
-    """Whether the TPU that was found says of itself that it has no embedding hardware.
+    """Refuses a TPU that says of itself that it has no embedding hardware.
 
     It says so in its topology, which is known where the program or model parallelism has
     initialized it; otherwise nothing is checked.

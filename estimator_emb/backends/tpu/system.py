@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts our engine where tensorflow-estimator's TPUEstimator looks for the embedding hardware.
+"""Puts our `TPUEmbedding` where tensorflow-estimator looks for the embedding hardware.
 
 TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.
 tensorflow-estimator's own makes one of `tensorflow.python.tpu.tpu_embedding`, names the slots of
@@ -35,7 +35,7 @@ NO_PREDICTION = (
 
 
 def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
-    """Gives a TPUEstimator the engine for the tables of its spec.
+    """Gives a TPUEstimator what drives the embedding hardware for the tables of its spec.
 
     Args:
       estimator: constructed, with `use_tpu=True`.
@@ -46,7 +46,7 @@ def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> N
     embedding_config = EmbeddingConfig(spec, tables, context)
     for master in {estimator.config.master, estimator.config.evaluation_master}:
         context._lazy_embedding_config_dict[master] = embedding_config
-    # Our engine finds the names of the variables itself, for every optimizer.
+    # Ours finds the names of the variables itself, for every optimizer.
     estimator._embedding_from_feature_columns = False
 
 
@@ -60,7 +60,7 @@ def hide_helpers() -> None:
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
-    """What an input_fn made, with ids in the forms that tensorflow-estimator sends to a TPU.
+    """Returns what an input_fn made, with ids in the forms that are sent to a TPU.
 
     tensorflow-estimator takes SparseTensors; of dense ids it drops every 0. Here dense and ragged
     ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
@@ -121,7 +121,7 @@ def _weights(weights: Any, ids: Any) -> Any:
 
 
 def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
-    """Dense values [batch] or [batch, n] where there are ids, as a SparseTensor of rank 2."""
+    """Returns dense values [batch] or [batch, n], where there are ids, as a sparse tensor."""
     if ids.shape.rank == 1:
         values, ids = values[:, None], ids[:, None]
     places = tf.where(tf.not_equal(ids, PADDING_ID))
@@ -129,7 +129,7 @@ def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
 
 
 class EmbeddingConfig:
-    """Stands for tensorflow-estimator's `EmbeddingConfig`: the engines of one estimator, by mode.
+    """Stands for tensorflow-estimator's `EmbeddingConfig`: a `TPUEmbedding` for each mode.
 
     Args:
       spec: checked.
@@ -152,7 +152,7 @@ class EmbeddingConfig:
         return bool(self._tables)
 
     def get_grad_multiplier(self) -> tf.Tensor | None:
-        """The factor of all gradients in this step, a float32 scalar; None without one."""
+        """Returns the factor of all gradients in this step, a float32 scalar; None without one."""
         function = self._spec.experimental_gradient_multiplier_fn
         if function is None:
             return None
@@ -160,7 +160,7 @@ class EmbeddingConfig:
         return functions.multiplier(function, step)
 
     def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
-        """The engine of a mode."""
+        """Returns what drives the hardware in a mode."""
         if mode not in self._of_mode:
             self._of_mode[mode] = self._create(mode)
         return self._of_mode[mode]
@@ -170,7 +170,7 @@ class EmbeddingConfig:
         with self._context.with_mode(mode) as context:
             metadata = context._get_tpu_system_metadata()
             generations.check_system(metadata, context.config.cluster)
-            engine = _Engine(
+            embedding = _TablesOfSpec(
                 self._tables,
                 context._train_batch_size if training else context._eval_batch_size,
                 TRAINING if training else INFERENCE,
@@ -186,12 +186,12 @@ class EmbeddingConfig:
                 clipping_limit=self._spec.clipping_limit if training else None,
             )
         if training:
-            logger.info(engine.describe())
-        return engine
+            logger.info(embedding.describe())
+        return embedding
 
 
-class _Engine(TPUEmbedding):
-    """The engine for the tables of a spec, which names their variables as the model's columns do.
+class _TablesOfSpec(TPUEmbedding):
+    """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them.
 
     Args:
       tables: those of a spec.
@@ -210,7 +210,7 @@ class _Engine(TPUEmbedding):
         )
 
     def describe(self) -> str:
-        """One line: what runs where, and how large it is."""
+        """Returns one line: what runs where, and how large it is."""
         where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
         return describe(self._tables, self._parameters, where)
 

@@ -43,7 +43,7 @@ SLOT_VARIABLE_NAMES = _slot_tuples("SlotVariableNames")
 
 
 def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
-    """The values of an optimizer's slots as its legacy `...SlotVariables`; None without slots."""
+    """Returns values of an optimizer's slots as its `...SlotVariables`; None without slots."""
     for legacy, of_slots in SLOT_VARIABLES.items():
         if isinstance(optimizer, legacy):
             return of_slots(*values)
@@ -51,7 +51,7 @@ def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
 
 
 def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
-    """A device function that puts each part of a table on its host, by the part's name."""
+    """Returns a device function that puts each part of a table on its host, by the part's name."""
 
     def device(operation: Any) -> str:
         found = re.findall(r"/part_(\d+)(?=/|$)", operation.name) or re.findall(
@@ -71,7 +71,7 @@ def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
 def create_parts(
     name: str, partition: Partition, dimension: int, initializer: Callable[..., Any]
 ) -> list[tf.Variable]:
-    """One variable [rows of the host, dimension] for each host.
+    """Creates one variable [rows of the host, dimension] for each host.
 
     Where the table has fewer rows than there are hosts, each host beyond gets one row of padding, a
     local variable called `dummy_<host>_<name>`, in no checkpoint.
@@ -109,7 +109,7 @@ def load_ops(
     partition: Partition,
     config: bytes,
 ) -> list[tf.Operation]:
-    """Ops that copy a table and its slots from the hosts to the hardware, one for each host.
+    """Returns ops that copy a table and its slots to the hardware, one for each host.
 
     Args:
       table: its name in the configuration.
@@ -147,7 +147,7 @@ def retrieve_ops(
     partition: Partition,
     config: bytes,
 ) -> list[tf.Operation]:
-    """Ops that copy a table and its slots from the hardware to the hosts; args as `load_ops`."""
+    """Returns ops that copy a table and its slots back to the hosts; args as `load_ops`."""
     retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.hardware.name}Parameters")
     retrieved = []
     for host in range(partition.shards):
@@ -177,7 +177,7 @@ def _same(partition: Partition) -> bool:
 
 
 def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
-    """The rows of a table that the hardware wants on `host`."""
+    """Returns the rows of a table that the hardware wants on `host`."""
     if _same(partition):
         return parts[host]
     rows = []
@@ -189,7 +189,7 @@ def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
 
 
 def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Tensor:
-    """The consecutive rows of the part of `host`, from what the hardware had on every host."""
+    """Returns the rows of the part of `host`, from what the hardware had on every host."""
     if _same(partition):
         return shards[host]
     start, size = partition.starts[host], partition.sizes[host]
