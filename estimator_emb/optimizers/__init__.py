@@ -2,8 +2,9 @@
 """The optimizers of the TPU embedding hardware, one file each.
 
 A file says everything about its optimizer: its class in the legacy vocabulary and, for five of
-them, in the TF2 vocabulary; slots and their legacy names; and one pure update rule that runs on
-TensorFlow tensors and NumPy arrays alike. `_step.py` holds what surrounds every rule.
+them, in the TF2 vocabulary; its slots and their legacy names; and its rule, a pure function of
+TensorFlow tensors or NumPy arrays. `_step.py` has the limits and the decay that surround every
+rule.
 """
 
 import inspect
@@ -53,15 +54,15 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """`value` as one of our classes; TensorFlow's own class of the same name is translated.
+    """Returns an optimizer as an object of our classes, translated where it is TensorFlow's.
 
     Args:
       value: an object of a class in `PARAMETERS` or `TF2_OPTIMIZERS`, or of TensorFlow's class of
         that name.
-      owner: whose `optimization_parameters` this is, for the error message.
+      owner: what the error message calls the owner of these `optimization_parameters`.
 
     Raises:
-      ValueError: the class is none of these.
+      ValueError: `value` is neither.
     """
     if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
@@ -73,7 +74,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
 
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:
-    """An optimizer object of TensorFlow's own as one of ours; None for any other object."""
+    """Returns our counterpart of an optimizer object of TensorFlow; None for any other object."""
     theirs = type(value)
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
         if theirs.__name__ == ours.__name__ and theirs.__module__.startswith(
@@ -84,10 +85,11 @@ def from_tensorflow(value: object) -> OptimizationParameters | None:
 
 
 def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationParameters:
-    """Builds an `ours` from an object whose attributes carry the names of its arguments.
+    """Creates an object of the class `ours` from the attributes of `value`.
 
-    Keyword-only arguments are additions of ours, which `value` does not have: they keep their
-    defaults. `clipvalue` is an argument whose value TensorFlow keeps as two limits.
+    Each argument of the class gets the value of the attribute of that name. Two kinds differ:
+    keyword-only arguments are additions of ours, which `value` does not have, and keep their
+    defaults; `clipvalue` is made from the two limits that TensorFlow keeps in its place.
     """
     arguments = list(inspect.signature(ours.__init__).parameters.values())[1:]
     fields: dict[str, Any] = {}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations an optimizer rule may use, for each kind of array it runs on.
 
-A rule is written once, with Python's arithmetic operators and the functions below. The engine
-runs it on TensorFlow tensors, the tests on NumPy arrays.
+A rule is written once, with Python's arithmetic operators and the functions below. Training runs
+it on TensorFlow tensors; the native kernels are generated from it; the tests run it on NumPy
+arrays.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ class Math:
     where: Callable[[Any, Any, Any], Any]
     """`where(condition, x, y)`: x where the condition holds, else y."""
     divide_no_nan: Callable[[Any, Any], Any] | None = None
-    """`divide_no_nan(x, y)`: x / y, and 0 where y is 0. None makes it of the others."""
+    """`divide_no_nan(x, y)`: x / y, and 0 where y is 0. None has `quotient` use `where` instead."""
 
     def quotient(self, x: Any, y: Any) -> Any:
         """Returns x / y, and 0 where y is 0; y is at least 0."""
@@ -37,6 +38,6 @@ class Math:
 INFINITY = float("inf")
 """A divisor that makes any finite quotient 0."""
 
-# A comparison and a choice with a number cost more than all else that Adagrad's rule does.
+# With divide_no_nan: to compare and choose by `where` takes longer than the rest of Adagrad's rule.
 TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan)
 NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)

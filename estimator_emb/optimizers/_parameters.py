@@ -19,23 +19,23 @@ _NO_LIMIT = {
     "clip_gradient_min": -pymath.inf,
     "clip_gradient_max": pymath.inf,
 }
-"""The infinity that stands for no limit, of the arguments that have one."""
+"""Argument that is a limit -> the infinity that means no limit."""
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
-    """Refuses what is not finite in float32, in which tables train.
+    """Raises an error if a number is not finite in float32, the type in which tables train.
 
     Args:
-      owner: what the number is, for the message.
-      value: a number.
-      allowed: the infinity that is accepted, if any.
+      owner: what the message calls the number, e.g. `AdamParameters: beta1`.
+      value: the number.
+      allowed: the infinity that is accepted; None accepts neither.
 
     Raises:
-      ValueError: it is NaN or infinite.
+      ValueError: the number is NaN, or infinite and not `allowed`.
     """
     try:
         value = float(value)
-    except OverflowError:  # A whole number.
+    except OverflowError:  # An int too large for a float.
         value = pymath.inf if value > 0 else -pymath.inf
     if pymath.isnan(value):
         raise ValueError(f"{owner} must not be NaN.")
@@ -46,19 +46,20 @@ def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
 
 
 def check_not_negative(owner: str, value: Any) -> None:
-    """Refuses a negative number, with a ValueError in which `owner` says what it is."""
+    """Raises a ValueError, which calls the number `owner`, if `value` is negative."""
     if value < 0:
         raise ValueError(f"{owner} must not be negative; got {value!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One value an optimizer keeps beside every element of a table.
+    """A value that an optimizer keeps beside every element of a table.
 
     Attributes:
       name: the name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
       suffix: what the legacy checkpoint appends to the table's variable name, e.g. `/Adagrad`.
-      initial: the value a slot starts from, or the name of the constructor argument that holds it.
+      initial: the value that a slot starts from, or the name of the constructor argument that holds
+        it.
       legacy_name: its field in the legacy tuples of slots, e.g. `accumulator` in
         `AdagradSlotVariables`; '' means `name`.
     """
@@ -74,13 +75,14 @@ class Hardware:
     """How the TPU embedding hardware knows an optimizer.
 
     Attributes:
-      name: what its ops are called by: `LoadTPUEmbedding<name>Parameters` and
-        `RetrieveTPUEmbedding<name>Parameters`. Their other inputs and outputs are `parameters` and
-        then the slots, in the optimizer's order.
-      message: its member of `OptimizationParameters` in optimization_parameters.proto.
-      same: fields of that member that are called as the attributes of the optimizer object.
-      renamed: the other fields -> the attribute that goes there. What a proto leaves out counts as
-        0, so every field is in one of the two.
+      name: the part of the names of its ops that differs from optimizer to optimizer:
+        `LoadTPUEmbedding<name>Parameters` and `RetrieveTPUEmbedding<name>Parameters`. They load and
+        retrieve `parameters`, the weights, and then the slots, in the optimizer's order.
+      message: the field for it in the message `OptimizationParameters` of
+        optimization_parameters.proto.
+      same: those fields of its own message that have the name of an attribute of the optimizer.
+      renamed: the other fields of that message -> the attribute whose value they hold. Each field
+        is in one of the two, because one that is left out would count as 0.
     """
 
     name: str
@@ -90,12 +92,12 @@ class Hardware:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Every field of the member -> the attribute that goes there."""
+        """Returns each field of the message -> the attribute whose value it holds."""
         return {**{name: name for name in self.same}, **self.renamed}
 
 
 class OptimizationParameters:
-    """Base of the legacy `...Parameters` classes: their common arguments, and how they behave.
+    """Base of the legacy `...Parameters` classes: their common arguments and behaviour.
 
     Objects print as their constructor call, compare by value, copy and pickle.
 
@@ -106,20 +108,20 @@ class OptimizationParameters:
         update. False runs one update for each core whose slice of the batch holds the row; with
         one core the two are the same.
       clip_weight_min: lower limit of a row's weights after its update; None means no limit.
-      clip_weight_max: upper limit likewise.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows;
-        None means no decay.
+      clip_weight_max: upper limit of a row's weights after its update; None means no limit.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
       clip_gradient_min: lower limit of a row's summed gradient; None means no limit. Needs
         `use_gradient_accumulation`.
-      clip_gradient_max: upper limit likewise.
+      clip_gradient_max: upper limit of a row's summed gradient, with the same default and need.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `learning_rate` is negative, a lower limit
-        exceeds its upper limit, or a gradient limit is given with
-        `use_gradient_accumulation=False`. A limit may be infinite where that means no limit.
+      ValueError: a number is not finite (a limit may be the infinity that means no limit),
+        `learning_rate` is negative, a lower limit exceeds its upper limit, or a gradient limit is
+        given with `use_gradient_accumulation=False`.
 
     Source: `_OptimizationParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
     """
@@ -128,7 +130,7 @@ class OptimizationParameters:
     """The slots, in the order in which `update` takes and returns them."""
 
     hardware: Hardware
-    """Its names in the TPU embedding hardware."""
+    """The optimizer's names in the TPU embedding hardware."""
 
     only_on_hardware = False
     """True where the rule was never published, so that nothing else can train with it."""
@@ -140,10 +142,10 @@ class OptimizationParameters:
     """The only dimension a table with this optimizer may have; None means any."""
 
     slot_variable_creation_fn: Callable[..., Any] | None = None
-    """What creates the slot variables; None means the engine. Only TF2 classes can set it."""
+    """The program's creator of the slot variables, which only TF2 classes have; None elsewhere."""
 
     renamed: Mapping[str, str] = {}
-    """Argument of the legacy class -> its name in this class, where a TF2 class has another."""
+    """Argument of the legacy class -> its name in the TF2 class, where the two differ."""
 
     def __init__(
         self,
@@ -199,32 +201,32 @@ class OptimizationParameters:
             suggest_in(cls, "__init__")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
-        """One step of the optimizer on rows.
+        """Returns rows of the table and of the slots after one step of the optimizer.
 
         Args:
           math: the array library the rows belong to.
           lr: learning rate, float32 scalar.
           g: summed, clipped gradient of each row, float32 [rows, dimension].
-          w: the rows' weights, same shape.
-          *slots: the rows' slot values, same shape, in the order of `self.slots`.
+          w: weights of the rows, in the same shape and dtype.
+          *slots: each slot of the rows, likewise, in the order of `self.slots`.
 
         Returns:
-          `(w, *slots)` after the step.
+          `(w, *slots)` after the step, in the shapes and the order in which they came.
         """
         raise NotImplementedError
 
     def initial_value(self, slot: Slot) -> float:
-        """The number that `slot` starts from."""
+        """Returns the number that every element of `slot` starts from."""
         if isinstance(slot.initial, str):
             return float(getattr(self, slot.initial))
         return slot.initial
 
     def rounded(self, *names: str) -> list[float]:
-        """The named hyper-parameters as the hardware holds them: rounded to float32."""
+        """Returns the named hyper-parameters as the hardware holds them: rounded to float32."""
         return [float(np.float32(getattr(self, name))) for name in names]
 
     def arguments(self) -> dict[str, Any]:
-        """Constructor arguments by name, in the order of the signature."""
+        """Returns the constructor's arguments by name, in the order of its signature."""
         signature = inspect.signature(type(self).__init__)
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds every optimizer rule, once for all: limits, decay, then the rule.
+"""A step of any optimizer: its rule, and the limits and the decay that surround every rule.
 
-Order (the hardware's, as far as it is documented): clip the summed gradient, decay the weights,
-run the rule, clip the weights. Slots are never clipped.
+The order is the hardware's, as far as it is documented: clip the summed gradient, decay the
+weights, run the rule, clip the weights. Slots are never clipped.
 """
 
 from typing import Any
@@ -22,25 +22,25 @@ def step(
     slots: tuple[Any, ...],
     clipping_limit: float | None = None,
 ) -> tuple[Any, ...]:
-    """Updates rows by one step.
+    """Returns rows of a table and of its slots after one step.
 
     Args:
       parameters: the optimizer.
       math: the array library the rows belong to.
       lr: learning rate, float32 scalar.
       g: summed gradient of each row, float32 [rows, dimension].
-      w: the rows' weights, same shape.
-      slots: the rows' slot values, same shape, in the order of `parameters.slots`.
-      clipping_limit: `EmbeddingConfigSpec.clipping_limit`: the summed gradient is clipped to
-        [-limit, +limit] before the optimizer's own gradient limits.
+      w: weights of the rows, in the same shape and dtype.
+      slots: each slot of the rows, likewise, in the order of `parameters.slots`.
+      clipping_limit: that of the `EmbeddingConfigSpec`, which clips the summed gradient to
+        [-limit, +limit] before the optimizer's own gradient limits do; None means no limit.
 
     Returns:
-      `(w, *slots)` after the step.
+      `(w, *slots)` after the step, in the shapes and the order in which they came.
 
     Source: optimization_parameters.proto (`clipping_limits`, `gradient_clipping_limits`,
-    `weight_decay_factor`), TF 2.15.1. That decay comes before the rule and touches the updated rows
-    only follows tensorflow/contrib/opt/python/training/weight_decay_optimizers.py (TF 1.x), the
-    file that the proto names.
+    `weight_decay_factor`), TF 2.15.1. It refers to
+    tensorflow/contrib/opt/python/training/weight_decay_optimizers.py (TF 1.x), in which weights
+    decay before the rule, and only those of updated rows.
     """
     if clipping_limit is not None:
         g = _clip(math, g, -clipping_limit, clipping_limit)
@@ -50,9 +50,9 @@ def step(
         if parameters.multiply_weight_decay_factor_by_learning_rate:
             decay = decay * lr
         w = w - decay * w
-    w, *slots_after = parameters.update(math, lr, g, w, *slots)
+    w, *new_slots = parameters.update(math, lr, g, w, *slots)
     w = _clip(math, w, parameters.clip_weight_min, parameters.clip_weight_max)
-    return (w, *slots_after)
+    return (w, *new_slots)
 
 
 def _clip(math: Math, x: Any, low: float | None, high: float | None) -> Any:

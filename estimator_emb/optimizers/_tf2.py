@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the classes of the TF2 vocabulary add to the legacy classes that they build on."""
+"""What the TF2 classes add to the legacy classes that they derive from."""
 
 import inspect
 import numbers
@@ -11,14 +11,14 @@ from estimator_emb.optimizers._parameters import OptimizationParameters
 LearningRate = float | Callable[[], Any]
 ClipValue = float | tuple[float | None, float | None]
 SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
-"""(table variable, slot names, slot initializers) -> {slot name: variable}."""
+"""A function (table variable, slot names, slot initializers) -> {slot name: variable}."""
 
 
 class TF2Optimizer(OptimizationParameters):
-    """Base of the TF2 classes, beside the legacy class that holds slots and rule.
+    """First base of each TF2 class; the second is its legacy class, which has slots and rule.
 
     It lets the learning rate be a function, and replaces the two gradient limits of the legacy
-    vocabulary by `clipvalue`.
+    vocabulary with `clipvalue`.
 
     Source: `_Optimizer` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
     """
@@ -27,7 +27,7 @@ class TF2Optimizer(OptimizationParameters):
 
     @property
     def clipvalue(self) -> ClipValue | None:
-        """The limits of the gradient: c for (-c, c), a tuple (min, max), or None for no limits."""
+        """Returns the limits of the gradient: c for (-c, c), a tuple (min, max), or None."""
         low, high = self.clip_gradient_min, self.clip_gradient_max
         if low is None and high is None:
             return None
@@ -38,7 +38,7 @@ class TF2Optimizer(OptimizationParameters):
     def _limits(
         self, clipvalue: Any, use_gradient_accumulation: bool
     ) -> tuple[float | None, float | None]:
-        """(clip_gradient_min, clip_gradient_max)."""
+        """Returns (clip_gradient_min, clip_gradient_max); raises ValueError for others."""
         limits: Any = (None, None)
         valid = True
         if isinstance(clipvalue, tuple):
@@ -74,7 +74,7 @@ class TF2Optimizer(OptimizationParameters):
     def _check_number(self, name: str) -> None:
         rate = self.learning_rate if name == "learning_rate" else 0.0
         if callable(rate):
-            valid = _takes_nothing(rate)
+            valid = _can_be_called_without_arguments(rate)
         else:
             valid = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
         if not valid:
@@ -90,11 +90,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
+def _can_be_called_without_arguments(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function).bind()
     except TypeError:
         return False
-    except ValueError:  # Some functions written in C do not tell.
+    except ValueError:  # Some functions written in C have no signature to ask for.
         return True
     return True

@@ -5,7 +5,7 @@
     w <- w - lr * g / sqrt(a)
 
 The new accumulator divides, and there is no epsilon: a positive initial accumulator keeps the first
-step finite. TensorFlow takes a number below 1.2e-38 for 0; where a is 0, w keeps its value.
+step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, w keeps its value.
 """
 
 from typing import Any
@@ -83,9 +83,9 @@ class Adagrad(TF2Optimizer, AdagradParameters):
     a float32 scalar. All operations are elementwise.
 
     Args:
-      learning_rate: step size, a number, or a function without arguments that returns it, as a
-        number or a scalar tensor. A function is called once when the training step is built, in its
-        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
+        number or a scalar tensor. The function is called once, in the graph of the training step. A
+        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
         `AdagradParameters` has no default.
       initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
         `initial_accumulator`, with the same default.
@@ -94,14 +94,14 @@ class Adagrad(TF2Optimizer, AdagradParameters):
         core the two are the same.
       clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
         limit.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
-        means no decay.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+      slot_variable_creation_fn: function that creates the slot variables. It is called with the
         table's variable, the list of slot names ['accumulators'], and a list of initializers,
         functions of a shape and a dtype; returns {slot name: variable}, each a resource variable of
-        the table's shape and dtype under any name. None leaves it to the engine.
+        the table's shape and dtype under any name. With None they have the names above.
       clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
         (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
       low_dimensional_packing_status: speed hint for the hardware; changes no number.

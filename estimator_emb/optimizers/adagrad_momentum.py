@@ -9,7 +9,7 @@
     w <- w - lr * (momentum * m + s)                    use_nesterov=True
 
 The new a scales the gradient and Nesterov's form reads the new m. The comment on this optimizer in
-optimization_parameters.proto accumulates the scale without the gradient in m; TensorFlow's code and
+optimization_parameters.proto says that m sums the scale without the gradient; TensorFlow's code and
 its test on TPUs do what stands above.
 """
 
@@ -101,7 +101,8 @@ class AdagradMomentumParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots
         momentum, beta2, epsilon = self.rounded("momentum", "beta2", "epsilon")
-        # The hardware forms the power itself in float32: -1/3, say, is not the double nearest it.
+        # The hardware divides in float32, so that the power of exponent 3 is the float32 next to
+        # -1/3.
         power = float(np.float32(-1) / np.float32(self.exponent))
         a = a + g * g if beta2 == 1 else beta2 * a + ((1 - beta2) * g) * g
         s = math.pow(a + epsilon, power) * g
@@ -127,9 +128,9 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
     which start from 0; lr is a float32 scalar. All operations are elementwise.
 
     Args:
-      learning_rate: step size, a number, or a function without arguments that returns it, as a
-        number or a scalar tensor. A function is called once when the training step is built, in its
-        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
+        number or a scalar tensor. The function is called once, in the graph of the training step. A
+        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
         `AdagradMomentumParameters` has no default.
       momentum: decay of m. Any number. 0.0 by default; `AdagradMomentumParameters` has no default.
       use_nesterov: which of the two steps above.
@@ -141,15 +142,15 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
         core the two are the same.
       clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
         limit.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
-        means no decay.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+      slot_variable_creation_fn: function that creates the slot variables. It is called with the
         table's variable, the list of slot names ['accumulators', 'momenta'], and a list of
         initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. None leaves it to the
-        engine.
+        resource variable of the table's shape and dtype under any name. With None they have
+        the names above.
       clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
         (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
       low_dimensional_packing_status: speed hint for the hardware; changes no number.

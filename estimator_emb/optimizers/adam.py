@@ -6,11 +6,12 @@
     w <- w - lr * m / sqrt(v + epsilon^2)        sum_inside_sqrt=True
     w <- w - lr * m / (sqrt(v) + epsilon)        sum_inside_sqrt=False
 
-The hardware never corrects the bias of m and v. Who wants it feeds a learning rate of
-`lr * sqrt(1 - beta2^t) / (1 - beta1^t)` through `learning_rate_fn`, or as `Adam`'s `learning_rate`.
+The hardware never corrects the bias of m and v. To correct it in step t, return the learning rate
+`lr * sqrt(1 - beta2^t) / (1 - beta1^t)` from `learning_rate_fn`, or from the function that is the
+`learning_rate` of `Adam`.
 
-Lazy Adam leaves the rows that no id of the batch names alone; otherwise every row of the table
-takes the step, with g = 0, so that m and v decay and w keeps moving.
+Lazy Adam leaves alone the rows that no id of the batch names. Otherwise these rows take the step
+too, with g = 0, so that their m and v decay and their w keeps moving.
 """
 
 from typing import Any
@@ -133,9 +134,9 @@ class Adam(TF2Optimizer, AdamParameters):
     is never corrected.
 
     Args:
-      learning_rate: step size, a number, or a function without arguments that returns it, as a
-        number or a scalar tensor. A function is called once when the training step is built, in its
-        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
+        number or a scalar tensor. The function is called once, in the graph of the training step. A
+        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
         `AdamParameters` has no default.
       beta_1: decay of m, in [0, 1). `AdamParameters` calls it `beta1`.
       beta_2: decay of v, in [0, 1). `AdamParameters` calls it `beta2`.
@@ -149,15 +150,15 @@ class Adam(TF2Optimizer, AdamParameters):
         core the two are the same.
       clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
         limit.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
-        means no decay.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+      slot_variable_creation_fn: function that creates the slot variables. It is called with the
         table's variable, the list of slot names ['momenta', 'velocities'], and a list of
         initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. None leaves it to the
-        engine.
+        resource variable of the table's shape and dtype under any name. With None they have
+        the names above.
       clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
         (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
       low_dimensional_packing_status: speed hint for the hardware; changes no number.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimate of how many steps pass between two lookups of a row.
+"""A frequency estimator: it estimates how many steps pass between two lookups of a row.
 
 With t the number of the step, c a clipped distance, D the table's only column and L the step of the
 row's last lookup:
@@ -21,7 +21,7 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class FrequencyEstimatorParameters(OptimizationParameters):
-    """Frequency estimator for embedding tables of dimension 1. No learning takes place.
+    """Frequency estimator for embedding tables of dimension 1. It trains nothing.
 
     One slot, `L` above, saved as `<table>/FrequencyEstimator` and starting from 0. The learning
     rate is 1.0, gradients are accumulated and nothing is clipped or decayed; none of that is an
@@ -31,8 +31,9 @@ class FrequencyEstimatorParameters(OptimizationParameters):
       tau: share of a new distance in the estimate, between 0 and 1. Any number is accepted.
       max_delta: upper limit of a distance, in steps.
       outlier_threshold: a distance of at least this many times the estimate replaces the estimate.
-      weight_exponent: kept and never used. It is said to turn a distance into a weight
-        (delta / max_delta)^weight_exponent, but where the hardware does so is not published.
+      weight_exponent: given to the hardware, and without effect elsewhere. The proto says that it
+        makes a weight (delta / max_delta)^weight_exponent of a distance, but not where the
+        hardware uses that weight.
 
     Source: `FrequencyEstimatorParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1;
     rule: the comment on `FrequencyEstimatorParameters` of optimization_parameters.proto.
@@ -64,7 +65,7 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (last_hit_step,) = slots
         tau, max_delta, threshold = self.rounded("tau", "max_delta", "outlier_threshold")
-        t = lr + 0 * last_hit_step  # in the shape of the rows
+        t = lr + 0 * last_hit_step  # broadcast to the shape of the rows
         delta = t - last_hit_step
         c = math.minimum(delta, max_delta)
         return math.where(delta >= threshold * w, c, w * (1 - tau) + c * tau), t

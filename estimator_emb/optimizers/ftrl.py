@@ -16,7 +16,7 @@ With k = -learning_rate_power, a' and z' the new a and z:
     N  = clamp(z', -c, c) - z'               l1 > 0
     w <- N / D
 
-w is computed afresh from a' and z': an updated row forgets a start that a and z do not explain.
+w is computed afresh from a' and z': the first update of a row forgets the initial value of w.
 
 Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without
 beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
@@ -143,7 +143,7 @@ class FtrlParameters(OptimizationParameters):
         n = -z
         if l1 != 0:
             n = math.minimum(math.maximum(z, -c), c) - z
-        # Compared by `<=`: `==` would compare objects, not values, in a v1 graph.
+        # In a v1 graph `==` compares tensors as objects; `<=` compares their values.
         return n / math.where(math.maximum(d, -d) <= 0, INFINITY, d), a, z
 
 
@@ -173,9 +173,9 @@ class FTRL(TF2Optimizer, FtrlParameters):
     The order of the arguments is not that of `FtrlParameters`.
 
     Args:
-      learning_rate: step size, a number, or a function without arguments that returns it, as a
-        number or a scalar tensor. A function is called once when the training step is built, in its
-        graph: a number it returns stays, a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
+        number or a scalar tensor. The function is called once, in the graph of the training step. A
+        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
         `FtrlParameters` has no default.
       learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
       l1_regularization_strength: `l1` above, >= 0.
@@ -187,15 +187,15 @@ class FTRL(TF2Optimizer, FtrlParameters):
         core the two are the same.
       clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
         limit.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
-        means no decay.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: creates the slot variables in place of the engine. Called with the
+      slot_variable_creation_fn: function that creates the slot variables. It is called with the
         table's variable, the list of slot names ['accumulators', 'linears'], and a list of
         initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. None leaves it to the
-        engine.
+        resource variable of the table's shape and dtype under any name. With None they have
+        the names above.
       clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
         (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so a

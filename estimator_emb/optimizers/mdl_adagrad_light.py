@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MDL Adagrad light: known to the hardware, its rule never published."""
+"""MDL Adagrad light, which the hardware has and whose rule was never published."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 class MDLAdagradLightParameters(OptimizationParameters):
     """MDL Adagrad light for embedding tables, on TPU hardware only.
 
-    TensorFlow names its hyper-parameters, without a formula, a default or a Python class: what they
-    mean, and what to give them, only the owners of the hardware know. Slots: accumulators, weights
-    and benefits, saved as `<table>/MDLAdagradLight/accumulators` and so on.
+    TensorFlow has the names of its hyper-parameters, and no formula, defaults or Python class: only
+    the makers of the hardware know what they mean and which values are good. Slots: accumulators,
+    weights and benefits, saved as `<table>/MDLAdagradLight/accumulators` and so on.
 
     Args:
       learning_rate: step size.
       l2, lr_power, min_servable_mdl_benefit, mdl_mix_in_margin, mdl_benefit_rampup_coeff,
         mdl_min_weight, benefit_revisit_scale, max_event_benefit, max_total_benefit, mdl_hard_limit:
-        numbers, required, passed on as they are.
-      hard_limit_min_benefit, mdl_regularize: True or False, likewise.
+        numbers, required, given to the hardware as they are.
+      hard_limit_min_benefit, mdl_regularize: True or False, required, given to it likewise.
       initial_accumulator: start of every accumulator, > 0; weights and benefits start from 0. These
         starts are our choice: they are those of the rows that the hardware pads a table with.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, clip_gradient_min,

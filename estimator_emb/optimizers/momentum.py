@@ -5,8 +5,8 @@
     w <- w - lr * m                              use_nesterov=False
     w <- w - (lr * g + lr * momentum * m)        use_nesterov=True
 
-m holds no learning rate, so a change of rate acts on the whole step at once. (Keras's SGD keeps
-the rate inside its momentum.) Nesterov's form reads the new m.
+m holds no learning rate, so that a new rate applies to the whole step at once; in Keras's SGD, the
+momentum holds the rates of past steps. Nesterov's form reads the new m.
 """
 
 from typing import Any

@@ -7,8 +7,8 @@
     w <- sign(p) * max(|p| - e * l1, 0) / (1 + l2 * e)        l1 > 0
     w <- p / (1 + l2 * e)                                     l1 = 0
 
-The new accumulator divides, and there is no epsilon: only a positive initial accumulator keeps the
-first step finite.
+The new accumulator divides, and there is no epsilon: a positive initial accumulator keeps the first
+step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, e is 0 too.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class ProximalAdagradParameters(OptimizationParameters):
-    """Proximal Adagrad for embedding tables. One slot, `a`, saved as `<table>/ProximalAdagrad`.
+    """Proximal Adagrad for embedding tables. One slot, a, saved as `<table>/ProximalAdagrad`.
 
     Args:
       learning_rate: step size.
@@ -81,7 +81,7 @@ class ProximalAdagradParameters(OptimizationParameters):
         (a,) = slots
         l1, l2 = self.rounded("l1_regularization_strength", "l2_regularization_strength")
         a = a + g * g
-        e = math.quotient(lr, math.sqrt(a))  # 0 where a is 0 or taken for it
+        e = math.quotient(lr, math.sqrt(a))  # 0 where a is 0
         p = w - e * g
         if l1 > 0:
             p = math.sign(p) * math.maximum(math.maximum(p, -p) - e * l1, 0.0)

@@ -8,9 +8,9 @@
     w <- sign(p) * max(|p| - e * l1, 0) / (1 + l2 * e)        l1 > 0
     w <- p / (1 + l2 * e)                                     l1 = 0
 
-The hardware's rule is not published. optimization_parameters.proto only says: Yogi (Algorithm 2 of
-its paper), no bias correction, extensions taken from FTRL. The rule above is our reading of that:
-`tfa.optimizers.Yogi`, which has the same defaults, without its bias correction.
+The hardware's rule is not published. optimization_parameters.proto says only that it is Yogi
+(Algorithm 2 of the paper) without bias correction, with extensions from FTRL. The rule above is our
+reading of that: `tfa.optimizers.Yogi`, which has the same defaults, without its bias correction.
 """
 
 from typing import Any
@@ -39,8 +39,8 @@ class ProximalYogiParameters(OptimizationParameters):
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or a strength is negative.
 
-    Source: `ProximalYogiParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule: a
-    choice, see the top of this file.
+    Source: `ProximalYogiParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
+    ours, as the top of this file says.
     """
 
     hardware = Hardware(

@@ -43,17 +43,17 @@ class SGD(TF2Optimizer, StochasticGradientDescentParameters):
     scalar.
 
     Args:
-      learning_rate: step size, a number, or a function without arguments that returns it, as a
-        number or a scalar tensor. A function is called once when the training step is built, in its
-        graph: a number it returns stays, a tensor gives each step its own rate. 0.01 by default;
+      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
+        number or a scalar tensor. The function is called once, in the graph of the training step. A
+        number that it returns stays; a tensor gives each step its own rate. 0.01 by default;
         `StochasticGradientDescentParameters` has no default.
       use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
         update. False runs one update for each core whose slice of the batch holds the row; with one
         core the two are the same.
       clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
         limit.
-      weight_decay_factor: fraction of the weight taken off before the update, on updated rows; None
-        means no decay.
+      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+        no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
       clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
