@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TF2 vocabulary: what `tf.tpu.experimental.embedding` calls tables, features and optimizers.
+"""The TF2 vocabulary: tables, features and optimizers as `tf.tpu.experimental.embedding` has them.
 
 The five optimizers train wherever the legacy ones do: an `EmbeddingConfigSpec` and its tables take
-them as `optimization_parameters`, and TensorFlow's own of the same name too. Tables and features
-say the same as the legacy `TableConfig` and `FeatureConfig`; `to_legacy` and `from_legacy`
-translate, `from_tensorflow` makes TensorFlow's own objects ours, and `to_tensorflow` hands ours to
-`tf.tpu.experimental.embedding.TPUEmbedding` and `TPUEmbeddingV2`.
+them, and TensorFlow's objects of the same names, as `optimization_parameters`. `TableConfig` and
+`FeatureConfig` describe the same tables and features as the legacy classes of these names:
+`to_legacy` and `from_legacy` translate between the two. `from_tensorflow` translates TensorFlow's
+objects to ours, and `to_tensorflow` ours to those that `TPUEmbedding` and `TPUEmbeddingV2` of
+`tf.tpu.experimental.embedding` take.
 """
 
 from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig

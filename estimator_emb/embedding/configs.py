@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and features, as `tf.tpu.experimental.embedding` describes them."""
+"""The classes that describe tables and features in the TF2 vocabulary."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from estimator_emb import optimizers
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
 
 _COMBINERS = ("mean", "sum", "sqrtn")
-OPTIMIZER_NAMES = ", ".join(one.__name__ for one in TF2_OPTIMIZERS)
+OPTIMIZER_NAMES = ", ".join(optimizer.__name__ for optimizer in TF2_OPTIMIZERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class QuantizationConfig:
 
     def __post_init__(self) -> None:
         _check_integer("QuantizationConfig", "num_buckets", self.num_buckets, 2)
-        numeric = all(isinstance(x, numbers.Real) for x in (self.lower, self.upper))
+        numeric = all(isinstance(end, numbers.Real) for end in (self.lower, self.upper))
         if not (numeric and self.lower < self.upper):
             raise ValueError(
                 "QuantizationConfig: lower and upper must be numbers, lower below upper; got "
@@ -62,18 +62,18 @@ class TableConfig:
     Args:
       vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
       dim: number of columns, an int >= 1. The legacy `TableConfig` calls it `dimension`.
-      initializer: callable that makes the initial table from a shape and dtype; None means a
+      initializer: function that returns the initial table for a shape and a dtype; None means a
         truncated normal of mean 0 and standard deviation 1/sqrt(dim), as in the legacy class.
       optimizer: this table's own optimizer, one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or
         TensorFlow's of that name; None means the global one. The legacy class calls it
         `optimization_parameters`.
-      combiner: how the ids of one sample become one activation: 'mean', 'sum' or 'sqrtn'; 'mean' by
-        default, as in the legacy class, which takes None too.
+      combiner: how the rows of one sample's ids become one activation: 'mean', 'sum' or 'sqrtn';
+        'mean' by default, as in the legacy class, which takes None too.
       name: the table's name; in the legacy vocabulary the key in `table_to_config_dict`.
       quantization_config: a `QuantizationConfig` or None.
 
-    TensorFlow 2.21's further arguments `layout` and `dtype` are absent: they are about the
-    hardware's SparseCore, and every table here is float32.
+    It lacks two arguments of TensorFlow 2.21: `layout`, which is for the SparseCore of newer TPUs,
+    and `dtype`, because every table is float32 here.
 
     Raises:
       ValueError: an argument is out of its range.
@@ -127,16 +127,17 @@ class FeatureConfig:
     Args:
       table: a `TableConfig` of this package. The legacy `FeatureConfig` names it by its key,
         `table_id`.
-      max_sequence_length: 0 combines the ids of a sample into one activation, float32 [batch, dim];
-        a positive int keeps them apart, [batch, max_sequence_length, dim], cut off there and filled
-        up with zeros. 0 by default, as in the legacy class.
+      max_sequence_length: 0 combines the rows of a sample's ids into one activation, float32
+        [batch, dim]. A positive int keeps them apart, float32 [batch, max_sequence_length, dim]:
+        longer samples are cut off, shorter ones filled up with zeros. 0 by default, as in the
+        legacy class.
       validate_weights_and_indices: True makes a serving lookup ignore negative ids and weights that
         are not positive.
-      output_shape: shape of the activation without its last dimension, or None; kept as a
-        `tf.TensorShape`.
+      output_shape: shape of the activation without its last dimension, or None for an unknown one;
+        kept as a `tf.TensorShape`.
       name: the feature's name; in the legacy vocabulary the key in `feature_to_config_dict`.
 
-    The weights of ids are no part of it: the legacy class has `weight_key`.
+    It has no weights of ids, for which the legacy class has `weight_key`.
 
     Raises:
       ValueError: an argument is out of its range.

@@ -22,32 +22,35 @@ logger = logging.getLogger("estimator_emb")
 
 
 def from_tensorflow(structure: Any) -> Any:
-    """TensorFlow's own objects as ours.
+    """Translates TensorFlow's own objects to ours.
 
     Args:
       structure: an object of a class of `tf.tpu.experimental.embedding` that this package has too,
-        or dicts, lists and tuples of such objects, nested at will. Objects of ours pass untouched.
+        or dicts, lists and tuples of such objects, nested at will. Objects of ours stay as they
+        are.
 
     Returns:
-      The same structure. Features that shared a table share its translation.
+      The same structure of our objects. Features that shared a table share its translation.
 
     Raises:
-      ValueError: an object is of another class, or holds something that ours cannot, such as
-        `layout`, a `dtype` other than float32 and a custom combiner of later TensorFlow versions.
+      ValueError: an object is of another class, or has a value that ours cannot have: in later
+        TensorFlow versions a `layout`, a `dtype` other than float32, or a combiner that is a
+        function.
     """
     tables: dict[int, TableConfig] = {}
-    return tf.nest.map_structure(lambda one: _from_tensorflow(one, tables), structure)
+    return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
 def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
-    """Our objects as TensorFlow's own, for a TF2 program with TPUEmbedding or TPUEmbeddingV2.
+    """Translates our objects to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
 
     Args:
       structure: an object of this package, or dicts, lists and tuples of such objects, nested at
         will. TensorFlow's own are accepted too.
-      sparse_core: True for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and v6e. It
-        ignores some settings of optimizers: one warning of the log names those that are set. False
-        for `TPUEmbedding`, of TPU v2 to v4, which ignores none.
+      sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
+        v6e and ignores some settings of optimizers: a warning in the log names those that are set.
+        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores
+        none.
 
     Returns:
       The same structure of objects of `tf.tpu.experimental.embedding`, with the value of every
@@ -66,7 +69,7 @@ def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
         )
     ours = from_tensorflow(structure)
     translated: dict[int, Any] = {}
-    return tf.nest.map_structure(lambda one: _to_tensorflow(one, sparse_core, translated), ours)
+    return tf.nest.map_structure(lambda value: _to_tensorflow(value, sparse_core, translated), ours)
 
 
 IGNORED_BY_SPARSE_CORE = {
@@ -78,11 +81,11 @@ IGNORED_BY_SPARSE_CORE = {
     "low_dimensional_packing_status": False,
     "allow_zero_accumulator": False,
 }
-"""Argument of an optimizer that TPUEmbeddingV2 never reads -> what it does instead, its default."""
+"""Argument of an optimizer that TPUEmbeddingV2 never reads -> the value that it acts by."""
 
 
 def _to_tensorflow(value: Any, sparse_core: bool, translated: dict[int, Any]) -> Any:
-    """`translated` holds the translations made so far, by the id of ours."""
+    """Translates one object of ours; `translated` has those translated before, by their id()."""
     if value is None:
         return None
     if id(value) in translated:
@@ -97,7 +100,7 @@ def _to_tensorflow(value: Any, sparse_core: bool, translated: dict[int, Any]) ->
     if isinstance(value, TF2_OPTIMIZERS):
         arguments = value.arguments()
     else:
-        arguments = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        arguments = _fields(value, value)
         for name in ("table", "optimizer", "quantization_config"):
             if name in arguments:
                 arguments[name] = _to_tensorflow(arguments[name], sparse_core, translated)
@@ -111,32 +114,32 @@ def _check_for_sparse_core(value: OptimizationParameters) -> None:
         value, weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None
     )
     _refuse(value, "TPUEmbeddingV2", decay, "It has no weight decay; set them to None.")
-    taken = inspect.signature(type(value).__init__).parameters
-    ignored = _changed(
-        value, **{name: one for name, one in IGNORED_BY_SPARSE_CORE.items() if name in taken}
-    )
+    arguments = inspect.signature(type(value).__init__).parameters
+    acted_by = {name: fixed for name, fixed in IGNORED_BY_SPARSE_CORE.items() if name in arguments}
+    ignored = _changed(value, **acted_by)
     if ignored:
         logger.warning(
             "%s: TPUEmbeddingV2 ignores %s.",
             type(value).__name__,
-            ", ".join(f"{name}={one!r}" for name, one in ignored.items()),
+            ", ".join(f"{name}={setting!r}" for name, setting in ignored.items()),
         )
 
 
 def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
-    """The features of an `EmbeddingConfigSpec` with their tables, each with its optimizer.
+    """Translates the features of an `EmbeddingConfigSpec`, with their tables and optimizers.
 
     Args:
-      spec: of columns or of config dicts. `pipeline_execution_with_tensor_core`,
-        `partition_strategy` and `profile_data_directory` are about TPUEstimator's engine and no
-        part of the result; `TPUEmbedding` takes the first of them itself.
+      spec: a spec of columns or of config dicts. Three of its fields say how TPUEstimator runs, and
+        have no place in the result: `pipeline_execution_with_tensor_core`, which is an argument of
+        `TPUEmbedding`, `partition_strategy` and `profile_data_directory`.
 
     Returns:
       Feature key -> `FeatureConfig`. Features of one table share its `TableConfig`.
 
     Raises:
-      ValueError: what `from_legacy` refuses, a table without optimizer, and `clipping_limit` and
-        `experimental_gradient_multiplier_fn`, which the TF2 vocabulary has no counterpart of.
+      ValueError: `from_legacy` refuses a table or a feature, a table has no optimizer, or the spec
+        has a `clipping_limit` or an `experimental_gradient_multiplier_fn`, of which the TF2
+        vocabulary has no counterpart.
     """
     spec = config.validated(spec)
     _refuse(
@@ -146,17 +149,19 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
         "Limits of gradients belong in the optimizer's clipvalue, factors in the training step.",
     )
     features = {}
-    for one in tables_of(spec):
-        parameters = optimizer_of(one)
-        table = from_legacy(one.config._replace(optimization_parameters=parameters), one.name)
-        for feature in one.features:
-            legacy = config.FeatureConfig(one.name, feature.max_sequence_length, feature.weight_key)
-            features[feature.key] = from_legacy(legacy, feature.key, table)
+    for table in tables_of(spec):
+        legacy_table = table.config._replace(optimization_parameters=optimizer_of(table))
+        translated = from_legacy(legacy_table, table.name)
+        for feature in table.features:
+            legacy_feature = config.FeatureConfig(
+                table.name, feature.max_sequence_length, feature.weight_key
+            )
+            features[feature.key] = from_legacy(legacy_feature, feature.key, translated)
     return features
 
 
 def to_legacy(value: Any) -> Any:
-    """The legacy counterpart of an object of this package, or of TensorFlow's own.
+    """Translates an object of the TF2 vocabulary, ours or TensorFlow's own, to the legacy one.
 
     Args:
       value: an optimizer, a `TableConfig` or a `FeatureConfig`. The name of a config is not part of
@@ -167,10 +172,10 @@ def to_legacy(value: Any) -> Any:
       the value of every field. Initializers and combiners stay the same objects.
 
     Raises:
-      ValueError: a field has no counterpart and is not at its default: of an optimizer, a function
+      ValueError: a field without counterpart is not at its default: of an optimizer, a function
         as `learning_rate`, `slot_variable_creation_fn` and `low_dimensional_packing_status`; of a
-        table, `quantization_config`; of a feature, `validate_weights_and_indices`, `output_shape`,
-        and a table without name.
+        table, `quantization_config`; of a feature, `validate_weights_and_indices` and
+        `output_shape`. Or the table of a feature has no name.
     """
     value = _from_tensorflow(value, {})
     if isinstance(value, TableConfig):
@@ -215,23 +220,24 @@ def to_legacy(value: Any) -> Any:
 
 
 def from_legacy(value: Any, name: str | None = None, table: TableConfig | None = None) -> Any:
-    """The counterpart in this package of a legacy object.
+    """Translates a legacy object to the TF2 vocabulary of this package.
 
     Args:
       value: an `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy
         vocabulary. TensorFlow 2.15's own `...Parameters` are accepted too.
-      name: of a config: the name of the result; legacy configs are named by their key.
-      table: of a `FeatureConfig`: the translation of its table, named `table_id`.
+      name: for a config, the name of the result, which in the legacy vocabulary is the key of the
+        config; None by default.
+      table: for a `FeatureConfig`, the translation of its table, whose name is the `table_id`.
 
     Returns:
       An optimizer, a `TableConfig` or a `FeatureConfig` of this package, with the value of every
       field. Initializers and combiners stay the same objects.
 
     Raises:
-      ValueError: a field has no counterpart and is not at its default: of a table,
-        `hot_id_replication`, `learning_rate`, `learning_rate_fn` and the combiner None; of a
-        feature, `weight_key` and a `table_id` that is not the name of `table`. An optimizer that
-        the TF2 vocabulary does not have, or `FtrlParameters` with initial accumulators of 0.
+      ValueError: a field without counterpart is not at its default: of a table,
+        `hot_id_replication`, `learning_rate` and `learning_rate_fn`; of a feature, `weight_key`. Or
+        the combiner of a table is None, the `table_id` of a feature is not the name of `table`, the
+        TF2 vocabulary lacks the optimizer, or `FtrlParameters` has initial accumulators of 0.
     """
     if isinstance(value, config.TableConfig):
         lost = _changed(value, hot_id_replication=False, learning_rate=None, learning_rate_fn=None)
@@ -270,7 +276,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
         return parameters
     for ours in TF2_OPTIMIZERS:
         if type(parameters) in PARAMETERS and issubclass(ours, type(parameters)):
-            fields = {ours.renamed.get(k, k): v for k, v in parameters.arguments().items()}
+            fields = {ours.renamed.get(n, n): field for n, field in parameters.arguments().items()}
             fields["clipvalue"] = fields.pop("clip_gradient_min"), fields.pop("clip_gradient_max")
             return ours(**fields)
     raise ValueError(
@@ -280,7 +286,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
 
 
 def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
-    """`tables` holds the translations made so far, by the id of TensorFlow's table."""
+    """Translates an object of TensorFlow; `tables` has tables translated before, by their id()."""
     if isinstance(value, (*TF2_OPTIMIZERS, QuantizationConfig, TableConfig, FeatureConfig)):
         return value
     if isinstance(optimizer := optimizers.from_tensorflow(value), TF2_OPTIMIZERS):
@@ -297,13 +303,13 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
                 if getattr(value, name, default) != default
             }
             _refuse(value, "estimator_emb.embedding", lost, "Leave them at their defaults.")
-            fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(TableConfig)}
+            fields = _fields(value, TableConfig)
             if value.quantization_config is not None:
                 fields["quantization_config"] = _from_tensorflow(value.quantization_config, tables)
             tables[id(value)] = TableConfig(**fields)
         return tables[id(value)]
     if kind == "FeatureConfig":
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(FeatureConfig)}
+        fields = _fields(value, FeatureConfig)
         return FeatureConfig(**{**fields, "table": _from_tensorflow(value.table, tables)})
     raise ValueError(
         f"Expected one of {OPTIMIZER_NAMES}, TableConfig, FeatureConfig, QuantizationConfig of "
@@ -311,8 +317,13 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
     )
 
 
+def _fields(value: Any, ours: Any) -> dict[str, Any]:
+    """Returns the attributes of `value` that are fields of our dataclass."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(ours)}
+
+
 def _changed(value: Any, **defaults: Any) -> dict[str, Any]:
-    """The named fields of `value` that are not at their defaults."""
+    """Returns those of the named fields of `value` that are not at their defaults."""
     return {
         name: getattr(value, name)
         for name, default in defaults.items()
