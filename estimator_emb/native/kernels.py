@@ -215,7 +215,7 @@ def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:
 def _once_more(one: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
     """A feature for `checks.check` in a branch of the graph."""
     if not raw:
-        return dataclasses.replace(one, came=None)  # Its form was checked outside.
+        return dataclasses.replace(one, source=None)  # Its form was checked outside.
     value = features[one.feature.key]
     if not isinstance(value, tf.SparseTensor):
         value = tf.convert_to_tensor(value)

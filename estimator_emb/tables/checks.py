@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input, found when the step runs: an error before any table changes, or ids dropped."""
+"""Finds bad input when the step runs, and stops the step before any table changes."""
 
 import contextlib
 import dataclasses
@@ -15,12 +15,12 @@ _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 
 
 def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
-    """`inputs`, whose use in the graph waits until all of them are found good; see `checked`."""
+    """Returns `inputs`, which ops can read only once all of them are found good; see `checked`."""
     return checked(inputs, batch_size)[0]
 
 
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
-    """`inputs`, whose use in the graph waits until all of them are found good, and that finding.
+    """Returns `inputs`, which ops can read only once all of them are found good, and that finding.
 
     When the step runs, any of these stops it before anything is looked up or written: values and
     indices that differ in number, a dense shape that is negative or larger than memory, a batch
@@ -36,12 +36,12 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
     with after_forms(inputs):
         problems = [
             problem
-            for one in inputs
+            for ids in inputs
             for problem in (
-                *_of_batch(one, first, batch_size),
-                *_of_places(one),
-                _bad_id(one),
-                _bad_weight(one),
+                *_of_batch(ids, first, batch_size),
+                *_of_places(ids),
+                _bad_id(ids),
+                _bad_weight(ids),
             )
             if problem is not None
         ]
@@ -49,30 +49,30 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
     with tf.control_dependencies([good]):
         return [
             dataclasses.replace(
-                of_size(one, batch_size),
-                ids=_narrow(one),
-                weights=None if one.weights is None else tf.identity(one.weights),
+                of_size(ids, batch_size),
+                ids=_narrow(ids),
+                weights=None if ids.weights is None else tf.identity(ids.weights),
             )
-            for one in inputs
+            for ids in inputs
         ], good
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
-    """A context for ops that read `inputs` as they came: they wait until the forms were checked.
+    """Returns a context whose ops run after the forms of `inputs`, as they came, were checked.
 
-    So does all that was read from them before.
+    The ops that have read them before wait likewise.
     """
-    problems = [problem for one in inputs for problem in forms.problems(one)]
+    problems = [problem for ids in inputs for problem in forms.problems(ids)]
     if not problems:
         return contextlib.nullcontext()
     good = require(problems, "check_forms")
-    for one in inputs:
-        forms.hold(one, good)
+    for ids in inputs:
+        forms.hold(ids, good)
     return tf.control_dependencies([good])
 
 
 def require(problems: list[Problem], name: str) -> tf.Tensor:
-    """A tensor that cannot be computed where there is a problem; the first is the error."""
+    """Returns a tensor that no step with a problem can compute; the first problem is the error."""
     good = tf.reduce_all(tf.stack([holds for holds, _ in problems]))
 
     def explain() -> tf.Tensor:
@@ -81,8 +81,8 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
         for holds, message in problems:
             stops = tf.raw_ops.Assert(condition=holds, data=[message()], summarize=1)
             if not tf.executing_eagerly():
-                # Not by tf.control_dependencies, which leaves out an op whose input is first
-                # captured under them.
+                # tf.control_dependencies would leave out an op of which an input is captured first
+                # inside of its context.
                 stops._add_control_inputs(previous)
                 previous = [stops]
         with tf.control_dependencies(previous):
@@ -93,90 +93,90 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
 
 
 def readable(message: str) -> str:
-    """The message of an error of `checked`, whose op puts a backslash before each quote."""
+    """Returns the message of an error of `checked` without the backslashes before its quotes."""
     return message.replace("\\'", "'")
 
 
-def of_size(one: Ids, batch_size: int | None) -> Ids:
-    """`one` of a batch of the size that `check` holds it to.
+def of_size(ids: Ids, batch_size: int | None) -> Ids:
+    """Returns `ids` with the batch size in their static shapes; None changes nothing.
 
     Raises:
       ValueError: the graph fixes another size.
     """
     if batch_size is None:
-        return one
-    lengths, samples = one.lengths, one.static_batch
+        return ids
+    lengths, samples = ids.lengths, ids.static_batch
     if samples is None and lengths is not None:
         samples = tf.compat.dimension_value(lengths.shape[0])
     if samples not in (None, batch_size):
         raise ValueError(
-            f"{one.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
+            f"{ids.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
         )
     if lengths is not None:
         lengths = tf.identity(lengths)
         lengths.set_shape([batch_size])
-    return dataclasses.replace(one, static_batch=batch_size, lengths=lengths)
+    return dataclasses.replace(ids, static_batch=batch_size, lengths=lengths)
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
-    """Returns what reading `inputs` alone can tell: bool scalars that hold where all is well.
+    """Returns bool scalars that hold where all is well: what only the input as it came can tell.
 
-    It is the part of what `check` asks that cannot be seen in ids, segments and weights any more.
+    They are the part of `check` that ids, segments and weights do not show any more.
     """
     return [
         holds
-        for one in inputs
+        for ids in inputs
         for problem in (
-            _misplaced(one),
-            _unequal_weights(one),
-            _misplaced_weights(one),
-            None if one.uncut is None else _bad_id(one),
+            _misplaced(ids),
+            _unequal_weights(ids),
+            _misplaced_weights(ids),
+            None if ids.uncut is None else _bad_id(ids),
         )
         if problem is not None
         for holds, _ in [problem]
     ]
 
 
-def _of_batch(one: Ids, first: Ids, batch_size: int | None) -> list[Problem | None]:
-    return [_empty_batch(one), _other_batch(one, first), _wrong_batch(one, batch_size)]
+def _of_batch(ids: Ids, first: Ids, batch_size: int | None) -> list[Problem | None]:
+    return [_empty_batch(ids), _other_batch(ids, first), _wrong_batch(ids, batch_size)]
 
 
-def _of_places(one: Ids) -> list[Problem | None]:
-    return [_misplaced(one), _repeated(one), _unequal_weights(one), _misplaced_weights(one)]
+def _of_places(ids: Ids) -> list[Problem | None]:
+    return [_misplaced(ids), _repeated(ids), _unequal_weights(ids), _misplaced_weights(ids)]
 
 
-def _empty_batch(one: Ids) -> Problem | None:
-    if one.static_batch:
+def _empty_batch(ids: Ids) -> Problem | None:
+    if ids.static_batch:
         return None
-    return one.batch > 0, lambda: tf.constant(f"{one.owner}: the batch has no samples.")
+    return ids.batch > 0, lambda: tf.constant(f"{ids.owner}: the batch has no samples.")
 
 
-def _other_batch(one: Ids, first: Ids) -> Problem | None:
-    if one is first:
+def _other_batch(ids: Ids, first: Ids) -> Problem | None:
+    if ids is first:
         return None
-    if one.static_batch is not None and one.static_batch == first.static_batch:
+    if ids.static_batch is not None and ids.static_batch == first.static_batch:
         return None
-    text = f"{one.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
+    text = f"{ids.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
     text += " All features of a batch need the same number."
     return (
-        tf.equal(one.batch, first.batch),
-        lambda: tf.strings.format(text, (one.batch, first.batch)),
+        tf.equal(ids.batch, first.batch),
+        lambda: tf.strings.format(text, (ids.batch, first.batch)),
     )
 
 
-def _wrong_batch(one: Ids, batch_size: int | None) -> Problem | None:
-    if batch_size is None or one.static_batch == batch_size:
+def _wrong_batch(ids: Ids, batch_size: int | None) -> Problem | None:
+    if batch_size is None or ids.static_batch == batch_size:
         return None
-    text = f"{one.owner} has {{}} samples, but the batch size is {batch_size}."
+    text = f"{ids.owner} has {{}} samples, but the batch size is {batch_size}."
     text += _TOGETHER
-    return tf.equal(one.batch, batch_size), lambda: tf.strings.format(text, (one.batch,))
+    return tf.equal(ids.batch, batch_size), lambda: tf.strings.format(text, (ids.batch,))
 
 
-def _misplaced(one: Ids) -> Problem | None:
-    if one.places is None:
+def _misplaced(ids: Ids) -> Problem | None:
+    if ids.places is None:
         return None
-    places = one.places
-    text = f"{one.owner}: sparse index {{}} is outside the dense shape {{}}."
+    places = ids.places
+    text = f"{ids.owner}: sparse index {{}} is outside the dense shape {{}}."
     return (
         places.all_inside(),
         lambda: tf.strings.format(
@@ -185,64 +185,64 @@ def _misplaced(one: Ids) -> Problem | None:
     )
 
 
-def _repeated(one: Ids) -> Problem | None:
-    """Two ids of a combined feature may share an index; in a sequence they would be added up."""
-    if one.places is None or one.lengths is None:
+def _repeated(ids: Ids) -> Problem | None:
+    """Returns the problem of two ids at one position of a sequence, which would be added up."""
+    if ids.places is None or ids.lengths is None:
         return None
-    assert one.segments is not None
-    limit = one.segments_per_sample
+    assert ids.segments is not None
+    limit = ids.segments_per_sample
     counts = tf.math.unsorted_segment_sum(
-        tf.ones_like(one.segments, tf.int32), one.segments, one.batch * limit
+        tf.ones_like(ids.segments, tf.int32), ids.segments, ids.batch * limit
     )
-    text = f"{one.owner}: two ids stand at position {{}} of the sequence of sample {{}}."
+    text = f"{ids.owner}: two ids stand at position {{}} of the sequence of sample {{}}."
 
     def message() -> tf.Tensor:
-        segment = _first(tf.range(one.batch * limit), counts > 1)
+        segment = _first(tf.range(ids.batch * limit), counts > 1)
         return tf.strings.format(text, (segment % limit, segment // limit))
 
     return tf.reduce_all(counts <= 1), message
 
 
-def _unequal_weights(one: Ids) -> Problem | None:
-    if one.fit is None:
+def _unequal_weights(ids: Ids) -> Problem | None:
+    if ids.fit is None:
         return None
-    counts = one.fit.ids, one.fit.weights
-    text = f"{one.owner} has {{}} ids but {{}} weights."
+    counts = ids.fit.ids, ids.fit.weights
+    text = f"{ids.owner} has {{}} ids but {{}} weights."
     return tf.equal(*counts), lambda: tf.strings.format(text, counts)
 
 
-def _misplaced_weights(one: Ids) -> Problem | None:
-    if one.fit is None:
+def _misplaced_weights(ids: Ids) -> Problem | None:
+    if ids.fit is None:
         return None
-    text = f"{one.owner}: its weights stand at other indices than its ids."
-    return one.fit.aligned, lambda: tf.constant(text)
+    text = f"{ids.owner}: its weights stand at other indices than its ids."
+    return ids.fit.aligned, lambda: tf.constant(text)
 
 
 def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
-    """Returns bool [n]: which ids are outside [0, vocabulary size)."""
+    """Returns, as bool [n], which ids are outside [0, vocabulary size)."""
     size = table.config.vocabulary_size
     if size > ids.dtype.max:
         return ids < 0
     return (ids < 0) | (ids >= tf.constant(size, ids.dtype))
 
 
-def _bad_id(one: Ids) -> Problem:
-    ids = one.ids if one.uncut is None else one.uncut
-    bad = outside(one.table, ids)
-    text = f"{one.owner}: id {{}} is outside [0, {one.table.config.vocabulary_size})."
+def _bad_id(ids: Ids) -> Problem:
+    values = ids.ids if ids.uncut is None else ids.uncut
+    bad = outside(ids.table, values)
+    text = f"{ids.owner}: id {{}} is outside [0, {ids.table.config.vocabulary_size})."
     text += " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
     return (
         tf.logical_not(tf.reduce_any(bad)),
-        lambda: tf.strings.format(text, (_first(ids, bad),)),
+        lambda: tf.strings.format(text, (_first(values, bad),)),
     )
 
 
-def _bad_weight(one: Ids) -> Problem | None:
-    if one.weights is None:
+def _bad_weight(ids: Ids) -> Problem | None:
+    if ids.weights is None:
         return None
-    weights = one.weights
+    weights = ids.weights
     finite = tf.math.is_finite(weights)
-    text = f"{one.owner}: weight {{}} is not finite."
+    text = f"{ids.owner}: weight {{}} is not finite."
     return (
         tf.reduce_all(finite),
         lambda: tf.strings.format(text, (_first(weights, tf.logical_not(finite)),)),
@@ -250,15 +250,15 @@ def _bad_weight(one: Ids) -> Problem | None:
 
 
 def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    # One more element keeps this defined in a branch that runs for another feature's problem.
+    # One more element: this also runs for a feature without a problem, where another one has one.
     none = tf.zeros([1, *values.shape[1:]], values.dtype)
     some = tf.concat([tf.boolean_mask(values, chosen), none], axis=0)
     return some[0]
 
 
-def _narrow(one: Ids) -> tf.Tensor:
-    # Half the bytes to hash and compare; the check has shown that the ids fit.
-    dtype = tf.int32 if one.table.config.vocabulary_size <= tf.int32.max else tf.int64
-    if one.ids.dtype == dtype:
-        return tf.identity(one.ids)  # A cast would be no op, and not wait for the check.
-    return tf.cast(one.ids, dtype)
+def _narrow(ids: Ids) -> tf.Tensor:
+    # int32 has half the bytes to hash and compare, and the check has shown that the ids fit.
+    dtype = tf.int32 if ids.table.config.vocabulary_size <= tf.int32.max else tf.int64
+    if ids.ids.dtype == dtype:
+        return tf.identity(ids.ids)  # tf.cast would make no op that waits for the check.
+    return tf.cast(ids.ids, dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the variables of all tables of a step, under names that are theirs alone."""
+"""Creates the variables of all tables of a step, each under a name of its own."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,18 @@ from estimator_emb.tables import names, scopes, storage
 
 
 def create(
-    tables: Sequence[Table], training: bool, as_parts: bool, shards: int
+    tables: Sequence[Table], training: bool, name_as_part: bool, shards: int
 ) -> list[storage.StoredTable]:
     """Creates the variables of tables.
 
     Args:
-      tables: those that are looked up.
-      training: True creates slots, and needs optimizers.
-      as_parts: as in `storage.create`.
+      tables: those that the model looks up.
+      training: True creates slots, for which each table needs an optimizer.
+      name_as_part: as in `storage.create`.
       shards: as in `storage.create`.
+
+    Returns:
+      The tables with their variables, in the same order.
 
     Raises:
       ValueError: a table has no optimizer, or its name is taken.
@@ -29,7 +32,9 @@ def create(
     stored = [
         storage.StoredTable(
             table,
-            storage.create(table, name_of[table.name], optimizers[table.name], as_parts, shards),
+            storage.create(
+                table, name_of[table.name], optimizers[table.name], name_as_part, shards
+            ),
             optimizers[table.name],
         )
         for table in tables

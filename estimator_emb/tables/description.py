@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line of the log that says what tables train where, and how large they are."""
+"""The line of the log that says which tables train where, and how large they are."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from estimator_emb.spec import Table
 def describe(
     tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
 ) -> str:
-    """The line.
+    """Returns the line that says which tables train where, and how large they are.
 
     Args:
       tables: the tables.
       parameters: table name -> its optimizer.
       where: what trains them, e.g. 'on the host'.
     """
-    sizes = {one.name: one.config.vocabulary_size * one.config.dimension for one in tables}
-    rows = sum(one.config.vocabulary_size for one in tables)
+    sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
+    rows = sum(table.config.vocabulary_size for table in tables)
     floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())
     by_optimizer = collections.Counter(
         type(parameters[name]).__name__.removesuffix("Parameters") for name in sizes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad ids that do not stop a program: they are left out, and counted."""
+"""Leaves bad ids out, and counts them, where they are not to stop a program."""
 
 import dataclasses
 import logging
@@ -17,43 +17,46 @@ logger = logging.getLogger("estimator_emb")
 class DroppedIds(tf.compat.v1.train.SessionRunHook):
     """Leaves out ids outside [0, vocabulary size), and counts them by table.
 
-    An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains; a sample
-    without any other id, or the id's position in a sequence, is zero. No row is read or trained for
-    it. The scalar `bad_ids/<table>` of the summaries is the number left out since this process
-    began to run the graph; as a hook, an object says the numbers in the log at the end.
+    An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains. The
+    activation of a sample without any other id is zero, and so is that of the id's position in a
+    sequence. No row is read or trained for it. The scalar `bad_ids/<table>` of the summaries is the
+    number of ids left out since this process began to run the graph. As a hook, an object of this
+    class writes the numbers into the log at the end.
 
     Args:
-      count: False only leaves ids out, as an exported model does.
+      count: False leaves ids out without counting them, as an exported model does.
     """
 
     def __init__(self, count: bool):
         self._count = count
         self._totals: dict[str, tf.Variable] = {}
 
-    def drop(self, read: list[Ids]) -> list[Ids]:
-        """`read` without its bad ids."""
-        dropped = []
-        for one in read:
+    def drop(self, inputs: list[Ids]) -> list[Ids]:
+        """Returns `inputs` without their bad ids."""
+        without_bad_ids = []
+        for ids in inputs:
             before = number_of_ops()
-            kept = tf.where(tf.logical_not(outside(one.table, one.ids)))[:, 0]
+            kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
             if self._count:
-                # Also of those beyond the length of a sequence: none of them is an id.
-                bad = outside(one.table, one.ids if one.uncut is None else one.uncut)
-                with tf.control_dependencies([self._add(one.table.name, bad)]):
+                # Ids beyond the length of a sequence count too, although no lookup reads them.
+                bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
+                with tf.control_dependencies([self._add(ids.table.name, bad)]):
                     kept = tf.identity(kept)
-            segments = tf.range(one.batch) if one.segments is None else one.segments
-            left = dataclasses.replace(
-                one,
-                ids=tf.gather(one.ids, kept),
+            segments = tf.range(ids.batch) if ids.segments is None else ids.segments
+            good = dataclasses.replace(
+                ids,
+                ids=tf.gather(ids.ids, kept),
                 segments=tf.gather(segments, kept),
-                weights=None if one.weights is None else tf.gather(one.weights, kept),
+                weights=None if ids.weights is None else tf.gather(ids.weights, kept),
                 uncut=None,
             )
-            if one.came is not None:
-                made = one.came.made | ops_since(before)
-                left = dataclasses.replace(left, came=dataclasses.replace(one.came, made=made))
-            dropped.append(left)
-        return dropped
+            if ids.source is not None:
+                readers = ids.source.readers | ops_since(before)
+                good = dataclasses.replace(
+                    good, source=dataclasses.replace(ids.source, readers=readers)
+                )
+            without_bad_ids.append(good)
+        return without_bad_ids
 
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:
@@ -62,20 +65,20 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         return self._totals[table].assign_add(tf.math.count_nonzero(bad), read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
-        """Adds the scalars to the graph's summaries, as of `after`, which `drop` has put out."""
-        # A summary's tag begins with the name scope that it is made in.
+        """Adds the scalars to the graph's summaries, read after `after`, the tensors of `drop`."""
+        # A summary's tag would begin with the name scope around it.
         with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():
                 tf.compat.v1.summary.scalar(f"bad_ids/{table}", total.read_value())
 
     def added_to(self, spec: Any) -> Any:
-        """An `EstimatorSpec` whose hooks say the numbers at the end."""
-        hooks = {"train": "training", "eval": "evaluation", "infer": "prediction"}[spec.mode]
-        name = f"{hooks}_hooks"
+        """Returns an `EstimatorSpec` among whose hooks is this one."""
+        call = {"train": "training", "eval": "evaluation", "infer": "prediction"}[spec.mode]
+        name = f"{call}_hooks"
         return spec._replace(**{name: (*(getattr(spec, name) or ()), self)})
 
     def end(self, session: tf.compat.v1.Session) -> None:
         totals = session.run(self._totals)
-        found = ", ".join(f"{total:,} of table {table}" for table, total in totals.items() if total)
-        if found:
-            logger.warning("Ids outside their vocabulary were left out: %s.", found)
+        counts = [f"{total:,} of table {table}" for table, total in totals.items() if total]
+        if counts:
+            logger.warning("Ids outside their vocabulary were left out: %s.", ", ".join(counts))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the parts of a feature's tensors belong together, asked before anything is computed.
+"""Checks, before anything is computed from them, that the parts of a feature's tensors fit.
 
-A SparseTensor or RaggedTensor is several tensors, and a graph cannot promise that they fit: values
-and indices may differ in number, and a dense shape may be negative, or larger than any memory.
-Ops that read such parts fail without a name, end the process, or count one sample's ids in another.
+A SparseTensor or RaggedTensor is several tensors, and a graph does not make sure that they belong
+together: values and indices may differ in number, and a dense shape may be negative, or larger than
+any memory. Ops that read such parts fail with an error that names no feature, end the process, or
+take one sample's ids for another's.
 """
 
 import functools
@@ -20,53 +21,53 @@ Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""
 
 
-def problems(one: Ids) -> list[Problem]:
-    """Lists what may be wrong with the form of a feature and its weights, in order."""
-    if one.came is None:
+def problems(ids: Ids) -> list[Problem]:
+    """Returns what may be wrong with the form of a feature and its weights, in order."""
+    if ids.source is None:
         return []
-    weights = f"its weights {one.feature.weight_key}"
-    found = []
-    for what, value in (("its ids", one.came.value), (weights, one.came.weights)):
+    weights = f"its weights {ids.feature.weight_key}"
+    possible = []
+    for what, value in (("its ids", ids.source.value), (weights, ids.source.weights)):
         if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-            found += of_parts(f"{one.owner}: {what}", value)
+            possible += of_parts(f"{ids.owner}: {what}", value)
         elif value is not None and value.shape.rank is None:
-            text = f"{one.owner}: {what} must have the rank of its ids; got shape {{}}."
-            rank = one.came.value.shape.rank
-            found.append((tf.equal(tf.rank(value), rank), _message(text, tf.shape(value))))
-    if isinstance(one.came.value, tf.SparseTensor):
-        found += _of_size(one, one.came.value.dense_shape)
-    return found
+            text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
+            rank = ids.source.value.shape.rank
+            possible.append((tf.equal(tf.rank(value), rank), _message(text, tf.shape(value))))
+    if isinstance(ids.source.value, tf.SparseTensor):
+        possible += _of_size(ids, ids.source.value.dense_shape)
+    return possible
 
 
 def of_parts(owner: str, value: Any) -> list[Problem]:
-    """Lists what may be wrong between the parts of a SparseTensor or RaggedTensor."""
+    """Returns in what the parts of a SparseTensor or RaggedTensor may not fit one another."""
     if isinstance(value, tf.SparseTensor):
         return _of_sparse(owner, value)
     return _of_ragged(owner, value)
 
 
-def hold(one: Ids, checked: tf.Tensor) -> None:
-    """Makes what was computed from a feature wait until its form was found good."""
-    if one.came is None or not one.came.made:
+def hold(ids: Ids, checked: tf.Tensor) -> None:
+    """Makes what was computed from a feature wait for `checked`, the check of its form."""
+    if ids.source is None or not ids.source.readers:
         return
-    for value in (one.came.value, one.came.weights):
+    for value in (ids.source.value, ids.source.weights):
         for part in _parts(value):
             for reader in part.consumers():
-                if reader.name in one.came.made:
+                if reader.name in ids.source.readers:
                     reader._add_control_inputs([checked.op])
 
 
 def most_samples(table: Table, feature: Feature) -> int:
-    """Returns the largest batch of a feature whose activations could be held in memory."""
+    """Returns the size of the largest batch whose activations of a feature fit into memory."""
     positions = feature.max_sequence_length or 1
-    # Of an activation and its gradient, in float32.
+    # 8 bytes: an activation and its gradient, in float32.
     fitting = min(_memory() // (8 * table.config.dimension), 2**31 - 1)
     return max(fitting // positions, 1)
 
 
 @functools.cache
 def _memory() -> int:
-    """Returns the bytes of this machine's memory."""
+    """Returns the size of this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -80,10 +81,10 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
 
 def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
     indices, values, shape = value.indices, value.values, value.dense_shape
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if not shape.shape.is_fully_defined():
         text = f"{owner} must have shape [batch, n]; got {{}}."
-        found.append((tf.equal(tf.size(shape), 2), _message(text, shape)))
+        problems.append((tf.equal(tf.size(shape), 2), _message(text, shape)))
     extent = tf.shape(indices, out_type=tf.int64)
     fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
     for tensor, rank in ((indices, 2), (values, 1)):
@@ -92,8 +93,8 @@ def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
         fits &= tf.equal(_at(indices, extent, 1), 2)
     text = f"{owner} have {{}} values, but indices of shape {{}}: each value needs one index."
-    found.append((fits, _message(text, tf.size(values), extent)))
-    return found
+    problems.append((fits, _message(text, tf.size(values), extent)))
+    return problems
 
 
 def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
@@ -103,18 +104,18 @@ def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
     return extent[axis]
 
 
-def _of_size(one: Ids, shape: tf.Tensor) -> list[Problem]:
-    most = most_samples(one.table, one.feature)
+def _of_size(ids: Ids, shape: tf.Tensor) -> list[Problem]:
+    most = most_samples(ids.table, ids.feature)
     batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
     return [
         (
             tf.reduce_all(shape >= 0),
-            _message(f"{one.owner}: the dense shape {{}} of its ids is negative.", shape),
+            _message(f"{ids.owner}: the dense shape {{}} of its ids is negative.", shape),
         ),
         (
             batch <= most,
             _message(
-                f"{one.owner}: the dense shape {{}} of its ids has more samples than {most}, "
+                f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}, "
                 "the most whose activations and gradients this machine's memory could hold.",
                 shape,
             ),
@@ -124,7 +125,7 @@ def _of_size(one: Ids, shape: tf.Tensor) -> list[Problem]:
 
 def _of_ragged(owner: str, value: tf.RaggedTensor) -> list[Problem]:
     splits, count = value.row_splits, tf.shape(value.values)[0]
-    # Of an empty list of splits, which divides nothing, the ends are 0 and -1.
+    # An empty list of splits, which divides nothing, gets the ends 0 and -1.
     ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)
     fits = (
         tf.equal(ends[0], 0)

@@ -31,13 +31,13 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
     """Returns the learning rate that a function gives, a float32 scalar.
 
     Args:
-      owner: whose function it is and which, for messages.
-      function: the program's.
-      *step: what it is called with.
+      owner: what messages call the function and its owner.
+      function: the program's function.
+      *step: its arguments: the global step, or none.
 
     Raises:
-      TypeError: it returns None, or something that is no number.
-      ValueError: the value is no scalar, or it is known beforehand and negative, NaN or infinite.
+      TypeError: the function returns None, or something that is no number.
+      ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
       Exception: what the function raises, as an exception of that type whose message begins with
         `owner` and the name of the function; a RuntimeError for the less common types.
     """
@@ -54,7 +54,7 @@ def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
 
 
 def name_of(function: Any) -> str:
-    """Returns what a message calls a function: its name, and its place where Python knows it."""
+    """Returns what a message calls a function: its name, and its file and line if known."""
     inner = inspect.unwrap(function)
     while hasattr(inner, "func"):  # functools.partial
         inner = inner.func
@@ -104,5 +104,5 @@ def _explained(owner: str, error: Exception) -> Exception:
         try:
             return type(error)(message)
         except TypeError:
-            pass  # UnicodeError and others that want more.
+            pass  # UnicodeError, for one, takes more arguments.
     return RuntimeError(message)

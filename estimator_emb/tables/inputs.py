@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the features of a batch to ids: every input form becomes one.
+"""Reads the features of a batch, whatever tensors they are, into one form: occurrences of ids.
 
-The form is a list of occurrences: for each, its id, the segment it belongs to, and its weight. A
+An occurrence has an id, the segment that it belongs to, and a weight. A
 segment is what becomes one row of the activation: a sample, or one position of a sample's sequence.
 """
 
@@ -15,17 +15,17 @@ from estimator_emb.checks.arguments import suggestion
 from estimator_emb.spec import Feature, Table
 
 PADDING_ID = -1
-"""In a dense [batch, n] id tensor, the value that stands for no id."""
+"""The value that stands for no id in a dense [batch, n] tensor of ids."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch that was read, of all features that tables look up, and not yet checked.
+    """A batch of all features that look up tables, read and not yet checked.
 
     Attributes:
-      ids: of each feature.
-      features: what they were read from.
-      size: number of samples, where it is known beforehand; another one stops the step.
+      ids: the occurrences of each feature.
+      features: the features that they were read from.
+      size: the number of samples that the batch must have; None allows any.
     """
 
     ids: "list[Ids]"
@@ -41,17 +41,19 @@ class Ids:
       table: the table they look up.
       feature: the feature they come from.
       ids: int32 or int64 [n].
-      segments: int64 [n]; None means that occurrence i is segment i.
-      weights: float32 [n]; None means 1.
+      segments: int64 [n], the segment that each occurrence belongs to; None means that occurrence i
+        belongs to segment i.
+      weights: float32 [n]; None means that each is 1.
       batch: int64 scalar, number of samples.
-      static_batch: the number of samples where the graph fixes it, else None.
+      static_batch: number of samples if the graph fixes it, else None.
       lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
         that is no sequence.
-      uncut: int32 or int64, the ids of a sequence with those beyond its length, which must be good
-        too; None where there are no others than `ids`.
-      fit: how the weights fit the ids, as they came; None without weights.
-      places: of ids that came as a SparseTensor; None of others, which cannot be out of place.
-      came: the feature as it came; None where its form needs no check any more.
+      uncut: int32 or int64, the ids of a sequence, those beyond its length included, which must be
+        good too; None where `ids` are all.
+      fit: how the weights fitted the ids when they were read; None without weights.
+      places: where ids stand that came as a SparseTensor; None for others, which cannot be out of
+        place.
+      source: the tensors that the occurrences were read from; None if their form was checked.
     """
 
     table: Table
@@ -65,11 +67,11 @@ class Ids:
     uncut: tf.Tensor | None = None
     fit: "WeightsFit | None" = None
     places: "Places | None" = None
-    came: "Came | None" = None
+    source: "Source | None" = None
 
     @property
     def owner(self) -> str:
-        """How error messages begin."""
+        """Returns what messages call the feature and its table."""
         return _owner(self.table, self.feature)
 
     @property
@@ -78,35 +80,36 @@ class Ids:
 
     @property
     def samples(self) -> tf.Tensor:
-        """int64 [n]: the sample each occurrence belongs to."""
+        """Returns, as int64 [n], the sample that each occurrence belongs to."""
         if self.segments is None:
             return tf.range(self.batch)
         return self.segments // self.segments_per_sample
 
 
 @dataclasses.dataclass(frozen=True)
-class Came:
-    """A feature before anything is computed from it.
+class Source:
+    """A feature as it came, before anything is computed from it.
 
     Attributes:
-      value: SparseTensor, RaggedTensor or dense tensor.
-      weights: the same of its weights; None without.
-      made: names of the ops that were made to read it.
+      value: its ids, a SparseTensor, RaggedTensor or dense tensor.
+      weights: its weights, likewise; None without.
+      readers: names of the ops that were created to read it.
     """
 
     value: Any
     weights: Any
-    made: frozenset[str]
+    readers: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightsFit:
-    """Whether weights belong to ids, found before any id is dropped.
+    """How weights fit their ids, found before any id is dropped.
 
     Attributes:
       ids: int32 scalar, number of ids.
       weights: int32 scalar, number of weights.
-      aligned: bool scalar: the weights stand where the ids do. True where the numbers differ.
+      aligned: bool scalar, whether the weights stand where the ids do; True if their numbers
+        differ.
     """
 
     ids: tf.Tensor
@@ -116,10 +119,10 @@ class WeightsFit:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where the values of a SparseTensor stand, as it came.
+    """Where the values of a SparseTensor stand.
 
     Attributes:
-      indices: int64 [n, 2].
+      indices: int64 [n, 2], the sample and the column of each value.
       shape: int64 [2], the dense shape.
     """
 
@@ -127,27 +130,30 @@ class Places:
     shape: tf.Tensor
 
     def inside(self) -> tf.Tensor:
-        """Returns bool [n]: which indices are within the dense shape."""
+        """Returns, as bool [n], which indices are within the dense shape."""
         return tf.reduce_all((self.indices >= 0) & (self.indices < self.shape), axis=1)
 
     def all_inside(self) -> tf.Tensor:
-        """Returns a bool scalar: whether all are, in a third of the time."""
+        """Returns, as a bool scalar, whether all indices are; it takes a third of the time."""
         return (tf.reduce_min(self.indices) >= 0) & tf.reduce_all(
             tf.reduce_max(self.indices, axis=0) < self.shape
         )
 
 
 def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
-    """Reads one feature; what it cannot see until the step runs is left to `check`.
+    """Reads one feature. What is wrong with it only when the step runs, `checks.check` finds.
 
     Args:
       table: the table that the feature looks up.
-      feature: what to read.
+      feature: the feature to read.
       features: the batch, key -> SparseTensor, RaggedTensor, or dense tensor of rank 1 (one id per
         sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any order,
         and several may stand at one index, unless it holds sequences: each counts. Values are
         int32 or int64 ids, or strings for a column that can look them up; integers for such a
         column are ids that input_fn has looked up already, as programs for a TPU do.
+
+    Returns:
+      The occurrences of the feature, in the order of its values.
 
     Raises:
       KeyError: the feature is not in the batch.
@@ -166,21 +172,21 @@ def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        one = _read_sparse(owner, table, feature, value, weights)
+        ids = _read_sparse(owner, table, feature, value, weights)
     else:
-        one = _read_dense(owner, table, feature, value, weights)
-    return dataclasses.replace(one, came=Came(value, weights, ops_since(before)))
+        ids = _read_dense(owner, table, feature, value, weights)
+    return dataclasses.replace(ids, source=Source(value, weights, ops_since(before)))
 
 
 def number_of_ops() -> int:
-    """How many ops the graph has, for `ops_since`."""
+    """Returns how many ops the graph has, to be given to `ops_since`."""
     if tf.executing_eagerly():
         return 0
     return len(tf.compat.v1.get_default_graph().get_operations())
 
 
 def ops_since(before: int) -> frozenset[str]:
-    """Names of the ops that the graph got since it had `before`."""
+    """Returns the names of the ops that were created since the graph had `before` ops."""
     if tf.executing_eagerly():
         return frozenset()
     operations = tf.compat.v1.get_default_graph().get_operations()
@@ -252,7 +258,7 @@ def _read_sparse(
     places = None if from_ragged else Places(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and feature.max_sequence_length:
-        # `check` says what is wrong; until then nothing may count it in another sample.
+        # `check` reports a misplaced id; until then it must not count in another sample.
         inside = places.inside()
         rows = tf.where(inside, rows, -1)
         columns = tf.where(inside, columns, feature.max_sequence_length)
@@ -263,7 +269,7 @@ def _read_sparse(
 
 
 def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Indices [n, 2] and dense shape [2]; where the graph does not say so, `check` sees to it."""
+    """Returns indices [n, 2] and dense shape [2]; `check` verifies what the graph leaves open."""
     indices, shape = value.indices, value.dense_shape
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:
         indices = _promised(indices, [None, 2])
@@ -273,8 +279,8 @@ def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
-    # Not tf.ensure_shape: from it Grappler concludes that the tensor has this shape everywhere, and
-    # folds the check that finds out.
+    # From tf.ensure_shape Grappler would conclude that the tensor has this shape everywhere, and
+    # fold the check of it.
     tensor = tf.identity(tensor)
     tensor.set_shape(shape)
     return tensor
@@ -301,7 +307,7 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
     flat = tf.reshape(value, [-1])
     fit = None
     if weights is not None:
-        # Equal numbers in another shape would pair ids with other samples' weights.
+        # As many weights in another shape would pair ids with the weights of other samples.
         weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     one_per_sample = rank == 1 or value.shape[1] == 1
@@ -331,10 +337,10 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
 def _fitted(
     ids: tf.Tensor, places: tf.Tensor, weights: tf.Tensor, weight_places: tf.Tensor
 ) -> tuple[tf.Tensor, WeightsFit]:
-    """The weights as float32 [n], one for each id, and how they fit.
+    """Returns the weights as float32 [n], one for each id, and how they fit the ids.
 
-    Weights of another number than the ids become zeros here, so that no later op fails on them
-    before `check` can say what is wrong.
+    Where there are not as many weights as ids, zeros take their place, so that no op fails on them
+    before `check` reports the numbers.
     """
     weights = tf.cast(weights, tf.float32)
     counts = tf.size(ids), tf.size(weights)
@@ -347,7 +353,7 @@ def _fitted(
 
 
 def _static_batch(value: Any) -> int | None:
-    # Without TensorFlow 2's behaviour a dimension is an object, which is never None.
+    # A dimension may be a tf.compat.v1.Dimension, an object that is never None.
     return tf.compat.dimension_value(value.shape[0])
 
 
@@ -361,9 +367,10 @@ def _occurrences(
     batch: tf.Tensor,
     static_batch: int | None,
 ) -> Ids:
-    """Ids or strings at (row, column) of a [batch, n] matrix; a sequence keeps its columns apart.
+    """Returns the occurrences of ids or strings that stand at (row, column) of a [batch, n] matrix.
 
-    Unknown strings are left out. In a sequence they are positions all the same.
+    A segment is a row, or for a sequence one place of the matrix. Unknown strings are left out; in
+    a sequence they take their position all the same.
     """
     limit, lengths, segments, uncut = feature.max_sequence_length, None, rows, None
     if limit:
@@ -372,7 +379,7 @@ def _occurrences(
         lengths = tf.clip_by_value(longest, 0, limit)
         lengths.set_shape([static_batch])
         kept = tf.less(columns, limit)
-        ids, rows, columns = (tf.boolean_mask(x, kept) for x in (ids, rows, columns))
+        ids, rows, columns = (tf.boolean_mask(part, kept) for part in (ids, rows, columns))
         segments = rows * limit + columns
     if ids.dtype == tf.string:
         assert feature.to_ids is not None
@@ -380,10 +387,10 @@ def _occurrences(
         known = tf.not_equal(ids, -1)
         if weights is not None:
             weights = tf.boolean_mask(weights, known)
-        ids, segments = (tf.boolean_mask(x, known) for x in (ids, segments))
+        ids, segments = (tf.boolean_mask(part, known) for part in (ids, segments))
     return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths, uncut)
 
 
 def _owner(table: Table, feature: Feature) -> str:
-    # Without quotes: the op that reports a problem would put a backslash before each.
+    # Without quotes, because the op that reports a problem puts a backslash before each.
     return f"Feature {feature.key} of table {table.name}"

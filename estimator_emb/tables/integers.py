@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that look integers up: a vocabulary of integers, hash buckets, a default value.
+"""Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
 
 Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids, as it always
-did. On a TPU, emulated or not, nothing does: the integers that reach a table are its ids, and
+did. On a TPU, emulated or not, nothing does so: the integers that reach a table are its ids, and
 input_fn has looked them up.
 
-Here the integers are written as strings, which are then read as the strings of any column are: what
-is not in the vocabulary is left out, and in a sequence is a position all the same.
+The functions below write the integers as strings, which are then read as those of any column: what
+is not in the vocabulary is left out, and in a sequence takes its position all the same.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ from estimator_emb.tables.inputs import PADDING_ID
 
 
 def looked_up(tables: Sequence[Table]) -> list[Table]:
-    """Returns `tables`, whose columns that look integers up read decimal strings."""
+    """Returns `tables` in which the columns that look integers up read them as decimal strings."""
 
-    def of_strings(feature: Feature) -> Feature:
+    def reading_strings(feature: Feature) -> Feature:
         to_ids = feature.integers_to_ids
         return feature if to_ids is None else dataclasses.replace(feature, to_ids=_parsing(to_ids))
 
     return [
-        dataclasses.replace(table, features=tuple(map(of_strings, table.features)))
+        dataclasses.replace(table, features=tuple(map(reading_strings, table.features)))
         for table in tables
     ]
 
@@ -37,7 +37,7 @@ def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def as_strings(tables: list[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features`, with the integers that are looked up as decimal strings.
+    """Returns `features` in which the integers that columns look up are decimal strings.
 
     Raises:
       ValueError: a feature of such a column has no integers.

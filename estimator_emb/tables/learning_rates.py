@@ -12,10 +12,10 @@ from estimator_emb.tables import functions
 
 
 class LearningRates:
-    """The rate of each table in this step; tables that share a function share its value.
+    """The learning rate of each table in a step; tables that share a function share its value.
 
-    A table's own rate or function of the step comes before the rate of its optimizer, which is a
-    number or, in the TF2 vocabulary, a function without arguments.
+    A table's own rate, or its function of the step, takes precedence over the rate of its
+    optimizer, which is a number or, in the TF2 vocabulary, a function without arguments.
 
     Args:
       step: int64 scalar, the global step before it is incremented.
@@ -26,7 +26,7 @@ class LearningRates:
         self._of_function: dict[Any, tf.Tensor] = {}
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
-        """Returns the rate of a table, a float32 scalar. Raises as `functions.rate`."""
+        """Returns the rate of a table, a float32 scalar; raises what `functions.rate` raises."""
         config = table.config
         if config.learning_rate_fn is not None:
             return self._value(table_function(table.name), config.learning_rate_fn, self._step)

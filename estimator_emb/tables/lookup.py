@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From ids to activations, and from the gradients of activations back to rows.
+"""Computes activations from ids, and the gradients of rows from those of activations.
 
 For each feature, with w_j the weight of occurrence j and n_b the normaliser of segment b,
 
@@ -26,9 +26,9 @@ class Occurrences:
     """The occurrences of one feature among the distinct rows of its table.
 
     Attributes:
-      ids: the feature's ids.
-      positions: int32 [n], where in the list of distinct rows each id stands.
-      gains: float32 [n]; None means 1.
+      ids: the occurrences, with their ids.
+      positions: int32 [n], where each id stands in the list of distinct rows.
+      gains: float32 [n], the factor of each row in its activation; None means that each is 1.
     """
 
     ids: Ids
@@ -37,29 +37,29 @@ class Occurrences:
 
     @functools.cached_property
     def places(self) -> tf.Tensor:
-        """int64 [n, 2]: the segment and the position of each, which both products need."""
+        """Returns, as int64 [n, 2], the segment and the position of each occurrence."""
         segments = self.ids.samples if self.ids.segments is None else self.ids.segments
         return tf.stack([segments, tf.cast(self.positions, tf.int64)], axis=1)
 
 
 def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[Occurrences]]:
-    """The distinct ids of all features of one table, and each feature's occurrences among them.
+    """Returns the distinct ids of a table's features, and each feature's occurrences among them.
 
     Args:
-      inputs: the features of the table.
+      inputs: the occurrences of each feature of the table.
       combiner: 'mean', 'sum', 'sqrtn' or None, which is a sum.
 
     Returns:
       ids [distinct], in order of first occurrence, and one `Occurrences` per feature.
     """
-    everything = tf.concat([one.ids for one in inputs], axis=0)
-    # Not tf.unique: Grappler rewrites tf.unique, gather and segment sum into a read of the whole
+    everything = tf.concat([ids.ids for ids in inputs], axis=0)
+    # Grappler would rewrite tf.unique, gather and segment sum into a read of the whole
     # table, which is a copy of it where the table is also updated.
     rows, positions, _ = tf.unique_with_counts(everything)
-    pieces = tf.split(positions, [tf.size(one.ids) for one in inputs])
+    pieces = tf.split(positions, [tf.size(ids.ids) for ids in inputs])
     return rows, [
-        Occurrences(one, piece, _gains(one, combiner))
-        for one, piece in zip(inputs, pieces, strict=True)
+        Occurrences(ids, piece, _gains(ids, combiner))
+        for ids, piece in zip(inputs, pieces, strict=True)
     ]
 
 
@@ -81,18 +81,18 @@ def _gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
 
 
 def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
-    """The activation of one feature.
+    """Returns the activation of one feature.
 
     Args:
       rows: float32 [distinct, dimension], the distinct rows of the table.
-      occurrences: the feature's.
+      occurrences: those of the feature.
 
     Returns:
       float32 [batch, dimension], or [batch, max_sequence_length, dimension] for a sequence.
     """
     ids = occurrences.ids
     if ids.segments is None and occurrences.gains is None:
-        # Not tf.gather, which takes half as long again.
+        # tf.gather would take half as long again.
         activation = tf.gather_nd(rows, tf.expand_dims(occurrences.positions, 1))
     else:
         activation = _product(occurrences, tf.shape(rows)[0], rows)
@@ -100,7 +100,7 @@ def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
 
 
 def activation_shape(ids: Ids, dimension: int) -> list[int]:
-    """The activation's shape, with -1 for a batch that the graph does not fix."""
+    """Returns the activation's shape, with -1 for a batch that the graph does not fix."""
     batch = -1 if ids.static_batch is None else ids.static_batch
     if ids.feature.max_sequence_length:
         return [batch, ids.feature.max_sequence_length, dimension]
@@ -113,7 +113,7 @@ def row_gradients(
     """Sums the gradients that all features of a table have for each of its distinct rows.
 
     Args:
-      gradients: of each feature's activation, float32, in the shape of the activation.
+      gradients: gradient of each feature's activation, float32, in the shape of the activation.
       features: the features' occurrences, in the same order.
       count: number of distinct rows.
       dimension: columns of the table.
@@ -121,8 +121,8 @@ def row_gradients(
     Returns:
       float32 [distinct, dimension].
     """
-    # Also where each occurrence is a segment of gain 1: there unsorted_segment_sum takes twice as
-    # long on TensorFlow 2.21, and as long on 2.15.
+    # Where each occurrence is a segment of gain 1, unsorted_segment_sum would do too, but takes
+    # twice as long on TensorFlow 2.21, and as long on 2.15.
     parts = [
         _product(occurrences, count, tf.reshape(gradient, [-1, dimension]), adjoint=True)
         for gradient, occurrences in zip(gradients, features, strict=True)
@@ -133,9 +133,9 @@ def row_gradients(
 def _product(
     occurrences: Occurrences, count: tf.Tensor, dense: tf.Tensor, adjoint: bool = False
 ) -> tf.Tensor:
-    """`dense`, multiplied by the matrix of gains, [segments, distinct], or by its transpose.
+    """Returns `dense` multiplied by the matrix of gains, [segments, distinct], or its transpose.
 
-    Equal places of the matrix add up.
+    Gains at the same place of the matrix add up.
     """
     ids, gains = occurrences.ids, occurrences.gains
     if gains is None:

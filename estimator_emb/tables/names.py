@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the variables of tables are called, and that no two tables share one."""
+"""Names the variables of tables, and checks that no two tables share one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,11 +11,11 @@ from estimator_emb.tables.storage import saved_name
 
 
 def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str, str]:
-    """The name of each table's variable, by table; slots append their suffix to it.
+    """Returns table -> the name of its variable, to which slots append their suffix.
 
     Args:
       tables: those that the model uses.
-      used: scope key -> name, as `scopes.taken` gives it.
+      used: scope key -> variable name, as `scopes.taken` returns it.
 
     Raises:
       ValueError: two tables have one name, or a variable of that name is in the graph.
@@ -36,13 +36,13 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
 
 
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
-    """Checks that each variable will be a new one of one table, before any is created.
+    """Checks, before any variable is created, that each will be new and belong to one table.
 
     Args:
       variables: table -> the names of its weights and slots.
 
     Raises:
-      ValueError: a name is that of another table's variable, or of a variable in the graph.
+      ValueError: a name is also that of another table's variable, or of a variable in the graph.
     """
     existing = _existing()
     owners: dict[str, str] = {}
@@ -63,7 +63,7 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
-    """Checks that no variable was created for two purposes, as a program's own function could.
+    """Checks that no variable serves two purposes, as those of a program's own function could.
 
     Args:
       variables: table -> its weights and slots.
@@ -72,8 +72,8 @@ def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
       ValueError: one variable is listed twice.
     """
     owners: dict[int, str] = {}
-    for table, of_table in variables.items():
-        for variable in of_table:
+    for table, created in variables.items():
+        for variable in created:
             first = owners.setdefault(id(variable), table)
             if first != table:
                 raise ValueError(
@@ -94,8 +94,8 @@ def _wanted(table: Table, used: Mapping[str, str]) -> str:
 
 
 def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> dict[str, str]:
-    """`wanted`, where columns' names that differ by case only are told apart as a graph does it."""
-    given: dict[str, str] = {}
+    """Returns `wanted`, with a number after each name that another equals but for its case."""
+    unique_names: dict[str, str] = {}
     in_use: set[str] = set()
     for table, name in wanted.items():
         unique, count = name, 0
@@ -103,12 +103,12 @@ def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> di
             count += 1
             unique = f"{name}_{count}"
         in_use.add(unique.lower())
-        given[table] = unique
-    return given
+        unique_names[table] = unique
+    return unique_names
 
 
 def _existing() -> set[str]:
-    """The names of the graph's variables, as a whole and as parts."""
+    """Returns the names of the graph's variables, and of the wholes of which they are parts."""
     graph = tf.compat.v1.get_default_graph()
     keys = tf.compat.v1.GraphKeys
     names = set(default_variable_store()._vars)

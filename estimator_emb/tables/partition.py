@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of a table a shard holds: the row maps 'div' and 'mod'.
+"""Divides the rows of a table over shards, by the strategies 'div' and 'mod'.
 
 With V rows over H shards, both strategies give shard i
 
     V // H + (1 if i < V % H else 0)
 
-rows. 'div' gives each shard a run of consecutive ids; 'mod' gives id to shard id mod H, as row
-id div H of it. V < H leaves shards empty.
+rows. 'div' gives each shard a run of consecutive ids; under 'mod', id k is row k div H of shard
+k mod H. If V < H, some shards are empty.
 
 Source: `tpu_embedding_configuration.proto` (ShardingStrategy) and `_load_operation` of
 tensorflow/python/tpu/tpu_embedding.py, TensorFlow 2.15.
@@ -21,12 +21,12 @@ STRATEGIES = ("div", "mod")
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """The rows of one table over its shards.
+    """A division of the rows of one table over its shards.
 
     Args:
       vocabulary_size: rows of the table, V, at least 1.
       shards: number of shards, H, at least 1.
-      strategy: 'div' or 'mod'.
+      strategy: 'div', the default, or 'mod'.
 
     Raises:
       ValueError: a field is out of its range.
@@ -45,17 +45,17 @@ class Partition:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of each shard."""
+        """Returns the number of rows of each shard."""
         rows, more = divmod(self.vocabulary_size, self.shards)
         return [rows + (shard < more) for shard in range(self.shards)]
 
     @property
     def starts(self) -> list[int]:
-        """Where each shard begins when the shards are written one after the other."""
+        """Returns where each shard begins when the shards are written one after the other."""
         return [0, *np.cumsum(self.sizes)[:-1].tolist()]
 
     def ids(self, shard: int) -> np.ndarray:
-        """int64 [sizes[shard]]: the id of each row of a shard."""
+        """Returns, as int64 [sizes[shard]], the id of each row of a shard."""
         if self.strategy == "mod":
             return np.arange(shard, self.vocabulary_size, self.shards, dtype=np.int64)
         start = self.starts[shard]
@@ -73,7 +73,7 @@ class Partition:
         return np.array(self.starts)[ids % self.shards] + ids // self.shards
 
     def ids_at(self, places: np.ndarray) -> np.ndarray:
-        """int64 [n]: the ids at `places`, so that `table[ids_at(...)]` is as shards write it."""
+        """Returns, as int64 [n], the ids that stand at `places`: the inverse of `places`."""
         if self.strategy == "div":
             return places
         shards = np.searchsorted(self.starts, places, side="right") - 1

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model_fn uses the columns of TPU tables, which decides what their variables are called.
+"""Records where a model_fn uses the columns of TPU tables, which names the tables' variables.
 
-Off a TPU, a column creates its variable where it is used, and the place gives the name; which place
-it is depends on who creates the variable:
+Off a TPU, a column creates its variable where it is used, and the scope there is in the name. Which
+scope depends on who creates the variable:
 
 * `tf.compat.v1.keras.layers.DenseFeatures`, `SequenceFeatures`, `input_layer`, `linear_model` and
   all shared columns call `get_variable`: the variable scope.
 * `tf.keras.layers.DenseFeatures` calls `add_weight`, which makes a `tf.Variable`: the name scope.
 
-On a TPU, and here, a column creates nothing and only records a place. TensorFlow's columns record
-the variable scope always; under `tf.keras.layers.DenseFeatures` that is the same for all columns.
-Here the columns record the name that the variable would have had, while a model_fn runs that
-`recording` has wrapped; elsewhere nothing changes.
+On a TPU, and here, a column creates nothing and only records a scope. TensorFlow's columns always
+record the variable scope, which under `tf.keras.layers.DenseFeatures` is the same for all columns.
+While a model_fn runs that `recording` has wrapped, they record the name that the variable would
+have had; elsewhere nothing changes.
 """
 
 import functools
@@ -41,7 +41,12 @@ class Uses:
         self.names: dict[str, str] = {}
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
-        """Records a use.
+        """Records that a column of a table is used.
+
+        Args:
+          scope_key: the table's.
+          name: name that the table's variable would have by this use.
+          keep_first: True lets an earlier use of another name stay in force.
 
         Raises:
           ValueError: the model used the column elsewhere already, and not `keep_first`.
@@ -63,7 +68,7 @@ _built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictiona
 
 
 def recording(model_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `model_fn`, whose uses of columns `taken` gives."""
+    """Returns `model_fn` wrapped, so that `taken` can tell where it used columns."""
     _install()
 
     @functools.wraps(model_fn)
@@ -77,22 +82,22 @@ def recording(model_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def taken() -> dict[str, str]:
-    """Takes out what was recorded in the default graph: scope key -> variable name."""
+    """Returns what was recorded in the default graph, scope key -> variable name, and clears it."""
     uses = _uses_of_graph.pop(tf.compat.v1.get_default_graph(), None)
     return uses.names if uses else {}
 
 
 def recorded() -> dict[str, str]:
-    """Returns what `taken` would, and leaves it; without `recording`, TensorFlow's own record."""
+    """Returns what `taken` would, and keeps it; without `recording`, TensorFlow's own record."""
     uses = _current()
     if uses:
         return dict(uses.names)
     by_tensorflow = tf.compat.v1.get_default_graph().get_collection(TPU_FC_TO_SCOPE)
-    return {key: name for one in by_tensorflow for key, (_, name) in one.items()}
+    return {key: name for record in by_tensorflow for key, (_, name) in record.items()}
 
 
 def _graphs() -> Iterator[tf.Graph]:
-    """Yields the default graph, and those around it where it is of a function or a loop."""
+    """Yields the default graph and, if it is that of a function or a loop, those around it."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         yield graph
@@ -112,7 +117,7 @@ def _scope(name: str) -> str:
 
 
 def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., None]:
-    """Wraps TensorFlow's own way to record, by the variable scope."""
+    """Wraps TensorFlow's function that records a variable scope."""
 
     @functools.wraps(original)
     def record(
@@ -141,7 +146,7 @@ def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., No
 
 
 def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps what a layer calls where a column would create its variable."""
+    """Wraps the method that a layer calls so that a column creates its variable."""
 
     @functools.wraps(original)
     def create_state(column: Any, state_manager: Any) -> Any:
@@ -163,14 +168,14 @@ def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps what a layer calls for the values of a column, each time that it is called."""
+    """Wraps the method that a layer calls for the values of a column."""
 
     @functools.wraps(original)
     def read(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
         uses = None if tpu_feature_column._is_running_on_cpu() else _current()
         name = _built.get(state_manager, {}).get(column.get_embedding_var_name()) if uses else None
         if uses and name:
-            # A layer that outlives its graph was built in another one.
+            # A layer may have been built in another graph, which it has outlived.
             uses.record(column.get_embedding_var_name(), name, column._bypass_scope_validation)
         return original(column, transformation_cache, state_manager)
 
@@ -179,7 +184,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _install() -> None:
-    """Has TensorFlow's TPU columns record here; not before a program has such columns."""
+    """Replaces TensorFlow's methods that record uses of columns; called when a program has some."""
     for module in (tpu_feature_column, tpu_feature_column_v2):
         module._record_variable_scope_and_name = _recording_variable_scope(
             module._record_variable_scope_and_name

@@ -31,22 +31,22 @@ class TableVariables:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may write the rows during a step: on a parameter server."""
+        """Returns whether the rows are on a parameter server, where others may write them."""
         return tf.DeviceSpec.from_string(self.weights.device).job is not None
 
     @contextlib.contextmanager
     def device(self) -> Iterator[None]:
-        """Where the shard's rows are worked on: beside them, if the graph places them anywhere."""
+        """Enters the device of the shard's rows, if the graph places them on one."""
         if not self.weights.device:
             yield
             return
-        # Past the function that deals variables out to the parameter servers in turn.
+        # None undoes the device function that deals variables out to the parameter servers in turn.
         with tf.device(None), tf.device(self.weights.device):
             yield
 
 
 Shards = Sequence[TableVariables]
-"""A table: shard i holds the i-th run of consecutive ids, of the sizes that `Partition` gives."""
+"""The shards of one table, in the order of their ids: `Partition` says how many each holds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +54,9 @@ class StoredTable:
     """A table and where its values are.
 
     Attributes:
-      table: what was asked for.
+      table: its description.
       variables: its weights and slots.
-      optimizer: what trains it; None where nothing is updated.
+      optimizer: its optimizer; None where nothing is updated.
     """
 
     table: Table
@@ -65,22 +65,22 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Returns the table's name."""
         return self.table.name
 
     @property
     def config(self) -> TableConfig:
-        """The table's configuration."""
+        """Returns the table's configuration."""
         return self.table.config
 
     @property
     def all_variables(self) -> list[tf.Variable]:
-        """The weights and the slots, of all shards."""
+        """Returns the weights and the slots of all shards."""
         return [variable for shard in self.variables for variable in (shard.weights, *shard.slots)]
 
     @property
     def trained_by(self) -> OptimizationParameters:
-        """The optimizer, where there must be one."""
+        """Returns the optimizer, of a table that is known to have one."""
         assert self.optimizer is not None
         return self.optimizer
 
@@ -89,7 +89,7 @@ def create(
     table: Table,
     name: str,
     parameters: OptimizationParameters | None,
-    as_part: bool,
+    name_as_part: bool,
     shards: int = 1,
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
@@ -103,12 +103,12 @@ def create(
       table: the table.
       name: name of the weights; slots append their suffix to it.
       parameters: the optimizer; None creates no slots.
-      as_part: True names the variables of an undivided table `<name>/part_0`, as a program on a TPU
-        finds them in its graph. Those of several shards are `<name>/part_<i>` always. The
+      name_as_part: True names the variables of an undivided table `<name>/part_0`, as a program on
+        a TPU finds them in its graph. Those of several shards are always `<name>/part_<i>`. The
         checkpoint calls them `<name>` either way. Slots that the optimizer's
-        `slot_variable_creation_fn` creates have the names that it gives them.
-      shards: into how many parts the table is divided. A table of fewer rows has as many as rows;
-        one with slots that the program creates has one.
+        `slot_variable_creation_fn` creates keep the names that it gives them.
+      shards: into how many parts the table is divided, 1 by default. A table of fewer rows has a
+        shard for each row; one whose slots the program creates has one shard.
 
     Raises:
       ValueError: `slot_variable_creation_fn` returns something else than a variable of the table's
@@ -117,11 +117,12 @@ def create(
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
     partition = Partition(table.config.vocabulary_size, shards)
-    # A scope of our own: what the program has set on its scopes, say a partitioner, stays there.
-    # No variable is handed out a second time in it.
+    # A scope of our own has none of what the program has set on its scopes, such as a partitioner.
+    # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(
-            _shard(table, name, parameters, _Place(partition, i, as_part)) for i in range(shards)
+            _shard(table, name, parameters, _Place(partition, i, name_as_part))
+            for i in range(shards)
         )
     if parameters is not None:
         for shard in created:
@@ -134,7 +135,7 @@ def create(
 class _Place:
     partition: Partition
     shard: int
-    as_part: bool
+    name_as_part: bool
 
     @property
     def rows(self) -> int:
@@ -152,8 +153,8 @@ class _Place:
 def _shard(
     table: Table, name: str, parameters: OptimizationParameters | None, place: _Place
 ) -> TableVariables:
-    # Warm starting by pattern looks among the trainable variables. By now the program's optimizer
-    # has made its list of them, so it leaves the table alone.
+    # Trainable, because warm starting by pattern looks among the trainable variables. The program's
+    # optimizer has made its list of them by now, and leaves the table alone.
     initializer = _of_shard(_unfolded(table.config.initializer), table, place)
     weights = _variable(table, name, initializer, place, trainable=True)
     shard = TableVariables(weights, ())
@@ -176,7 +177,7 @@ def _shard(
 
 
 def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
-    """float32 [n, dimension]: the weights of `rows`, int32 or int64 [n]."""
+    """Returns the weights of `rows`, int32 or int64 [n], as float32 [n, dimension]."""
     if len(shards) == 1:
         return read_rows(shards[0].weights, rows)
     places, parts = [], []
@@ -189,7 +190,7 @@ def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
 
 
 def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """For each shard, which of `rows` it holds (int32 positions in `rows`) and where (its rows)."""
+    """Returns (int32 positions in `rows` of those it holds, its own rows) for each shard."""
     sizes = [shard.weights.shape[0] for shard in shards]
     ends = np.cumsum(sizes)
     owner = tf.searchsorted(tf.constant(ends, rows.dtype), rows, side="right")
@@ -200,15 +201,15 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
 
 
 def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
-    """float32 [n, dimension]: `rows`, int32 or int64 [n], of the weights or of a slot."""
-    # Half the time of sparse_read, and what Grappler turns into a copy of the table is sparse_read.
+    """Returns `rows`, int32 or int64 [n], of the weights or of a slot as float32 [n, dimension]."""
+    # sparse_read takes twice as long, and Grappler may turn it into a copy of the table.
     return variable.gather_nd(tf.expand_dims(rows, 1))
 
 
 def _slots_of_program(
     table: Table, weights: tf.Variable, parameters: OptimizationParameters
 ) -> tuple[tf.Variable, ...]:
-    """The slots that `slot_variable_creation_fn` creates, in the optimizer's order."""
+    """Creates slots by `slot_variable_creation_fn`; returns them in the optimizer's order."""
     assert parameters.slot_variable_creation_fn
     names = [slot.name for slot in parameters.slots]
     created = parameters.slot_variable_creation_fn(
@@ -216,9 +217,9 @@ def _slots_of_program(
     )
     owner = f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__}"
     if not isinstance(created, Mapping) or set(created) != set(names):
-        found = f"the keys {list(created)}" if isinstance(created, Mapping) else repr(created)
+        got = f"the keys {list(created)}" if isinstance(created, Mapping) else repr(created)
         raise ValueError(
-            f"{owner} must return a dict of variables with the keys {names}; got {found}."
+            f"{owner} must return a dict of variables with the keys {names}; got {got}."
         )
     for name in names:
         variable = created[name]
@@ -239,7 +240,7 @@ def _slots_of_program(
 def _variable(
     table: Table, name: str, initializer: Callable[..., Any], place: _Place, trainable: bool
 ) -> tf.Variable:
-    part = place.as_part or place.divided
+    part = place.name_as_part or place.divided
     dimension = table.config.dimension
     variable = tf.compat.v1.get_variable(
         f"{name}/part_{place.shard}" if part else name,
@@ -249,7 +250,7 @@ def _variable(
         trainable=trainable,
         use_resource=True,
     )
-    # An op of another name: one of the program has this name. A checkpoint tells none of it.
+    # The op has another name where the program has one of this name; checkpoints use `name`.
     if part or variable.op.name != name:
         variable._set_save_slice_info(
             tf.Variable.SaveSliceInfo(
@@ -265,11 +266,11 @@ def _variable(
 def _of_shard(
     initializer: Callable[..., Any], table: Table, place: _Place
 ) -> Callable[..., tf.Tensor]:
-    """`initializer` for the rows of one shard.
+    """Returns an initializer for the rows of one shard.
 
     Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
-    variables. Of one that gives the whole table, the shard takes its rows. One of a fixed seed is
-    given another in each shard: the rows of all shards would be equal.
+    variables. If one returns the whole table, the shard takes its rows of it. A fixed seed becomes
+    another one in each shard, since the rows of all shards would be equal otherwise.
     """
     if not place.divided:
         return initializer
@@ -285,7 +286,7 @@ def _of_shard(
         config["seed"] += place.shard
         initializer = type(initializer).from_config(config)  # type: ignore[attr-defined]
 
-    def of_shard(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+    def shard_initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
         if "value" in config and np.shape(config["value"]) == tuple(whole):
             return tf.constant(config["value"][place.start : place.start + place.rows], dtype)
         value = tf.convert_to_tensor(initializer(shape, dtype=dtype, **arguments))
@@ -293,14 +294,15 @@ def _of_shard(
             return value[place.start : place.start + place.rows]
         return value
 
-    return of_shard
+    return shard_initializer
 
 
 def _save_in_place(variable: tf.Variable) -> None:
-    """Lets savers, and fetches of the variable itself, read its buffer in place of a copy.
+    """Lets savers, and fetches of the variable itself, read its buffer without a copy.
 
-    The first sparse update puts a variable into a mode in which every read copies it. This read
-    ends that mode; the next update begins it again, and copies only if someone still reads.
+    The first sparse update puts a variable into a mode in which every read copies it. The read that
+    this function creates ends that mode. The next update begins it again, and copies the variable
+    only if it is still being read.
     """
     with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
         shared = tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
@@ -311,22 +313,21 @@ def _save_in_place(variable: tf.Variable) -> None:
 
 
 def saved_name(variable: tf.Variable) -> str:
-    """What a checkpoint calls a variable, or the whole of which it is a part."""
+    """Returns what a checkpoint calls a variable, or the whole of which it is a part."""
     part = variable._get_save_slice_info()
     return part.full_name if part else variable.op.name
 
 
 def names_of(name: str, parameters: OptimizationParameters | None) -> list[str]:
-    """What `create` calls the weights and slots; without those that the program creates itself."""
+    """Returns what `create` calls the weights and slots, except slots that the program creates."""
     if parameters is None or parameters.slot_variable_creation_fn:
         return [name]
     return [name, *(name + slot.suffix for slot in parameters.slots)]
 
 
 def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
-    """A variable of this process alone, which no checkpoint holds; its first size may change."""
-    # Beside the ops of this worker: on a parameter server, where variables go, workers would share
-    # it.
+    """Creates a variable of this process, in no checkpoint, whose first dimension may change."""
+    # On the device of ordinary ops, because workers would share a variable on a parameter server.
     with tf.device(tf.constant(False).device):
         return tf.compat.v1.Variable(
             initial,
@@ -340,11 +341,11 @@ def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
 
 
 def constant(value: float) -> Callable[..., tf.Tensor]:
-    """An initializer that fills with `value`.
+    """Returns an initializer that fills with `value`.
 
-    A constant of the shape of a table would be computed once, when the graph is optimized or its
-    executor made, and stay in memory beside the variable. What follows from a random number is
-    never computed then; this one is always 0.
+    TensorFlow would compute a constant of the shape of a table when it prepares the graph, and keep
+    it in memory beside the variable. It never does so with what depends on a random number; the one
+    added here is always 0.
     """
 
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
@@ -357,7 +358,7 @@ def constant(value: float) -> Callable[..., tf.Tensor]:
 
 
 def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
-    """`initializer`, or its equal that is not folded, where it fills with one number."""
+    """Returns `initializer`, or `constant` of the same number if it fills with one."""
     for module in (tf.compat.v1, tf):
         if isinstance(initializer, module.zeros_initializer):
             return constant(0.0)

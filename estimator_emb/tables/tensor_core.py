@@ -14,14 +14,14 @@ from estimator_emb.config import EmbeddingConfigSpec
 
 
 def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Ids and their mask for columns whose table the model looks up itself.
+    """Returns ids and their masks, by feature key, for columns whose tables the model looks up.
 
     `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which
-    the program's own optimizer trains; it expects ids padded to `tensor_core_shape`.
+    the program's own optimizer trains. Its lookup takes ids padded to `tensor_core_shape`.
 
     Raises:
       KeyError: a column's feature is missing.
-      ValueError: its ids are not sparse, or no integers.
+      ValueError: a column's ids are not sparse, or no integers.
     """
     padded = {}
     for column in spec.tensor_core_feature_columns or ():

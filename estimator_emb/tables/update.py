@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer step on the rows of a table that a batch has touched."""
+"""Updates the rows of a table that a batch has looked up."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from estimator_emb.tables.storage import Shards, by_shard, read_rows
 
 @dataclasses.dataclass(frozen=True)
 class RowUpdate:
-    """What one pass of the optimizer over a table takes.
+    """The input of one pass of the optimizer over a table.
 
     Attributes:
-      rows: distinct ids. Each of these rows is updated, also where its gradient is zero.
-      gradients: float32 [rows, dimension], summed.
-      weights: float32 [rows, dimension], the weights of the rows as they are until this update
-        writes them; None reads them.
+      rows: distinct ids, int32 or int64. All of these rows are updated, even by a gradient of zero.
+      gradients: float32 [rows, dimension], the summed gradient of each row.
+      weights: float32 [rows, dimension], the present weights of the rows; None has the update read
+        them.
     """
 
     rows: tf.Tensor
@@ -35,16 +35,16 @@ def of_batch(
     num_cores: int,
     weights: tf.Tensor | None = None,
 ) -> list[RowUpdate]:
-    """The updates that a batch makes to a table, in order: one, if gradients accumulate.
+    """Returns the updates that a batch makes to a table, in order: one, if gradients accumulate.
 
     Args:
       rows: the distinct ids of the batch.
       features: the occurrences of each feature of the table.
-      gradients: of each feature's activation, in the same order.
+      gradients: gradient of each feature's activation, in the same order.
       parameters: the table's optimizer.
       dimension: columns of the table.
-      num_cores: how many cores share the batch; matters only without accumulation.
-      weights: of the rows, as the lookup read them, where nothing writes them in between.
+      num_cores: how many cores share the batch; it matters only without accumulation.
+      weights: weights of the rows as the lookup read them; None if they may have changed since.
     """
     if parameters.use_gradient_accumulation or num_cores == 1:
         summed = row_gradients(gradients, features, tf.size(rows), dimension)
@@ -59,7 +59,7 @@ def _core_by_core(
     dimension: int,
     num_cores: int,
 ) -> list[RowUpdate]:
-    """One update for each core that holds a row's id, the core that owns the row first.
+    """Returns one update for each core that holds a row's id, the core that owns the row first.
 
     Every core has an equal, consecutive slice of the batch. The core that owns row i is core
     i mod num_cores; the others follow in increasing order.
@@ -68,7 +68,9 @@ def _core_by_core(
     for two cores; the order beyond the second core is our choice.
     """
     per_core = tf.maximum(features[0].ids.batch // num_cores, 1)
-    core_of = [tf.minimum(one.ids.samples // per_core, num_cores - 1) for one in features]
+    core_of = [
+        tf.minimum(occurrences.ids.samples // per_core, num_cores - 1) for occurrences in features
+    ]
     owner = tf.cast(rows, tf.int64) % num_cores
     updates = []
     for turn in range(num_cores):
@@ -76,13 +78,17 @@ def _core_by_core(
         other = tf.where(turn - 1 < owner, tf.constant(turn - 1, tf.int64), turn)
         core_of_row = owner if turn == 0 else other
         parts, counts = [], []
-        for one, gradient, core in zip(features, gradients, core_of, strict=True):
-            mine = tf.equal(core, tf.gather(core_of_row, one.positions))
-            gains = tf.ones_like(one.positions, tf.float32) if one.gains is None else one.gains
-            masked = dataclasses.replace(one, gains=tf.where(mine, gains, 0.0))
+        for occurrences, gradient, core in zip(features, gradients, core_of, strict=True):
+            mine = tf.equal(core, tf.gather(core_of_row, occurrences.positions))
+            gains = (
+                tf.ones_like(occurrences.positions, tf.float32)
+                if occurrences.gains is None
+                else occurrences.gains
+            )
+            masked = dataclasses.replace(occurrences, gains=tf.where(mine, gains, 0.0))
             parts.append(row_gradients([gradient], [masked], tf.size(rows), dimension))
             held = tf.cast(mine, tf.int32)
-            counts.append(tf.math.unsorted_segment_sum(held, one.positions, tf.size(rows)))
+            counts.append(tf.math.unsorted_segment_sum(held, occurrences.positions, tf.size(rows)))
         touched = tf.add_n(counts) > 0
         updates.append(
             RowUpdate(tf.boolean_mask(rows, touched), tf.boolean_mask(tf.add_n(parts), touched))
@@ -97,21 +103,21 @@ def apply(
     updates: list[RowUpdate],
     clipping_limit: float | None,
 ) -> tf.Operation:
-    """Runs the optimizer, once for each of `updates`, one after the other.
+    """Updates the shards of a table, once for each of `updates`, one after the other.
 
     Args:
-      shards: of the table; written. Each is worked on where it lies.
+      shards: the table, which is written. Each shard is updated on its own device.
       parameters: the table's optimizer.
       learning_rate: float32 scalar.
-      updates: what to update with.
-      clipping_limit: of the spec.
+      updates: the updates, in order.
+      clipping_limit: that of the spec; None means no limit.
     """
     run = _update_all if parameters.updates_untouched_rows else _update_rows
     done = tf.no_op()
-    for one in updates:
+    for update in updates:
         with tf.control_dependencies([done]):
             parts = []
-            for shard, part in zip(shards, _of_shards(one, shards), strict=True):
+            for shard, part in zip(shards, _of_shards(update, shards), strict=True):
                 with shard.device():
                     parts.append(run(shard, parameters, learning_rate, part, clipping_limit))
             done = tf.group(*parts)

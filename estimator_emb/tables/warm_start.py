@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warm starts that take a table's slots where its rows go."""
+"""Warm starts in which the slots of a table move with its rows."""
 
 import re
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from estimator_emb.tables.storage import Shards, constant, saved_name
 
 
 def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParameters]]) -> Any:
-    """`WarmStartSettings` in which slots share the `VocabInfo` and the old name of their table.
+    """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
 
-    tensorflow-estimator warm-starts slots where `vars_to_warm_start` is a list of patterns and one
-    matches; a string matches tables and other trainable variables alone. A table's VocabInfo says
-    where its rows go, and the rows of a slot that has none of its own go the same way; a row of a
-    new word begins at the slot's initial value.
+    tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
+    string matches only tables and other trainable variables. The VocabInfo of a table says where
+    its rows go. The rows of a slot without a VocabInfo of its own go the same way; the row of a new
+    word gets the slot's initial value.
 
     Args:
-      settings: as the program gave them; None is returned as it is.
+      settings: those of the program; None is returned as it is.
       tables: shards and optimizer of each table.
     """
     patterns = getattr(settings, "vars_to_warm_start", None)
-    if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
         return settings
     infos = dict(settings.var_name_to_vocab_info or {})
     old_names = dict(settings.var_name_to_prev_var_name or {})
