@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a model directory: which are whole, whether they fit, how they are written."""
+"""The checkpoints of a model directory: which are whole, which fit a program, and their saver."""

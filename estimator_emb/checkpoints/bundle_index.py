@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The index file of a checkpoint: which bytes of which data file hold each variable.
+"""Reads the index file of a checkpoint, which says which bytes of which data file are a variable's.
 
-TensorFlow's readers give names, shapes and values, but not the places in the data files, which are
-what tells that a file is too short. The index is a table of keys and values in sorted order, in
-blocks: the key '' has the header of the bundle, the others are variables, or slices of them.
+TensorFlow's readers return names, shapes and values, but not the places in the data files, by which
+one sees that a file is too short. The index is a sorted table of keys and values, in blocks: the
+key '' has the header of the bundle, and the others are variables or slices of them.
 
 Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto,
 TF 2.15.1.
@@ -25,7 +25,7 @@ class UnknownFormat(Exception):
 
 
 def sizes_of_data_files(path: str) -> dict[str, int]:
-    """Returns how many bytes each data file of a checkpoint must have at least, by its name.
+    """Returns the name of each data file of a checkpoint -> how many bytes it has at least.
 
     Args:
       path: prefix of the checkpoint.
@@ -41,14 +41,14 @@ def sizes_of_data_files(path: str) -> dict[str, int]:
 
 
 def data_file_of(path: str, name: str) -> str:
-    """Returns the name of the data file that holds a variable; of one in slices, the first's.
+    """Returns the name of the data file that holds a variable.
 
     Args:
       path: prefix of the checkpoint.
-      name: of the variable.
+      name: name of the variable.
 
     Raises:
-      UnknownFormat: the index cannot be read, or knows no such variable.
+      UnknownFormat: the index cannot be read, or has no such variable as a whole.
     """
     count, entries = _read(path)
     entry = entries.get(name.encode())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of checkpoints: which checkpoint is the latest, and whether one is whole.
+"""Finds the latest checkpoint of a folder, and checks whether the files of a checkpoint are whole.
 
-TensorFlow takes a model directory whose `checkpoint` file is missing, damaged or outdated for an
-empty one, and a data file that is too short for the end of the input. Here both are errors that
-name the files and what to do.
+TensorFlow treats a model directory whose `checkpoint` file is missing, damaged or outdated as an
+empty one, and reports a data file that is too short as the end of the input. Here both are errors
+that name the files and say what to do.
 """
 
 import contextlib
@@ -22,14 +22,16 @@ logger = logging.getLogger("estimator_emb")
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 
 TRIES, PAUSE = 4, 0.25
-"""How often, and after how many seconds, a checkpoint that is not there is looked for again:
-another process may be writing the first one, or replacing the one that was the latest."""
+"""How often a missing checkpoint is looked for, and the seconds between two attempts.
+
+Another process may be writing the first one, or replacing the latest one."""
 
 
 class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
-    """A checkpoint or a part of it is not there.
+    """The error of a checkpoint that is missing, as a whole or in part.
 
-    TensorFlow raises one or the other of these two, by how it comes to look for the checkpoint.
+    Its two bases are the errors that TensorFlow raises, one in some of its functions and the other
+    in the rest.
     """
 
     def __init__(self, message: str):
@@ -37,7 +39,7 @@ class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[mi
 
 
 class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
-    """A file of a checkpoint does not hold what was written."""
+    """The error of a checkpoint of which a file does not hold what was written."""
 
     def __init__(self, message: str):
         super().__init__(None, None, message)
@@ -54,11 +56,11 @@ def latest(model_dir: str) -> str | None:
         if attempt:
             time.sleep(PAUSE)
         path = _named(model_dir)
-        found = checkpoints(model_dir)
+        names = checkpoints(model_dir)
         if exists(path):
-            _warn_of_other_folder(model_dir, path, found)
+            _warn_of_other_folder(model_dir, path, names)
             return path
-        if not path and not found:
+        if not path and not names:
             return None
     file, (_, _, name) = os.path.join(model_dir, "checkpoint"), path.rpartition("/")
     if path:
@@ -66,14 +68,14 @@ def latest(model_dir: str) -> str | None:
     else:
         problem = f"file '{file}', which says which checkpoint is the latest, is {_state(file)}"
     message = f"Could not find trained model in model_dir: {problem}.\n"
-    if not found:
+    if not names:
         raise MissingCheckpoint(
             f"{message}There is no other checkpoint in '{model_dir}'.\n"
             f"What to do: restore the checkpoint, or, to start anew, delete '{file}'."
         )
-    whole = [one for one in found if _problem(os.path.join(model_dir, one)) is None] or found
+    whole = [other for other in names if _problem(os.path.join(model_dir, other)) is None] or names
     raise MissingCheckpoint(
-        f"{message}Checkpoints in '{model_dir}': {', '.join(found)}.\n"
+        f"{message}Checkpoints in '{model_dir}': {', '.join(names)}.\n"
         f"What to do: {_how_to_go_on(model_dir, name if name in whole else whole[-1])}; to read "
         "one of them as it is, give its path as checkpoint_path; to start anew, use another "
         "model_dir."
@@ -84,14 +86,14 @@ def _named(model_dir: str) -> str:
     """Returns the checkpoint that the `checkpoint` file names; '' if it does not say."""
     try:
         state = tf.train.get_checkpoint_state(model_dir)
-    except ValueError:  # It is empty.
+    except ValueError:  # The file is empty.
         return ""
     return state.model_checkpoint_path if state else ""
 
 
-def _warn_of_other_folder(model_dir: str, path: str, found: list[str]) -> None:
+def _warn_of_other_folder(model_dir: str, path: str, names: list[str]) -> None:
     folder, _, name = path.rpartition("/")
-    if name in found and os.path.realpath(folder) != os.path.realpath(model_dir):
+    if name in names and os.path.realpath(folder) != os.path.realpath(model_dir):
         logger.warning(
             "File '%s' names '%s', of another folder, although there is a %s beside it. "
             'If the folder is a copy, write  model_checkpoint_path: "%s"  into that file.',
@@ -103,7 +105,7 @@ def _warn_of_other_folder(model_dir: str, path: str, found: list[str]) -> None:
 
 
 def given(path: str) -> str:
-    """Returns a `checkpoint_path` that a program gave, if there is such a checkpoint.
+    """Returns a `checkpoint_path` of a program as a string, if there is such a checkpoint.
 
     Raises:
       MissingCheckpoint: there is none.
@@ -112,16 +114,16 @@ def given(path: str) -> str:
     if exists(path):
         return path
     folder = path if tf.io.gfile.isdir(path) else path.rpartition("/")[0] or "."
-    found = checkpoints(folder)
+    names = checkpoints(folder)
     prefix = re.sub(_ENDS, "", path)
     if prefix != path and exists(prefix):
         what_to_do = f"give '{prefix}', without the end of the file's name"
-    elif not found:
+    elif not names:
         what_to_do = "give the path of a checkpoint without the ends of its files' names"
     elif folder == path:
-        what_to_do = f"give one of the checkpoints of this folder: {', '.join(found)}"
+        what_to_do = f"give one of the checkpoints of this folder: {', '.join(names)}"
     else:
-        what_to_do = f"give one of those in '{folder}': {', '.join(found)}"
+        what_to_do = f"give one of those in '{folder}': {', '.join(names)}"
     raise MissingCheckpoint(
         "checkpoint_path: The passed save_path is not a valid checkpoint: "
         f"'{path}'.\nWhat to do: {what_to_do}."
@@ -129,7 +131,7 @@ def given(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a checkpoint with this prefix, in today's format or the first."""
+    """Returns whether there is a checkpoint with this prefix, in format V2 or V1."""
     if not path:
         return False
     if tf.io.gfile.exists(f"{path}.index"):
@@ -167,8 +169,9 @@ def check_whole(path: str) -> None:
     """Checks that no file of a checkpoint is missing or too short, without reading the variables.
 
     Raises:
-      MissingCheckpoint, DamagedCheckpoint: a file is; the message names the newest checkpoint of
-        the folder that is whole. Or TensorFlow takes the path for a pattern.
+      MissingCheckpoint, DamagedCheckpoint: a file is missing or too short; the message names the
+      newest checkpoint of
+        the folder that is whole. Or TensorFlow reads the path as a pattern.
     """
     if not exists(path):
         raise _gone(path)
@@ -185,10 +188,14 @@ def check_whole(path: str) -> None:
 
 @contextlib.contextmanager
 def explained(path: str | None) -> Iterator[None]:
-    """Makes an error in restoring from a damaged or vanished checkpoint say so, and what to do.
+    """Explains errors inside that come from restoring a damaged or vanished checkpoint.
 
     Args:
-      path: prefix of the checkpoint that may be restored; None for none.
+      path: prefix of the checkpoint that may be restored; None if none will be.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: the checkpoint is what the error comes from; the message
+        says what is wrong with which file, and what to do.
     """
     try:
         yield
@@ -238,11 +245,11 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 
 
 def _problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
-    """Returns what is wrong with the files of a checkpoint, and whether that is a missing one.
+    """Returns (what is wrong with the files of a checkpoint, whether one is missing), or None.
 
     Args:
       path: prefix of the checkpoint.
-      thorough: also reads all variables, one at a time, and with them their checksums.
+      thorough: True also reads all variables, one at a time, which compares their checksums.
     """
     try:
         reader = tf.train.load_checkpoint(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a checkpoint differs from the program that would restore it, in words."""
+"""Describes how a checkpoint differs from the program that is to restore it."""
 
 import dataclasses
 import difflib
@@ -14,13 +14,13 @@ from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
 
 SHOWN = 5
-"""How many differences a message tells of."""
+"""How many differences a message lists."""
 
 
 class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
-    """A variable has another shape or type in the checkpoint than in the graph.
+    """The error of a variable that has another shape or type in the checkpoint than in the graph.
 
-    TensorFlow raises one or the other of these two, by how the variable is restored.
+    Its two bases are the errors that TensorFlow raises, depending on how it restores the variable.
     """
 
     def __init__(self, message: str):
@@ -29,12 +29,13 @@ class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: igno
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What a variable holds.
+    """The shape and the type of a variable.
 
     Attributes:
-      shape: of the whole, where the graph has parts; of unknown rank if any will do.
-      dtype: of its values; None if any will do.
-      in_parts: whether the graph has parts, which no saver reshapes.
+      shape: shape of the whole variable, also where the graph has parts of it; of unknown rank if
+        any shape will do.
+      dtype: type of its values; None if any type will do.
+      in_parts: True if the graph has parts of it, which no saver reshapes. False by default.
     """
 
     shape: tf.TensorShape
@@ -43,13 +44,13 @@ class Form:
 
 
 class Misfits:
-    """Collects the differences between a graph and a checkpoint.
+    """A collection of the differences between a graph and a checkpoint.
 
     Args:
       path: prefix of the checkpoint.
-      tables: those of the spec, each with the name of its optimizer.
-      here: the variables of the graph, by name.
-      warm_start: whether the checkpoint is one to warm-start from.
+      tables: the tables of the spec, each with the name of its optimizer.
+      here: name -> form of the variables of the graph.
+      warm_start: True if the checkpoint is one to warm-start from. False by default.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Misfits:
         self._advise("save the checkpoint again with the types of the program")
 
     def of_old_vocabulary(self, name: str, size: int, there: tf.TensorShape) -> None:
-        """Notes a table whose `VocabInfo` promises more rows than the checkpoint has."""
+        """Notes a table whose `VocabInfo` asks for more rows than the checkpoint has."""
         self._others.append(
             f"{self._described(name)} is {_list(there)} in the checkpoint, and its VocabInfo says "
             f"old_vocab_size={size}"
@@ -92,16 +93,16 @@ class Misfits:
         self._missing[name] = key
 
     def raise_error(self) -> None:
-        """Raises an error that tells of the differences, if there are any.
+        """Raises an error that lists the differences, if there are any.
 
         Raises:
           UnfitCheckpoint: variables have other shapes or types.
-          MissingCheckpoint: the checkpoint lacks variables, and has the others as they are.
+          MissingCheckpoint: the checkpoint lacks variables, and the others fit.
         """
-        differences = [*self._told_of_shapes(), *self._others]
+        differences = [*self._describe_shapes(), *self._others]
         unfit = bool(differences)
         if self._missing:
-            differences += self._told_of_missing()
+            differences += self._describe_missing()
         if not differences:
             return
         more = len(differences) - SHOWN
@@ -109,9 +110,9 @@ class Misfits:
         message = "\n".join(
             [
                 f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
-                *(f"  {one}" for one in differences[:SHOWN]),
+                *(f"  {difference}" for difference in differences[:SHOWN]),
                 *([f"  and {more} more"] if more > 0 else []),
-                *(f"What to do: {one}." for one in self._remedies),
+                *(f"What to do: {remedy}." for remedy in self._remedies),
             ]
         )
         raise UnfitCheckpoint(message) if unfit else MissingCheckpoint(message)
@@ -131,39 +132,39 @@ class Misfits:
         return f"table {table.name!r}: {'variable' if name == weights else 'slot'} {name}"
 
     def _owner(self, name: str) -> tuple[Table | None, str, str]:
-        """Returns the table of a variable, its optimizer, and the name of its weights."""
+        """Returns (table of a variable or None, name of its optimizer, name of its weights)."""
         for table, optimizer in self._tables:
             weights = _weights(table, name)
             if weights:
                 return table, optimizer, weights
         return None, "", ""
 
-    def _told_of_shapes(self) -> list[str]:
-        told: list[tuple[bool, str]] = []
+    def _describe_shapes(self) -> list[str]:
+        texts: list[tuple[bool, str]] = []
         rows: list[str] = []
         columns: list[str] = []
         dense: list[str] = []
         for name, shapes in self._other_shapes.items():
             table, _, weights = self._owner(name)
             if name != weights and self._other_shapes.get(weights) == shapes:
-                continue  # Told with its table.
+                continue  # The text of its table names it.
             here, there = shapes
             slots = [
-                one
-                for one, of_one in self._other_shapes.items()
-                if table is not None and of_one == shapes
-                if one != name == weights == self._owner(one)[2]
+                slot
+                for slot, slot_shapes in self._other_shapes.items()
+                if table is not None and slot_shapes == shapes
+                if slot != name == weights == self._owner(slot)[2]
             ]
             text = self._described(name)
             text += f" and {', '.join(slots)} are" if slots else " is"
             text += f" {_list(here)} here and {_list(there)} in the checkpoint"
-            told.append((table is None, text))
+            texts.append((table is None, text))
             if table is None or here.rank != 2 or there.rank != 2:
                 dense.append(name)
             else:
                 (rows if here[1] == there[1] else columns).append(name)
         self._advise_on_shapes(rows, columns, dense)
-        return [text for _, text in sorted(told)]
+        return [text for _, text in sorted(texts)]
 
     def _advise_on_shapes(
         self, rows: Sequence[str], columns: Sequence[str], dense: Sequence[str]
@@ -189,24 +190,24 @@ class Misfits:
                 f"build the model as it was when it was saved, or {self._elsewhere(dense)}"
             )
 
-    def _told_of_missing(self) -> list[str]:
-        saved = {one.name: one for one in checkpoint.inspect(self._path)}
+    def _describe_missing(self) -> list[str]:
+        saved = {variable.name: variable for variable in checkpoint.inspect(self._path)}
         tables, others = [], []
         renamed: dict[str, str] = {}
-        told = set()
+        described = set()
         for name, key in self._missing.items():
             table, optimizer, weights = self._owner(name)
             if table is None:
-                others.append(self._told_of_name(name, key, None, saved.values(), renamed))
+                others.append(self._describe_name(name, key, None, saved.values(), renamed))
             elif name == weights:
-                tables.append(self._told_of_name(name, key, table, saved.values(), renamed))
-            elif weights not in self._missing and weights not in told:
-                # Once for all slots of a table; a table that is missing tells of itself.
-                told.add(weights)
+                tables.append(self._describe_name(name, key, table, saved.values(), renamed))
+            elif weights not in self._missing and weights not in described:
+                # One text for all slots of a table; a missing table has a text of its own.
+                described.add(weights)
                 slots = [
-                    key for one, key in self._missing.items() if self._owner(one)[2] == weights
+                    key for slot, key in self._missing.items() if self._owner(slot)[2] == weights
                 ]
-                tables.append(self._told_of_slots(table, optimizer, slots, saved.get(weights)))
+                tables.append(self._describe_slots(table, optimizer, slots, saved.get(weights)))
         self._advise_on_names(renamed)
         return [*tables, *others]
 
@@ -224,7 +225,7 @@ class Misfits:
                 f"warm_start_from=WarmStartSettings('{self._path}', ['.*'], {old_names})"
             )
 
-    def _told_of_slots(
+    def _describe_slots(
         self,
         table: Table,
         optimizer: str,
@@ -252,7 +253,7 @@ class Misfits:
             f"{optimizer} here, and {there}"
         )
 
-    def _told_of_name(
+    def _describe_name(
         self,
         name: str,
         key: str,
@@ -260,14 +261,16 @@ class Misfits:
         saved: Iterable[checkpoint.SavedVariable],
         renamed: dict[str, str],
     ) -> str:
-        """Tells of a variable; adds what it may have been called before to `renamed`."""
+        """Describes a missing variable, and adds the name it may have had before to `renamed`."""
         shape = self._here[name].shape
         alike = [
-            one.name
-            for one in saved
-            if one.name not in self._here and shape.rank and shape.is_compatible_with(one.shape)
+            variable.name
+            for variable in saved
+            if variable.name not in self._here
+            and shape.rank
+            and shape.is_compatible_with(variable.shape)
         ]
-        alike.sort(key=lambda one: -difflib.SequenceMatcher(None, name, one).ratio())
+        alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
         text = f"Key {key} not found in checkpoint"
         text += (
             f": it is {_list(shape)}"
@@ -283,8 +286,8 @@ class Misfits:
 
 
 def _not_trainable(names: Sequence[str]) -> str:
-    """Patterns for a warm start, where it takes tables only if they are listed: on a TPU."""
-    trainable = {saved_name(one) for one in tf.compat.v1.trainable_variables()}
+    """Returns patterns for a warm start of tables that are not trainable, as on a TPU, or ''."""
+    trainable = {saved_name(variable) for variable in tf.compat.v1.trainable_variables()}
     if trainable.issuperset(names):
         return ""
     patterns = ", ".join(f"'{name}/part_'" for name in names)
@@ -297,7 +300,7 @@ def _list(shape: tf.TensorShape) -> str:
 
 
 def _weights(table: Table, name: str) -> str | None:
-    """Returns the name of a table's weights, if `name` is theirs or that of one of their slots."""
+    """Returns the name of a table's weights if `name` is theirs or that of a slot, else None."""
     parts = name.split("/")
     if table.scope_key is None:
         own = name == table.name or name.startswith(f"{table.name}/")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints of an estimator, as its calls read them and go on from them."""
+"""The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ class ModelDirectory:
     """The folder of one estimator's checkpoints.
 
     Args:
-      path: the folder.
-      is_chief: whether this process saves.
+      path: path of the folder.
+      is_chief: True if this process saves.
     """
 
     def __init__(self, path: str, is_chief: bool):
@@ -28,14 +28,17 @@ class ModelDirectory:
         return checkpoint_files.latest(self._path)
 
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
-        """Returns the checkpoint that an evaluation or a prediction reads; None for none.
+        """Returns the checkpoint that an evaluation or a prediction reads; None if there is none.
 
         Args:
           call: 'evaluate' or 'predict'.
-          checkpoint_path: what the program asks for; None for the latest.
-          warm_start: what variables start from without a checkpoint; None for their initializers.
+          checkpoint_path: the checkpoint that the program asks for; None for the latest.
+          warm_start: `WarmStartSettings` for variables without a checkpoint; None for initial
+            values.
 
-        Raises: as `checkpoint_files.given`.
+        Raises:
+          MissingCheckpoint: there is no checkpoint at `checkpoint_path`, or the `checkpoint` file
+            does not say which one is the latest.
         """
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
@@ -45,7 +48,7 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def continuing(self) -> Iterator[None]:
-        """Prepares the folder for training, in the one process that saves."""
+        """Prepares the folder for training, if this process saves, and explains errors inside."""
         if not self._is_chief:
             yield
             return
@@ -55,7 +58,7 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
-        """Makes `check` compare graphs with the checkpoint that they will restore; None: none."""
+        """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
         outer, self._restored = self._restored, restoring.Restoring(path)
         try:
             with checkpoint_files.explained(path):
@@ -64,6 +67,6 @@ class ModelDirectory:
             self._restored = outer
 
     def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
-        """Compares the default graph with what it will begin with; see `Restoring.check`."""
+        """Compares the default graph with its first values; see `Restoring.check`."""
         if self._restored:
             self._restored.check(scaffold, warm_start, tables)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a graph with the checkpoint that it is about to restore.
 
-TensorFlow gives a variable whatever shape its values in the checkpoint have, and tells of a missing
-one when the session is open, in a message that begins with the whole graph's. Here both are errors
-before a session opens; they name the variables, their tables, and what to do.
+TensorFlow lets a variable take whatever shape its values have in the checkpoint. A missing one it
+reports only when the session is open, in a message that begins with the names of all. Here both are
+errors before a session opens, which name the variables and their tables, and say what to do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class Restoring:
-    """What the graphs of one call of an estimator begin with.
+    """The checkpoint, if any, from which the graphs of one call of an estimator begin.
 
     Args:
-      path: prefix of the checkpoint that they restore; None for none.
+      path: prefix of the checkpoint that they restore; None if they restore none.
     """
 
     def __init__(self, path: str | None):
@@ -40,16 +40,16 @@ class Restoring:
         """Compares the default graph with what it will be restored or warm-started from.
 
         Args:
-          scaffold: of model_fn.
-          warm_start: `WarmStartSettings`, for a graph that restores nothing; None for none.
-          tables: those of the spec.
+          scaffold: the scaffold of model_fn; None for TensorFlow's default.
+          warm_start: `WarmStartSettings` for a graph that restores nothing; None if there are none.
+          tables: the tables of the spec.
 
         Raises:
-          As `check`.
+          MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as the function `check`.
         """
         if tf.distribute.has_strategy():
-            return  # The graph of one replica is no whole one.
-        with_optimizers = [(one, _optimizer(one)) for one in tables]
+            return  # A replica has only a part of the graph.
+        with_optimizers = [(table, _optimizer(table)) for table in tables]
         if self._path is not None:
             check(self._path, scaffold, with_optimizers)
         elif warm_start:
@@ -63,13 +63,13 @@ def _optimizer(table: Table) -> str:
 def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None:
     """Compares the default graph with the checkpoint that its saver will restore.
 
-    Only what the saver restores is compared. Savers that restore in a way of their own, and
-    `tf.train.Checkpoint`, are left alone.
+    It compares only what the saver restores, and nothing if that is a `tf.train.Checkpoint` or a
+    saver that restores in a way of its own.
 
     Args:
       path: prefix of the checkpoint.
-      scaffold: of model_fn; None for TensorFlow's default.
-      tables: those of the spec, each with the name of its optimizer.
+      scaffold: the scaffold of model_fn; None for TensorFlow's default.
+      tables: the tables of the spec, each with the name of its optimizer.
 
     Raises:
       MissingCheckpoint, DamagedCheckpoint: a file of the checkpoint is missing or too short, or the
@@ -100,16 +100,16 @@ def check_warm_start(settings: Any, tables: Sequence[tuple[Table, str]]) -> None
 
     Args:
       settings: `WarmStartSettings`.
-      tables: those of the spec, each with the name of its optimizer.
+      tables: the tables of the spec, each with the name of its optimizer.
 
     Raises:
-      As `check`.
+      MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `check`.
     """
     path = settings.ckpt_to_initialize_from
     if tf.io.gfile.isdir(path):
         path = checkpoint_files.latest(path)
     if path is None or not checkpoint_files.exists(path):
-        return  # TensorFlow says that there is none.
+        return  # TensorFlow raises the error of that.
     checkpoint_files.check_whole(path)
     there = _in_checkpoint(path)
     if _OBJECT_GRAPH in there:
@@ -128,14 +128,14 @@ def check_warm_start(settings: Any, tables: Sequence[tuple[Table, str]]) -> None
 
 
 def _restored_by(saver: Any) -> dict[str, Form] | None:
-    """Returns what a saver restores, by its name in the checkpoint; None where that is unknown.
+    """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown.
 
     Args:
-      saver: None for TensorFlow's default.
+      saver: the saver; None for TensorFlow's default.
     """
     listed: Any = None
     if saver is not None:
-        if not isinstance(saver, tf.compat.v1.train.Saver) or _is_own_way(saver):
+        if not isinstance(saver, tf.compat.v1.train.Saver) or _restores_its_own_way(saver):
             return None
         listed = saver._var_list
         if listed is None and saver.saver_def is not None:
@@ -146,11 +146,11 @@ def _restored_by(saver: Any) -> dict[str, Form] | None:
             *tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES),
             *tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS),
         ]
-    named = listed.items() if isinstance(listed, dict) else ((None, one) for one in listed)
-    return dict(form for name, one in named for form in _forms(name, one))
+    named = listed.items() if isinstance(listed, dict) else ((None, saved) for saved in listed)
+    return dict(form for name, saved in named for form in _forms(name, saved))
 
 
-def _is_own_way(saver: Any) -> bool:
+def _restores_its_own_way(saver: Any) -> bool:
     builder = getattr(saver, "_builder", None)
     plain = BulkSaverBuilder
     as_tensorflow = (tf.compat.v1.train.Saver.restore, PartsSaver.restore)
@@ -161,7 +161,7 @@ def _is_own_way(saver: Any) -> bool:
 
 
 def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
-    """Yields name and form in the checkpoint of what a saver was given."""
+    """Yields (name in the checkpoint, form) of an item that a saver was given."""
     if isinstance(saved, SaveableObject):
         for spec in saved.specs:
             yield spec.name, Form(_ANY, None)
@@ -175,18 +175,18 @@ def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
 
 
 def _warm_started(patterns: Any) -> dict[str, Form]:
-    """Returns name and form of the variables that `vars_to_warm_start` means."""
+    """Returns name -> form of the variables that `vars_to_warm_start` selects."""
     keys = tf.compat.v1.GraphKeys
-    found: list[Any] = []
+    listed: list[Any] = []
     if isinstance(patterns, list):
-        for one in patterns:
-            if isinstance(one, str):
-                found += tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES, one)
+        for entry in patterns:
+            if isinstance(entry, str):
+                listed += tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES, entry)
             else:
-                found.append(one)
+                listed.append(entry)
     elif patterns is None or isinstance(patterns, str):
-        found = tf.compat.v1.get_collection(keys.TRAINABLE_VARIABLES, patterns)
-    return dict(form for one in found for form in _forms(None, one))
+        listed = tf.compat.v1.get_collection(keys.TRAINABLE_VARIABLES, patterns)
+    return dict(form for entry in listed for form in _forms(None, entry))
 
 
 def _in_checkpoint(path: str) -> dict[str, Form]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saver of `TPUEstimator`: TensorFlow's, which writes large checkpoints as several files."""
+"""The saver of `TPUEstimator`, which writes large checkpoints as several files."""
 
 import os
 import weakref
@@ -11,19 +11,19 @@ import tensorflow as tf
 from estimator_emb.compat.internals.graphs import BulkSaverBuilder
 
 FILE_BYTES = 64 << 20
-"""A device's part of a checkpoint has another file only if each has this much in it."""
+"""How much each data file holds at least where a device's part of a checkpoint has several."""
 MOST_FILES = 8
 
 
 def saver(config: Any) -> tf.compat.v1.train.Saver:
-    """The saver that tensorflow-estimator would make, which writes on all cores.
+    """Creates the saver that tensorflow-estimator would, but one that writes on all cores.
 
-    TensorFlow writes each data file of a checkpoint on one core, which the checksums alone keep
-    busy for as long as the writing does, or longer. Names, shapes and values in the checkpoint are
-    the same, and every reader of checkpoints takes any number of files.
+    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
+    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
+    every reader of checkpoints reads any number of files.
 
     Args:
-      config: the `RunConfig`.
+      config: the `RunConfig`, which says how many checkpoints to keep.
     """
     return PartsSaver(
         sharded=True,
@@ -36,20 +36,22 @@ def saver(config: Any) -> tf.compat.v1.train.Saver:
 
 
 def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
-    """Refuses a saver of model_fn's that leaves embedding variables out.
+    """Raises an error if the saver of model_fn leaves embedding variables out.
 
     Args:
-      scaffold: of model_fn; None and one without a saver are good.
-      variables: what it is to save.
+      scaffold: the scaffold of model_fn; None and one without a saver are good.
+      variables: the embedding variables, which it is to save.
 
     Raises:
-      ValueError: it was made before they were.
+      ValueError: the saver was made before they were.
     """
     # A saver has no public list of what it saves.
     listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
     if listed is None:
         return
-    saved = [one.name for one in (listed.values() if isinstance(listed, dict) else listed)]
+    saved = [
+        variable.name for variable in (listed.values() if isinstance(listed, dict) else listed)
+    ]
     missing = sorted(variable.name for variable in variables if variable.name not in saved)
     if missing:
         raise ValueError(
@@ -60,11 +62,11 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 
 
 class PartsSaver(tf.compat.v1.train.Saver):
-    """Leaves the checkpoint that a session begins with as it is.
+    """A saver that does not write a checkpoint again which its session was just restored from.
 
-    A `CheckpointSaverHook` saves when a session begins, also what was restored a moment ago. The
-    new files would take the place of the old ones one by one, so that a process that is killed
-    meanwhile might leave no checkpoint that can be read, where there had been one.
+    A `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago.
+    The new files would replace the old ones one by one, and a process that is killed meanwhile
+    might leave no readable checkpoint where there had been one.
     """
 
     _restored: tuple[Any, str] | None = None
@@ -86,20 +88,20 @@ class PartsSaver(tf.compat.v1.train.Saver):
 
 
 class _Builder(BulkSaverBuilder):
-    """Divides what one device saves by size, over as many files as there are cores."""
+    """A builder that divides what a device saves by size, over up to as many files as cores."""
 
     def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
         self, saveables: list[Any]
     ) -> list[tuple[str, list[Any]]]:
         return [
             (device, group)
-            for device, of_device in super()._GroupByDevices(saveables)
-            for group in _groups(of_device)
+            for device, device_saveables in super()._GroupByDevices(saveables)
+            for group in _groups(device_saveables)
         ]
 
 
 def _groups(saveables: list[Any]) -> list[list[Any]]:
-    sizes = [sum(_bytes(spec) for spec in one.specs) for one in saveables]
+    sizes = [sum(_bytes(spec) for spec in saveable.specs) for saveable in saveables]
     count = max(1, min(os.cpu_count() or 1, MOST_FILES, sum(sizes) // FILE_BYTES))
     groups: list[list[Any]] = [[] for _ in range(count)]
     filled = [0] * count

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what killed saves have left in a model directory.
+"""Removes what killed saves have left behind in a model directory.
 
 A checkpoint is written into a folder `model.ckpt-<step>_temp` and moved to its place at the end. A
-process that is killed while it saves leaves the folder, as large as the checkpoint, for ever. The
-next training removes it, unless another process may be writing it.
+process that is killed while it saves leaves behind that folder, which may be as large as the
+checkpoint. The next training removes it, unless another process may be writing it.
 """
 
 import contextlib
@@ -23,24 +23,24 @@ except ImportError:  # Not on this system.
 logger = logging.getLogger("estimator_emb")
 
 OLD_SECONDS = 3600
-"""Where other machines may write, a folder is left over that has not changed for so long."""
+"""Age at which a folder counts as left behind where other machines may write, in seconds."""
 
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"}
-"""Filesystems that no other machine writes to."""
+"""Filesystems to which no other machine writes."""
 
 _MOUNTS = "/proc/self/mountinfo"
 
 
 @contextlib.contextmanager
 def removed(model_dir: str) -> Iterator[None]:
-    """Removes the folders of killed saves; to be entered by the one process that saves.
+    """Removes the folders of killed saves; only the process that saves enters this context.
 
-    While it lasts, other processes of this machine see that this one may be saving, by a lock on
-    the directory that ends with the process.
+    Inside, a lock on the directory tells other processes of this machine that this one may be
+    saving. The lock ends with the process.
 
     On a filesystem of this machine, a folder is removed if no other training holds the lock and no
-    other process writes a file in the model directory. Elsewhere it is removed if nothing in it has
-    changed for `OLD_SECONDS`.
+    other process writes a file in the model directory. Elsewhere, and where that fails, it is
+    removed if nothing in it has changed for `OLD_SECONDS`.
     """
     with _locked(model_dir) as alone:
         for folder in _folders(model_dir):
@@ -67,13 +67,13 @@ def _folders(model_dir: str) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(model_dir: str) -> Iterator[bool]:
-    """Gives whether no other process of this machine was in here with the same directory.
+    """Locks a directory; yields whether no other process of this machine has locked it.
 
-    It is False where that cannot be known.
+    It yields False where that cannot be known.
     """
     descriptor = None
     if fcntl is not None and not _is_remote(model_dir):
-        with contextlib.suppress(OSError):  # Whoever writes there first says what is wrong.
+        with contextlib.suppress(OSError):  # The first write there raises the error.
             os.makedirs(model_dir, exist_ok=True)
             descriptor = os.open(model_dir, os.O_RDONLY)
     if descriptor is None:
@@ -86,7 +86,7 @@ def _locked(model_dir: str) -> Iterator[bool]:
         except OSError:
             alone = False
         with contextlib.suppress(OSError):
-            # Another training may take it at the same moment: neither is alone then.
+            # If two trainings lock at the same moment, neither is alone.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield alone
     finally:
@@ -103,7 +103,7 @@ def _is_remote(model_dir: str) -> bool:
         with open(_MOUNTS) as file:
             for line in file:
                 before, after = line.split(" - ", 1)
-                # A blank in the name of a folder is written as \040.
+                # The file has a space in the name of a folder as \040.
                 mounted_at = re.sub(r"\\([0-7]{3})", _character, before.split()[4])
                 kinds[mounted_at] = after.split()[0]
     except (OSError, ValueError, IndexError):
@@ -120,8 +120,8 @@ def _character(octal: re.Match[str]) -> str:
 def _written_by_others(model_dir: str) -> bool:
     """Returns whether another process has a file of the directory open for writing.
 
-    Those that hold no lock: a training by another program. Of processes of other users, it is not
-    known.
+    This finds trainings by other programs, which hold no lock, except those of other users, whose
+    open files cannot be seen.
     """
     place = os.path.realpath(model_dir)
     for process in os.listdir("/proc"):
@@ -140,7 +140,7 @@ def _written_by_others(model_dir: str) -> bool:
 
 
 def _is_old(folder: str) -> bool:
-    """Returns whether nothing in a folder has changed for long."""
+    """Returns whether nothing in a folder has changed for `OLD_SECONDS`."""
     try:
         names = [folder, *(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))]
         newest = max(tf.io.gfile.stat(name).mtime_nsec for name in names) / 1e9
