@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program may have got wrong, each found before it costs a training."""
+"""Checks for mistakes of a program, made before they cost a training."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says of a misspelt keyword argument which one may have been meant."""
+"""Checks keyword arguments, and suggests the one that a misspelt one may stand for."""
 
 import difflib
 import functools
@@ -11,17 +11,17 @@ _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_
 
 
 def suggestion(name: object, names: Iterable[object]) -> str:
-    """Returns " Did you mean 'x'?" for the name that resembles this one, '' where none does."""
-    lower = {str(one).lower(): one for one in names}
+    """Returns " Did you mean 'x'?" with one of `names` that resembles `name`; '' if none does."""
+    lower = {str(known).lower(): known for known in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1, 0.7)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
 
 
 def check(owner: str, given: Iterable[str], names: Iterable[str]) -> None:
-    """Refuses a keyword argument that does not exist, as Python does, and says which ones do.
+    """Raises an error for a keyword argument that does not exist, as Python does, with advice.
 
     Raises:
-      TypeError: one of `given` is not among `names`.
+      TypeError: one of `given` is not among `names`; the message suggests one, or lists all.
     """
     names = list(names)
     for name in given:
@@ -34,21 +34,21 @@ def names_of(*functions: Callable[..., Any]) -> list[str]:
     """Returns the keyword arguments of functions, without the first of each: self or cls."""
     names: dict[str, None] = {}
     for function in functions:
-        for one in list(inspect.signature(function).parameters.values())[1:]:
-            if one.kind in _KEYWORDS:
-                names[one.name] = None
+        for parameter in list(inspect.signature(function).parameters.values())[1:]:
+            if parameter.kind in _KEYWORDS:
+                names[parameter.name] = None
     return list(names)
 
 
 def suggesting(
     function: Callable[..., Any], owner: str, names: Iterable[str] | None = None
 ) -> Callable[..., Any]:
-    """Returns a method that refuses unknown keyword arguments by `check` before it runs.
+    """Wraps a method, so that `check` sees its keyword arguments before it runs.
 
     Args:
       function: the method, or `__new__`.
-      owner: what messages call it.
-      names: the keyword arguments that it takes; None for those of its signature.
+      owner: what messages call the method.
+      names: the keyword arguments that the method takes; None for those of its signature.
     """
     known = list(names_of(function) if names is None else names)
 
@@ -63,12 +63,12 @@ def suggesting(
 
 
 def suggest_in(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Has a method of a class check its keyword arguments; a second call changes nothing.
+    """Makes a method of a class check its keyword arguments; a second call changes nothing.
 
     Args:
       cls: the class, ours or tensorflow-estimator's.
       method: the name of the method, which the class itself defines.
-      *others: methods whose arguments it takes too, where it hands on `**kwargs`.
+      *others: methods whose arguments it takes too, because it passes `**kwargs` on to them.
     """
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)

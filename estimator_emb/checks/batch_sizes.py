@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a model whose input comes in batches of different sizes, told in words."""
+"""Explains errors of a model whose features and labels differ in their batch size."""
 
 import contextlib
 import logging
@@ -20,26 +20,26 @@ _REMEDY = (
 
 @contextlib.contextmanager
 def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to an error what input has another number of samples than the batch.
+    """Adds to an error which input has another number of samples than the batch.
 
-    Without an error nothing is refused, as a model may well read what is no sample, or flatten its
-    labels. Labels of one sample are warned of: most losses spread them over the batch silently.
+    Nothing is refused where the model raises no error, since it may well read what is no sample, or
+    flatten its labels. Labels of one sample cause a warning: most losses broadcast them silently.
 
     Args:
-      features: tensors of known shape, in any structure; others are passed over.
-      labels: the same.
-      samples: of the batch; None where the graph does not fix it.
+      features: tensors in any structure; those of unknown shape are passed over.
+      labels: tensors likewise.
+      samples: number of samples of the batch; None if the graph does not fix it.
 
     Raises:
-      ValueError: one that the context raised, with a line for each such tensor.
+      ValueError: the context raised one; a line for each such tensor is added to it.
     """
     try:
         yield
     except ValueError as error:
-        found = list(_of_another_size({"features": features, "labels": labels}, samples))
-        if not found or type(error) is not ValueError:
+        sizes = list(_of_another_size({"features": features, "labels": labels}, samples))
+        if not sizes or type(error) is not ValueError:
             raise
-        lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in found)
+        lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in sizes)
         raise ValueError(f"{error}{lines} {_REMEDY}") from error
     for name, size in _of_another_size({"labels": labels}, samples):
         if size == 1:
@@ -52,7 +52,7 @@ def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]
 
 
 def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
-    """Yields the name and the first dimension of each dense tensor of another batch size."""
+    """Yields (name, first dimension) of each dense tensor of another batch size."""
     if samples is None:
         return
     for name, value in _named("", structure):

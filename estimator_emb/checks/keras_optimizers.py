@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras's optimizers in a model_fn, where they would train nothing.
+"""Refuses Keras's optimizers in a model_fn, where they would train nothing.
 
 In a v1 graph, Keras's own `apply_gradients` returns nothing that would run the update. A program
 that groups it with an increment of the global step would train to the end and change no variable.
@@ -23,7 +23,7 @@ _model_fns = threading.local()
 
 @contextlib.contextmanager
 def refused() -> Iterator[None]:
-    """Refuses Keras's optimizers inside, in this thread: a model_fn is running."""
+    """Refuses Keras's optimizers inside, in this thread; a model_fn runs there."""
     _watch()
     before = getattr(_model_fns, "running", False)
     _model_fns.running = True
@@ -34,13 +34,13 @@ def refused() -> Iterator[None]:
 
 
 def _watch() -> None:
-    """Has the base classes of Keras's optimizers ask whether a model_fn is running, once."""
+    """Makes the base classes of Keras's optimizers ask whether a model_fn is running."""
     from estimator_emb import keras
 
     _model_fns.ours = keras
     _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _always)
     _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _always)
-    # A legacy optimizer works with gradients, and with a function as loss.
+    # A legacy optimizer does work with gradients, and with a function as the loss.
     _wrap(tf.keras.optimizers.legacy.Optimizer, "minimize", _without_tape)
     third = sys.modules.get("keras")
     if getattr(third, "__version__", "").startswith("3."):
@@ -58,8 +58,8 @@ def _without_tape(loss: Any = None, var_list: Any = None, *args: Any, **kwargs: 
 
 
 def _wrap(cls: Any, name: str, refuses: Callable[..., bool]) -> None:
-    # Keras divides its base class in two, both public under no other name.
-    cls = next((one for one in cls.__mro__ if name in vars(one)), cls)
+    # Keras divides its base class in two, and only one of them is public.
+    cls = next((base for base in cls.__mro__ if name in vars(base)), cls)
     function = vars(cls).get(name)
     if function is None or getattr(function, "_watched", False):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is NaN or infinite when the loss is NaN: tables, their rows, and the model's variables."""
+"""Reports which tables, rows and variables hold NaN or infinity when the loss is NaN."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +14,14 @@ _KINDS = {"NaN": np.isnan, "infinity": np.isinf}
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """tensorflow-estimator's error, that says what it found.
+    """tensorflow-estimator's error of a NaN loss, which says what holds NaN or infinity.
 
     Args:
-      found: one line for each thing that holds NaN or infinity.
+      found: one line for each table or variable that does.
     """
 
     def __init__(self, found: Sequence[str] = ()):
-        # The default is for pickle, which makes a RuntimeError without arguments first.
+        # The default is for pickle, which creates the error without arguments at first.
         RuntimeError.__init__(self)
         self.found = tuple(found)
 
@@ -38,7 +38,7 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
-    """That of an emulated TPU, on which a variable that is NaN is an invalid argument."""
+    """The error of a NaN loss on an emulated TPU, where it is an invalid argument too."""
 
     def __init__(self, found: Sequence[str]):
         NanLossError.__init__(self, found)
@@ -47,12 +47,12 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
 
 @dataclasses.dataclass(frozen=True)
 class TableOnHost:
-    """A table whose rows are looked at.
+    """A table in whose rows the report looks.
 
     Attributes:
-      name: of the table.
+      name: name of the table.
       features: keys of the features that look it up.
-      shards: its weights, in the order of their rows.
+      shards: weights of its shards, in the order of their rows.
     """
 
     name: str
@@ -61,14 +61,15 @@ class TableOnHost:
 
 
 class NanReportHook(tf.compat.v1.train.SessionRunHook):
-    """Raises `NanLossError` when a loss is NaN; until then it costs nothing but to look at it.
+    """A hook that raises `NanLossError` when the loss of a step is NaN.
 
-    It is to come before tensorflow-estimator's own, which raises the bare error.
+    It reads nothing but the loss until then. It must come before tensorflow-estimator's own hook,
+    whose error says nothing else.
 
     Args:
-      loss: of the step.
-      tables: on the host.
-      emulated: whether a TPU is emulated.
+      loss: the loss of the step.
+      tables: the tables on the host; none by default.
+      emulated: True if a TPU is emulated. False by default.
     """
 
     def __init__(self, loss: tf.Tensor, tables: Sequence[TableOnHost] = (), emulated: bool = False):
@@ -84,37 +85,37 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
             raise self._error(list(self._found(run_context.session)))
 
     def _found(self, session: Any) -> Iterator[str]:
-        of_tables = set()
+        table_variables = set()
         for table in self._tables:
             rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
             start = 0
             for shard in table.shards:
-                of_tables.add(shard.name)
-                # A view of the variable itself, not a copy.
+                table_variables.add(shard.name)
+                # This is a view of the variable, not a copy.
                 values = session.run(shard)
                 for kind, holds in _KINDS.items():
                     rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
                 start += len(values)
-            said = [
-                f"{kind} in {len(some):,} of {start:,} rows, {_some(some)}"
-                for kind, some in rows.items()
-                if some
+            parts = [
+                f"{kind} in {len(ids):,} of {start:,} rows, {_some(ids)}"
+                for kind, ids in rows.items()
+                if ids
             ]
-            if said:
+            if parts:
                 features = ", ".join(map(repr, table.features))
-                yield f"table {table.name!r} (features {features}): {'; '.join(said)}"
+                yield f"table {table.name!r} (features {features}): {'; '.join(parts)}"
         for variable in tf.compat.v1.trainable_variables():
-            if variable.name not in of_tables and variable.dtype.is_floating:
+            if variable.name not in table_variables and variable.dtype.is_floating:
                 value = np.asarray(session.run(variable))
                 counts = {kind: int(holds(value).sum()) for kind, holds in _KINDS.items()}
-                said = [
+                parts = [
                     f"{kind} in {count:,} of {value.size:,} numbers"
                     for kind, count in counts.items()
                     if count
                 ]
-                if said:
+                if parts:
                     yield (
-                        f"variable {variable.name}: {'; '.join(said)} "
+                        f"variable {variable.name}: {'; '.join(parts)} "
                         f"(Gradient for {variable.name} is NaN)"
                     )
 
@@ -133,14 +134,17 @@ def _some(rows: list[int]) -> str:
 
 
 def first(spec: Any, hooks: Sequence[Any], emulated: bool) -> tuple[Any, list[Any]]:
-    """Returns a training's spec and its user's hooks, with a `NanReportHook` among the latter.
+    """Moves the `NanReportHook` of a training's spec to the hooks before tensorflow-estimator's.
 
     Args:
-      spec: with the hook among its own, or without one where there are no tables.
-      hooks: those that come before tensorflow-estimator's.
-      emulated: whether a TPU is emulated.
+      spec: the spec, among whose hooks it is; one without it, as there are no tables, gets one.
+      hooks: the hooks that come before tensorflow-estimator's.
+      emulated: True if a TPU is emulated.
+
+    Returns:
+      (the spec, the hooks).
     """
-    mine = [one for one in spec.training_hooks if isinstance(one, NanReportHook)]
-    others = [one for one in spec.training_hooks if one not in mine]
+    mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
+    others = [hook for hook in spec.training_hooks if hook not in mine]
     mine = mine or [NanReportHook(spec.loss, emulated=emulated)]
     return spec._replace(training_hooks=others), [*hooks, *mine]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program gives a TPUEstimator, checked where it is given or returned.
+"""Checks what a program gives a TPUEstimator, at once where it gives or returns it.
 
 tensorflow-estimator would accept most of this and fail later, with another error or with none.
 """
@@ -38,7 +38,7 @@ _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
 class Params(dict):
-    """The `params` of a program, which says of a key that it lacks what the keys are."""
+    """The `params` of a program, whose error for a missing key lists the keys."""
 
     mode: str | None = None
 
@@ -53,10 +53,10 @@ class Params(dict):
 
 
 def checked_params(params: Any) -> Any:
-    """Returns the `params` of a program as it is to get them.
+    """Returns the `params` of a program, a dict as `Params`.
 
     Raises:
-      TypeError: they are no dict, and no object like one.
+      TypeError: they are neither None, a mapping nor HParams.
     """
     if type(params) is dict:
         return Params(params)
@@ -66,11 +66,11 @@ def checked_params(params: Any) -> Any:
 
 
 def check_batch_sizes(**sizes: Any) -> None:
-    """Refuses batch sizes that are no positive integers, where they are given at all.
+    """Checks that batch sizes, where they are not None, are positive integers.
 
     Raises:
-      TypeError: one is no integer.
-      ValueError: one is less than 1.
+      TypeError: a size is no integer.
+      ValueError: a size is less than 1.
     """
     for name, size in sizes.items():
         if size is None:
@@ -82,7 +82,7 @@ def check_batch_sizes(**sizes: Any) -> None:
 
 
 def checked_callable(model_fn: Any) -> Callable[..., Any]:
-    """Returns a model_fn that can be called as Estimators do.
+    """Returns a model_fn that can be called as Estimators call it.
 
     Raises:
       TypeError: it is no function.
@@ -108,7 +108,7 @@ def checked_callable(model_fn: Any) -> Callable[..., Any]:
 
 
 def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
-    """Refuses a model_fn that cannot be told the batch size, with tensorflow-estimator's error."""
+    """Raises tensorflow-estimator's ValueError for a model_fn that cannot get the batch size."""
     if has_batch_size and "params" not in fn_args(model_fn):
         raise ValueError(
             f"model_fn ({name_of(model_fn)}) does not include params argument, required by "
@@ -117,15 +117,15 @@ def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
 
 
 def checked_input_fn(input_fn: Any, needs_dict: bool, on_cores: bool) -> Callable[..., Any]:
-    """Returns the program's input_fn, with what it returns checked.
+    """Wraps the program's input_fn, so that what it returns is checked.
 
     Args:
-      input_fn: the program's.
-      needs_dict: whether there is an `EmbeddingConfigSpec`, which names features by their keys.
-      on_cores: whether the input is divided over emulated cores.
+      input_fn: the program's input_fn.
+      needs_dict: True if there is an `EmbeddingConfigSpec`, which names features by their keys.
+      on_cores: True if the input is divided over emulated cores.
 
     Raises:
-      TypeError: it is no function, or wants an argument that nobody gives.
+      TypeError: `input_fn` is no function, or has an argument that TPUEstimator does not give.
       ValueError: it has no argument `params`.
     """
     if isinstance(input_fn, _DATASETS) or not callable(input_fn):
@@ -163,7 +163,11 @@ def _required(function: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in kinds and parameter.default is parameter.empty
+    ]
 
 
 def _check_input(owner: str, returned: Any, needs_dict: bool, on_cores: bool) -> None:
@@ -219,13 +223,14 @@ def checked_model_fn(
     has_spec: bool,
     needs_batch: Callable[[str], bool],
 ) -> Callable[..., Any]:
-    """Returns the program's model_fn, with what it returns checked and some errors explained.
+    """Wraps the program's model_fn: checks what it returns, and explains some of its errors.
 
     Args:
-      model_fn: the program's.
-      tables: of its `EmbeddingConfigSpec`.
-      has_spec: whether there is one.
-      needs_batch: says whether predictions of a name must have the batch as first dimension.
+      model_fn: the program's model_fn.
+      tables: the tables of its `EmbeddingConfigSpec`.
+      has_spec: True if there is one.
+      needs_batch: function of the name of a prediction; True if its first dimension must be the
+        batch.
     """
     arguments = list(fn_args(model_fn))
     owner = f"model_fn ({name_of(model_fn)})"
@@ -257,7 +262,7 @@ def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[s
     metrics = getattr(returned, "eval_metrics", None)
     if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
         function, *tensors = metrics
-        # `_replace` would leave out what the constructor adds.
+        # By the constructor, which adds fields that `_replace` would leave out.
         fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}
         returned = type(returned)(**fields)
     return returned
@@ -286,14 +291,14 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
             )
         return metrics
 
-    with contextlib.suppress(TypeError, ValueError):  # Of some functions written in C.
+    with contextlib.suppress(TypeError, ValueError):  # Some functions written in C have none.
         checked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return checked
 
 
 @contextlib.contextmanager
 def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[None]:
-    """Adds to errors of a model_fn what the program cannot see in them."""
+    """Adds to errors of a model_fn what they do not say by themselves."""
     try:
         yield
     except KeyError as error:
@@ -333,7 +338,7 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:
-    """Refuses TPU columns that a core's model looks up although the spec lacks them."""
+    """Raises an error if the model looks up TPU columns that the spec lacks."""
     unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in tables})
     if unknown and not has_spec:
         raise ValueError(
@@ -349,13 +354,13 @@ def _check_columns(tables: list[Any], has_spec: bool) -> None:
 
 
 def check_global_step(must_count: bool) -> None:
-    """Says in the log where nothing in the default graph changes the global step.
+    """Warns in the log if nothing in the default graph changes the global step.
 
     Args:
-      must_count: whether training ends at a number of steps.
+      must_count: True if training ends at a number of steps.
 
     Raises:
-      ValueError: nothing does, and training would never end.
+      ValueError: nothing changes it and `must_count` is True, so that training would never end.
     """
     wrong = _wrong_with_global_step()
     if wrong and must_count:
@@ -367,7 +372,7 @@ def check_global_step(must_count: bool) -> None:
 
 
 def _wrong_with_global_step() -> str | None:
-    """Returns what is wrong with a graph in which nothing changes the global step; else None."""
+    """Returns a message if nothing in the default graph changes the global step, else None."""
     step = tf.compat.v1.train.get_global_step()
     try:
         tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
@@ -386,16 +391,18 @@ def _wrong_with_global_step() -> str | None:
 
 
 def _may_assign(op: Any) -> bool:
-    """Returns whether an op that takes a variable may change one."""
-    functions = [name for name in (one.func.name for one in op.node_def.attr.values()) if name]
+    """Returns whether an op that takes a variable may change it."""
+    functions = [
+        name for name in (attribute.func.name for attribute in op.node_def.attr.values()) if name
+    ]
     if not functions:
         return op.type not in _READS
     for name in functions:
         definition = op.graph._get_function(name)
         nodes = getattr(getattr(definition, "definition", None), "node_def", None)
-        # Deeper functions are not looked into.
+        # A function that calls others may assign in them; they are not looked into.
         if nodes is None or any(
-            "Assign" in node.op or any(one.func.name for one in node.attr.values())
+            "Assign" in node.op or any(attribute.func.name for attribute in node.attr.values())
             for node in nodes
         ):
             return True
@@ -403,7 +410,7 @@ def _may_assign(op: Any) -> bool:
 
 
 def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a serving_input_receiver_fn, with a result of None refused by a ValueError."""
+    """Wraps a serving_input_receiver_fn, so that a result of None is a ValueError."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         received = receiver_fn(*args, **kwargs)
@@ -418,7 +425,7 @@ def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-    """Returns `function`, for tensorflow-estimator, which passes what a signature names."""
+    """Gives `function` a signature of these arguments, which tensorflow-estimator reads."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, kind) for name in arguments]

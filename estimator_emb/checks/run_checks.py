@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of `TPUEstimator` says of itself: that it had nothing to do, or nothing to go by."""
+"""Reports runs of `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PERHAPS = (
 
 
 class InputEndedError(tf.errors.OutOfRangeError):
-    """The input of a training or an evaluation ended before it could do what was asked.
+    """The error of input that ended before a training or an evaluation did what was asked.
 
-    A class of its own, because a session takes TensorFlow's OutOfRangeError for a regular end: an
-    evaluation that fails inside of a training would end it without a word.
+    It has a class of its own, because a session treats a plain OutOfRangeError as a regular end: an
+    evaluation that fails inside of a training would end the training without a message.
     """
 
     def __init__(self, message: str):
@@ -32,7 +32,7 @@ class InputEndedError(tf.errors.OutOfRangeError):
 
 
 def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
-    """Makes the error of an input that yields no batch at all."""
+    """Creates the error of an input that yields no batch at all."""
     if not training:
         return InputEndedError(
             "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a "
@@ -52,10 +52,10 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
 
 @contextlib.contextmanager
 def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
-    """Gives a hook for a training, and raises where that makes no step for want of input.
+    """Yields a hook for a training, and raises an error if the input ends before its first step.
 
     Args:
-      hooks: the program's.
+      hooks: the hooks of the program.
 
     Raises:
       InputEndedError: the input ended before the first step.
@@ -64,42 +64,42 @@ def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
     try:
         yield steps
     except tf.errors.OutOfRangeError as error:
-        if steps.begun and not steps.made and not isinstance(error, InputEndedError):
+        if steps.begun and not steps.any and not isinstance(error, InputEndedError):
             raise no_batch(True, hooks) from error
         raise
-    if steps.begun and not steps.made:
+    if steps.begun and not steps.any:
         raise no_batch(True, hooks)
 
 
 class _Steps(tf.compat.v1.train.SessionRunHook):
-    """Notes whether a training has begun, and whether it has made a step."""
+    """A hook that notes whether a training has begun, and whether it has made any step."""
 
     def __init__(self) -> None:
-        self.begun = self.made = False
+        self.begun = self.any = False
 
     def begin(self) -> None:
         self.begun = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.made = True
+        self.any = True
 
 
 class Evaluated(tf.compat.v1.train.SessionRunHook):
-    """Raises where an evaluation has read no batch, before its metrics are written."""
+    """A hook that raises an error at the end of an evaluation that has read no batch."""
 
     def __init__(self) -> None:
-        self._made = False
+        self._any_step = False
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._made = True
+        self._any_step = True
 
     def end(self, session: Any) -> None:
-        if not self._made:
+        if not self._any_step:
             raise no_batch(False)
 
 
 def say_if_reached(model_dir: str, max_steps: Any) -> None:
-    """Logs that a training has nothing to do, as its last step is reached."""
+    """Warns that a training has nothing to do, because the model is at its last step already."""
     if max_steps is None:
         return
     step = int(step_of_latest_checkpoint(model_dir))
@@ -119,9 +119,9 @@ def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start
 
     Args:
       call: 'evaluate' or 'predict'.
-      model_dir: of the estimator.
-      checkpoint_path: what it reads, None without.
-      warm_start: the estimator's WarmStartSettings, or None.
+      model_dir: the estimator's model directory.
+      checkpoint_path: the checkpoint that it reads; None if there is none.
+      warm_start: the estimator's `WarmStartSettings`; None if there are none.
     """
     if checkpoint_path:
         return

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distribution strategies of a RunConfig, which embedding tables do not go with."""
+"""Refuses distribution strategies of a RunConfig where they do not go with embedding tables."""
 
 from typing import Any
 
 
 def check(config: Any, tables: bool, emulated: bool) -> None:
-    """Refuses a strategy where this package trains tables or emulates cores.
+    """Raises an error for a strategy where this package trains tables or emulates cores.
 
     Without either, tensorflow-estimator runs the strategy as it does by itself.
 
     Args:
-      config: of the estimator.
-      tables: whether there is an EmbeddingConfigSpec.
-      emulated: whether a TPU is emulated.
+      config: the estimator's `RunConfig`.
+      tables: True if there is an EmbeddingConfigSpec.
+      emulated: True if a TPU is emulated.
 
     Raises:
-      ValueError: there is a strategy, and one of both.
+      ValueError: there is a strategy, and either of them is True.
     """
     if not (tables or emulated):
         return

@@ -12,7 +12,7 @@ from estimator_emb.step.helper_variable import HELPER_VARIABLE
 logger = logging.getLogger("estimator_emb")
 
 SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
-"""Ops by which cores sum what each of them has computed."""
+"""Types of the ops by which cores sum what each of them has computed."""
 
 REMEDY = "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)"
 
@@ -25,13 +25,13 @@ def warn(
     inputs: Iterable[tf.Tensor],
     exchanged: Iterable[tf.Tensor] = (),
 ) -> None:
-    """Warns of trainable variables that a core updates with its own part of the batch alone.
+    """Warns of trainable variables that a core updates from only its own part of the batch.
 
     Args:
-      cores: how many share the batch.
-      train_op: what core 0 runs in a step.
-      inputs: what core 0 is given of the batch.
-      exchanged: what cores have sent each other, where that is no op of `SUMS`.
+      cores: number of cores that share the batch.
+      train_op: the op or tensor that core 0 runs in a step.
+      inputs: the tensors of core 0's part of the batch.
+      exchanged: tensors that cores have exchanged without an op of `SUMS`; none by default.
     """
     names = [] if cores == 1 else unsummed(train_op, inputs, exchanged)
     if not names:
@@ -59,13 +59,13 @@ def unsummed(
     ops = structure.leading_to([getattr(train_op, "op", train_op)], before)
     given = {tensor.op for tensor in inputs}
     sums = {tensor.op for tensor in exchanged}
-    of_input: set[tf.Operation] = set()
-    of_sum: set[tf.Operation] = set()
+    from_input: set[tf.Operation] = set()
+    from_sum: set[tf.Operation] = set()
     for op in ops:
-        if op in sums or op.type in SUMS or any(one in of_sum for one in before[op]):
-            of_sum.add(op)
-        elif op in given or any(one in of_input for one in before[op]):
-            of_input.add(op)
+        if op in sums or op.type in SUMS or any(previous in from_sum for previous in before[op]):
+            from_sum.add(op)
+        elif op in given or any(previous in from_input for previous in before[op]):
+            from_input.add(op)
     trained = {
         variable.op.name
         for variable in tf.compat.v1.trainable_variables()
@@ -74,5 +74,5 @@ def unsummed(
     return [
         variable.name
         for variable in accesses.variables_of(tf.compat.v1.get_default_graph())
-        if variable.name in trained and any(op in of_input for op in variable.writes)
+        if variable.name in trained and any(op in from_input for op in variable.writes)
     ]
