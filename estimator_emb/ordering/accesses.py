@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ops of a graph read and write which variables."""
+"""Finds which ops of a graph read and write which variables."""
 
 import collections
 import dataclasses
@@ -17,9 +17,9 @@ READS = frozenset(
     ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "HostTablesLookup")
     + ("ReadVariableXlaSplitND", "_ReadVariablesOp")
 )
-"""Every other op on a resource variable counts as one that writes it."""
+"""Ops that read a resource variable; every other op counts as one that writes it."""
 PLAIN = frozenset(("Assign", "AssignVariableOp"))
-"""Ops that write a variable, whether it holds a value or not."""
+"""Ops that write a variable even if it holds no value yet."""
 
 _DENSE = ("Assign", "ResourceApply", "ResourceCountUpTo")
 
@@ -27,7 +27,7 @@ _PASSING = frozenset(
     ("Enter", "Exit", "Identity", "IdentityN", "Merge", "NextIteration", "Switch")
     + ("RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSwitch")
 )
-"""Ops whose outputs are the variables that they are given."""
+"""Ops whose outputs are the variables that are their inputs."""
 VARIABLES = frozenset(("Variable", "VariableV2", "TemporaryVariable"))
 
 FUNCTIONS = {
@@ -48,8 +48,8 @@ class Variable:
     """The accesses to one variable.
 
     Attributes:
-      name: of the op that makes it.
-      reference: True for a variable of TensorFlow 1's kind, whose reads are the variable itself.
+      name: name of the op that creates the variable.
+      reference: True for a reference variable, of TensorFlow 1, which its readers get as it is.
       reads, writes: ops, in the order of their creation; one that does both is a write.
     """
 
@@ -60,25 +60,25 @@ class Variable:
 
     @property
     def sparse(self) -> bool:
-        """Whether some op may write single rows, after which every read copies the variable."""
+        """Returns whether an op may write single rows; every read after it copies the variable."""
         return not all(op.type.startswith(_DENSE) for op in self.writes)
 
 
 def variables_of(graph: tf.Graph) -> Iterator[Variable]:
-    """Yields every variable of a graph with what accesses it, in the order of the graph."""
-    made: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
+    """Yields the variables of a graph, with the ops that access them, in the order of the graph."""
+    users: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
     names: dict[tf.Operation, str] = {}
     for op in graph.get_operations():
         if op.type in VARIABLES:
-            made[op.name.encode()].append(op)
+            users[op.name.encode()].append(op)
         elif op.type == "VarHandleOp":
-            made[op.get_attr("shared_name") or op.name.encode()].append(op)
+            users[op.get_attr("shared_name") or op.name.encode()].append(op)
     for outer, inner in getattr(graph, "captures", ()):
         if inner.dtype == tf.resource and (op := _captured(outer)):
-            made[op.get_attr("shared_name") or op.name.encode()].append(inner.op)
+            users[op.get_attr("shared_name") or op.name.encode()].append(inner.op)
             names[inner.op] = op.name
     effects = functools.cache(functools.partial(_effects, graph))
-    for ops in made.values():
+    for ops in users.values():
         reads: set[tf.Operation] = set()
         writes: set[tf.Operation] = set()
         for op in ops:
@@ -93,7 +93,7 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
 
 
 def _captured(tensor: tf.Tensor) -> tf.Operation | None:
-    """Returns the op that makes a variable which the graph of a function has from outside."""
+    """Returns the op that creates a variable which the graph of a function captures, or None."""
     while True:
         graph: Any = tensor.graph
         op = tensor.op
@@ -101,7 +101,7 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
             op = op.inputs[0].op
         if op.type == "VarHandleOp":
             return op
-        outer = [one for one, inner in getattr(graph, "captures", ()) if inner.op is op]
+        outer = [outer for outer, inner in getattr(graph, "captures", ()) if inner.op is op]
         if not outer:
             return None
         (tensor,) = outer
@@ -114,7 +114,7 @@ def _by_creation(ops: set[tf.Operation]) -> list[tf.Operation]:
 def _accesses(
     variable: tf.Tensor, effects: Callable[[str], list[str]]
 ) -> Iterator[tuple[tf.Operation, str]]:
-    """Yields the ops that a variable goes into, each with a string of 'r' and 'w'."""
+    """Yields the ops that a variable is an input of, each with a string of 'r' and 'w'."""
     waiting, seen = [variable], {(variable.op, variable.value_index)}
     while waiting:
         tensor = waiting.pop()
@@ -142,9 +142,10 @@ def _accesses(
 
 
 def is_reference(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is a reference variable, or what TensorFlow takes for its value.
+    """Returns whether a tensor is a reference variable, or the op that stands for its value.
 
-    That is one op, made with the variable. A reader's own place in the program says when it reads.
+    TensorFlow creates that one op with the variable and gives it to every reader, so that it does
+    not say when a reader reads.
     """
     if tensor.dtype._is_ref_dtype:
         return True
@@ -157,7 +158,7 @@ def is_reference(tensor: tf.Tensor) -> bool:
 
 
 def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> str:
-    """Says what an op does with the resource variable at one of its inputs."""
+    """Returns what an op does with the resource variable at one of its inputs: '', 'r' or 'w'."""
     if op.type in _NEITHER or op.type in _PASSING:
         return ""
     if op.type in READS:
@@ -169,11 +170,13 @@ def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> 
     for attribute in attributes:
         value = op.node_def.attr[attribute]
         for name in (
-            [value.func.name] if value.HasField("func") else [one.name for one in value.list.func]
+            [value.func.name]
+            if value.HasField("func")
+            else [function.name for function in value.list.func]
         ):
-            of_arguments = effects(name)
+            effects_on_arguments = effects(name)
             place = index - first
-            kind += of_arguments[place] if 0 <= place < len(of_arguments) else "w"
+            kind += effects_on_arguments[place] if 0 <= place < len(effects_on_arguments) else "w"
     return kind
 
 
@@ -181,14 +184,16 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
     arguments = op.op_def.input_arg
     if any(is_reference(output) for output in op.outputs) and op.type == "Identity":
         return ""
-    lists = any(one.number_attr or one.type_list_attr for one in arguments[: index + 1])
+    lists = any(
+        argument.number_attr or argument.type_list_attr for argument in arguments[: index + 1]
+    )
     if lists or index >= len(arguments) or not arguments[index].is_ref:
         return "r"
     return "" if op.type in _NEITHER or op.type in _PASSING else "w"
 
 
 def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
-    """Says what a function does with each of its arguments; writing, where that is unknown."""
+    """Returns what a function does with each of its arguments; [] if it is unknown or recursive."""
     outer = graph
     while outer is not None and not outer._is_function(name):
         outer = getattr(outer, "outer_graph", None)

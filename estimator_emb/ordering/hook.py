@@ -12,14 +12,14 @@ from estimator_emb.ordering import reads_first
 
 
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
-    """Orders the reads of a step's variables before their writes; see `reads_first`.
+    """A hook that orders the reads of a step's variables before their writes; see `reads_first`.
 
-    It does so when a session is about to be made, as the last of the hooks: the others may add ops
-    to the step until then.
+    It does so just before a session is created. It must be the last hook, because the others may
+    add ops to the step until then.
 
     Args:
-      spec: what a session runs in every step.
-      hooks: those of its session.
+      spec: the spec whose ops a session runs in every step.
+      hooks: the other hooks of that session.
     """
 
     def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
@@ -27,16 +27,16 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
         self._hooks = list(hooks)
 
     def begin(self) -> None:
-        calls = [one for one in self._hooks if isinstance(one, OutfeedHostCallHook)]
+        calls = [hook for hook in self._hooks if isinstance(hook, OutfeedHostCallHook)]
         sometimes = [
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARY_OP),
             tf.compat.v1.train.get_global_step(),
             *(
-                one
+                fetched
                 for hook in self._hooks
-                for one in _fetched(list(vars(hook).values()))
-                if tf.is_tensor(one)  # Other ops may be what initializes or resets something.
+                for fetched in _fetched(list(vars(hook).values()))
+                if tf.is_tensor(fetched)  # An op may initialize or reset something.
             ),
         ]
         every_step = [
@@ -49,32 +49,32 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
 
 
 def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
-    """Returns the `spec` of an evaluation, whose steps read first."""
+    """Returns the spec of an evaluation with a `ReadsFirstHook`."""
     hooks = list(spec.evaluation_hooks)
     return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
 
 
 def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
-    """Returns the `spec` of a training, whose steps read first.
+    """Returns the spec of a training with a `ReadsFirstHook`.
 
     Args:
-      spec: of model_fn.
-      hooks: the others of its session.
+      spec: the spec that model_fn returned.
+      hooks: hooks of the session that are not in the spec.
     """
     hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
     return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
 
 
 def _fetched(value: Any, depth: int = 3) -> Iterator[tf.Operation | tf.Tensor]:
-    """Yields what a session can fetch in a structure of the default graph."""
+    """Yields what a session of the default graph can fetch in a structure."""
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()
         if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
             yield element
     elif depth and isinstance(value, Mapping):
-        for one in value.values():
-            yield from _fetched(one, depth - 1)
+        for part in value.values():
+            yield from _fetched(part, depth - 1)
     elif depth and isinstance(value, (list, tuple, set)):
-        for one in value:
-            yield from _fetched(one, depth - 1)
+        for part in value:
+            yield from _fetched(part, depth - 1)

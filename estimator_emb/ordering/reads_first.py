@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a step read its variables before it writes them, as the cores of a TPU do.
 
-TensorFlow runs ops in any order that their inputs allow. Of a read and a write of one variable,
-neither of which waits for the other, now one comes first and now the other. A TPU's compiler knows
-no such race: what a step reads is the value before the step, unless the program itself makes the
-read wait for a write. `order` adds the control edges that say so. It moves no op, and adds one
-only where
+TensorFlow runs ops in any order that their inputs allow. If neither of a read and a write of one
+variable waits for the other, either may come first. On a TPU there is no such race: a step reads
+the value before the step, unless the program itself makes the read wait for a write. `order` adds
+the control edges for that. It moves no op, and adds one only where
 
-* a reader of a reference variable, whose reads are the variable itself, must or may run after the
-  write: it gets a copy;
-* a read that the step itself does not need, of a summary for one, would copy a variable that is
-  updated sparsely, in every step: an op before it lets it share the buffer;
-* a function reads: its results are waited for.
+* a reader of a reference variable, which gets the variable as it is, must or may run after the
+  write: the reader gets a copy;
+* a read that the step itself does not need, such as that of a summary, would copy a variable that
+  is updated sparsely, in every step: an op before it lets it share the buffer;
+* a function reads: writes wait for its results.
 """
 
 import contextlib
@@ -28,10 +27,10 @@ from estimator_emb.ordering.structure import Ops
 logger = logging.getLogger("estimator_emb")
 
 _LARGE = 1 << 16
-"""Bytes of a reference variable that is not copied in every step for what is seldom fetched."""
+"""Bytes above which no step copies a reference variable for what is fetched only now and then."""
 
 _ANY_TIME = accesses.VARIABLES | {"Const", "DisableCopyOnRead", "VarHandleOp"}
-"""Ops that wait for nothing that a step computes."""
+"""Ops that can run at any time, because they wait for nothing that a step computes."""
 
 _SAVES = frozenset(("Save", "SaveSlices", "SaveV2"))
 
@@ -44,7 +43,7 @@ _SHARING = frozenset(
     + ("StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "StopGradient", "StridedSlice")
     + ("Sum", "Switch", "Tile", "Transpose", "Unpack", "While", "EagerPyFunc")
 )
-"""Ops whose outputs may be the buffer of an input, in place of a copy of it."""
+"""Ops whose outputs may share the buffer of an input."""
 
 Fetched = Any
 """A `tf.Operation` or `tf.Tensor`."""
@@ -53,16 +52,16 @@ Fetched = Any
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
     """Adds control edges to the default graph, from reads of variables to their writes.
 
-    A read that depends on a write of its variable stays where it is: the program has ordered it. A
-    read that is no part of a step, but may be fetched beside it, is made part of it where that
-    takes the variable alone; one that takes more stays unordered.
+    A read that depends on a write of its variable stays where it is, because the program has
+    ordered it. A read outside of the step that may be fetched beside it becomes a part of the step
+    if it needs nothing but the variable and what the step computes; others stay unordered.
 
     Args:
-      every_step: what a session call of each step fetches.
-      sometimes: what only some of them fetch.
+      every_step: what each session call of a step fetches.
+      sometimes: what only some of these calls fetch; nothing by default.
 
     Returns:
-      How many edges it added.
+      The number of edges added.
     """
     return _Ordering(list(every_step), list(sometimes)).apply()
 
@@ -71,8 +70,10 @@ class _Ordering:
     def __init__(self, every_step: Sequence[Fetched], sometimes: Sequence[Fetched]):
         self._graph = tf.compat.v1.get_default_graph()
         self._before: dict[tf.Operation, Sequence[tf.Operation]] = {}
-        self._roots = [_op(one) for one in (*every_step, *sometimes)]
-        self._fetched = {_place(one) for one in (*every_step, *sometimes) if tf.is_tensor(one)}
+        self._roots = [_op(fetched) for fetched in (*every_step, *sometimes)]
+        self._fetched = {
+            _place(fetched) for fetched in (*every_step, *sometimes) if tf.is_tensor(fetched)
+        }
         self._step = structure.leading_to(map(_op, every_step), self._before)
         self._all = structure.leading_to(self._roots, self._before)
         self._after: dict[tf.Operation, int] = {}
@@ -82,38 +83,38 @@ class _Ordering:
         self._edges: dict[tuple[tf.Operation, tf.Operation], None] = {}
 
     def apply(self) -> int:
-        found = list(self._racing())
-        if not found:
+        racing = list(self._racing())
+        if not racing:
             return 0
-        reads = [read for _, of_variable, _ in found for read in of_variable]
+        reads = [read for _, variable_reads, _ in racing for read in variable_reads]
         self._all = structure.leading_to([*self._roots, *reads], self._before)
         self._places = structure.Places(self._all, self._before)
-        self._find_writes_before([writes for *_, writes in found])
-        for number, (variable, reads, writes) in enumerate(found):
+        self._find_writes_before([writes for *_, writes in racing])
+        for number, (variable, reads, writes) in enumerate(racing):
             for read in reads:
                 if self._depends(read, number):
                     continue
-                # What is fetched now and then may be fetched before the step's input is there, or
-                # be what initializes the variable.
+                # An op fetched only now and then may be fetched when the step has no input yet, or
+                # may initialize the variable.
                 alone = variable.reference or self._at_any_time(read)
-                mine = [
+                later_writes = [
                     write
                     for write in writes
                     if write in self._step or (alone and write.type not in accesses.PLAIN)
                 ]
                 if not variable.reference:
                     self._share(variable, read)
-                    self._precede(read, mine, number)
+                    self._precede(read, later_writes, number)
                 elif self._must_copy(read, number):
-                    self._precede(self._copy(read), mine, number)
+                    self._precede(self._copy(read), later_writes, number)
                 else:
                     for user, _ in _users(read):
                         if user in self._step:
-                            self._precede(user, mine, number)
+                            self._precede(user, later_writes, number)
         return self._add()
 
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
-        """Yields each variable that is written, with its reads that can be ordered and writes."""
+        """Yields (variable, reads that can be ordered, writes) for each that is written."""
         kept = _kept_variables()
         for variable in accesses.variables_of(self._graph):
             writes = [op for op in variable.writes if op in self._all]
@@ -134,60 +135,60 @@ class _Ordering:
                 yield variable, reads, writes
 
     def _may_be_read(self, read: tf.Operation) -> bool:
-        """Whether a read that is no part of the step may be fetched beside it."""
+        """Returns whether a read that is no part of the step may be fetched beside it."""
         return any(_place(output) in self._fetched for output in read.outputs) or any(
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
 
     def _can_join(self, read: tf.Operation) -> bool:
-        """Whether it takes nothing else than the variable and what the step computes."""
+        """Returns whether a read needs nothing but its variable and what the step computes."""
         return all(op in self._step or op.type in _ANY_TIME for op in structure.before_of(read))
 
     def _uses(self, reader: tf.Operation) -> bool:
-        """Returns False for what saves a variable, or initializes another with it."""
+        """Returns whether a reader uses the value, other than to save it or initialize with it."""
         if reader.type in _SAVES:
             return False
         if reader.type in accesses.PLAIN:
             return reader in self._all
         if reader.type == "Identity" and _place(reader.outputs[0]) not in self._fetched:
-            return any(self._uses(one) for one in reader.outputs[0].consumers())
+            return any(self._uses(user) for user in reader.outputs[0].consumers())
         return True
 
     def _at_any_time(self, read: tf.Operation) -> bool:
         return all(op.type in _ANY_TIME for op in structure.before_of(read))
 
     def _find_writes_before(self, writes: list[list[tf.Operation]]) -> None:
-        """Finds which variables are written before each op, as the bits of a number."""
+        """Finds which variables are written before each op; each variable is a bit of a number."""
         written: dict[tf.Operation, int] = {}
-        for number, of_variable in enumerate(writes):
-            for op in of_variable:
+        for number, variable_writes in enumerate(writes):
+            for op in variable_writes:
                 written[op] = written.get(op, 0) | 1 << number
         for op in self._all:
             bits = 0
-            for one in self._before[op]:
-                bits |= self._after[one] | written.get(one, 0)
+            for previous in self._before[op]:
+                bits |= self._after[previous] | written.get(previous, 0)
             self._after[op] = bits
 
     def _depends(self, op: tf.Operation, number: int) -> bool:
         return bool(self._after.get(op, 0) >> number & 1)
 
     def _precede(self, read: tf.Operation, writes: Iterable[tf.Operation], number: int) -> None:
-        """Orders a read before writes, past the loops and branches that they stand in."""
+        """Orders a read before writes, whatever loops and branches they stand in."""
         for write in writes:
             for target in self._targets(read, write):
                 place = self._places.of_inputs(target)
                 if self._places.of_outputs(read).can_precede(place):
-                    for one in self._results(read):
-                        self._edges[one, target] = None
+                    for op in self._results(read):
+                        self._edges[op, target] = None
                     continue
-                for one in self._leaving(read, place):
-                    if not self._depends(one, number):
-                        self._edges[one, target] = None
+                for op in self._leaving(read, place):
+                    if not self._depends(op, number):
+                        self._edges[op, target] = None
 
     def _results(self, read: tf.Operation) -> list[tf.Operation]:
-        """Returns what to wait for to have waited for a read: of a function, its results.
+        """Returns the ops to wait for instead of a read; for a function, its results.
 
-        Who waits for the call itself waits for what the function writes, but for none of its reads.
+        An op that waits only for the call waits for what the function writes, not for its reads.
         """
         if read.type not in accesses.FUNCTIONS:
             return [read]
@@ -203,7 +204,7 @@ class _Ordering:
         return self._of_function[read]
 
     def _targets(self, read: tf.Operation, write: tf.Operation) -> list[tf.Operation]:
-        """Returns what must wait: a write, or the loop in which it stands and the read does not."""
+        """Returns what must wait: a write, or the heads of its loop if the read is outside."""
         loops, around = self._places.of_inputs(write).loops, self._places.of_outputs(read).loops
         shared = 0
         while shared < min(len(loops), len(around)) and loops[shared] == around[shared]:
@@ -211,14 +212,14 @@ class _Ordering:
         return [write] if shared == len(loops) else self._places.enters[loops[: shared + 1]]
 
     def _leaving(self, read: tf.Operation, place: structure.Place) -> Ops:
-        """Finds the first ops after a read, in its step, that something at `place` can wait for."""
+        """Returns the first ops after a read, in its step, for which an op at `place` can wait."""
         if not self._later:
             for op in self._step:
-                for one in self._before[op]:
-                    self._later.setdefault(one, []).append(op)
+                for previous in self._before[op]:
+                    self._later.setdefault(previous, []).append(op)
                 if op.type in ("NextIteration", "RefNextIteration"):
                     self._later.setdefault(op, []).extend(op.outputs[0].consumers())
-        found: Ops = {}
+        first_ops: Ops = {}
         seen, waiting = {read}, [read]
         while waiting:
             for op in self._later.get(waiting.pop(), ()):
@@ -226,13 +227,13 @@ class _Ordering:
                     continue
                 seen.add(op)
                 if self._places.of_outputs(op).can_precede(place):
-                    found[op] = None
+                    first_ops[op] = None
                 else:
                     waiting.append(op)
-        return found
+        return first_ops
 
     def _share(self, variable: Variable, read: tf.Operation) -> None:
-        """Keeps a read that joins the step from copying a variable that is updated sparsely."""
+        """Prevents a read that joins the step from copying a variable that is updated sparsely."""
         if read in self._step or read.type != "ReadVariableOp" or not variable.sparse:
             return
         if all(op.type != "DisableCopyOnRead" for op in read.control_inputs):
@@ -240,7 +241,7 @@ class _Ordering:
                 read._add_control_input(tf.raw_ops.DisableCopyOnRead(resource=read.inputs[0]))
 
     def _must_copy(self, read: tf.Operation, number: int) -> bool:
-        """Whether a reader of a reference variable, or of what is the same buffer, may be late."""
+        """Returns whether a reader of a reference variable's buffer may come after a write."""
         large = _is_large(read)
         for user, shares in _users(read):
             if user in self._step and self._depends(user, number):
@@ -255,27 +256,27 @@ class _Ordering:
         return False
 
     def _copy(self, read: tf.Operation) -> tf.Operation:
-        """Gives a reader of a reference variable a copy; returns what is to precede writes."""
-        index = next(i for i, one in enumerate(read.inputs) if accesses.is_reference(one))
-        given = read.inputs[index]
-        if _place(given) not in self._copies:
-            with self._beside(given.op):
-                self._copies[_place(given)] = copy = tf.raw_ops.DeepCopy(x=given)
-            self._before[copy.op] = [given.op]
+        """Gives a reader of a reference variable a copy; returns the op that writes wait for."""
+        index = next(i for i, tensor in enumerate(read.inputs) if accesses.is_reference(tensor))
+        reference = read.inputs[index]
+        if _place(reference) not in self._copies:
+            with self._beside(reference.op):
+                self._copies[_place(reference)] = copy = tf.raw_ops.DeepCopy(x=reference)
+            self._before[copy.op] = [reference.op]
             self._all[copy.op] = None
-        copy = self._copies[_place(given)]
+        copy = self._copies[_place(reference)]
         read._update_input(index, copy)
         self._before[read] = structure.before_of(read)
         return copy.op if self._places.of_inputs(read) == structure.TOP else read
 
     @contextlib.contextmanager
     def _beside(self, op: tf.Operation) -> Iterator[None]:
-        """Makes a context for an op that runs where another one does."""
+        """Enters a context for creating ops beside `op`, on its device and in no other context."""
         with tf.control_dependencies(None), tf.device(op.device), tf.name_scope("reads_first"):
             yield
 
     def _add(self) -> int:
-        """Adds the edges that make no circle; of those that do, the first ones until one closes."""
+        """Adds the edges, except those that would close a circle; returns how many it added."""
         wanted: dict[tf.Operation, list[tf.Operation]] = {}
         for read, write in self._edges:
             if read is not write and read not in self._before[write]:
@@ -297,22 +298,22 @@ class _Ordering:
         return sum(map(len, wanted.values()))
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
-        """Finds the ops that would wait for themselves, or for one that does."""
+        """Returns the ops that would wait for themselves, or for an op that does."""
         waits: dict[tf.Operation, int] = {}
         later: dict[tf.Operation, list[tf.Operation]] = {}
         for op in self._all:
             before = [*self._before[op], *wanted.get(op, ())]
             waits[op] = len(before)
-            for one in before:
-                later.setdefault(one, []).append(op)
+            for previous in before:
+                later.setdefault(previous, []).append(op)
         ready = [op for op, count in waits.items() if not count]
         while ready:
             op = ready.pop()
             del waits[op]
-            for one in later.get(op, ()):
-                waits[one] -= 1
-                if not waits[one]:
-                    ready.append(one)
+            for following in later.get(op, ()):
+                waits[following] -= 1
+                if not waits[following]:
+                    ready.append(following)
         return set(waits)
 
     def _waits(
@@ -322,13 +323,13 @@ class _Ordering:
         wanted: Mapping[tf.Operation, list[tf.Operation]],
         among: set[tf.Operation],
     ) -> bool:
-        """Whether an op runs after another one, both of `among`."""
+        """Returns whether an op waits for another one, by way of the ops in `among`."""
         seen, waiting = {op}, [op]
         while waiting:
-            one = waiting.pop()
-            if one is other:
+            current = waiting.pop()
+            if current is other:
                 return True
-            for before in (*self._before[one], *wanted.get(one, ())):
+            for before in (*self._before[current], *wanted.get(current, ())):
                 if before in among and before not in seen:
                     seen.add(before)
                     waiting.append(before)
@@ -336,7 +337,7 @@ class _Ordering:
 
 
 def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
-    """Yields what reads the buffer of a reference variable, and whether it may pass it on."""
+    """Yields (reader of a reference variable's buffer, whether it may pass the buffer on)."""
     seen, waiting = {read}, [read]
     while waiting:
         op = waiting.pop()
@@ -344,10 +345,10 @@ def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
         yield op, shares
         if shares:
             for output in op.outputs:
-                for one in output.consumers():
-                    if one not in seen:
-                        seen.add(one)
-                        waiting.append(one)
+                for user in output.consumers():
+                    if user not in seen:
+                        seen.add(user)
+                        waiting.append(user)
 
 
 def _is_large(read: tf.Operation) -> bool:

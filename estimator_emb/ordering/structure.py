@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ops that a session call runs: what each waits for, and in which loop or branch it stands."""
+"""Finds the ops of a session call, what each waits for, and in which loop or branch it stands."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 Ops = dict[tf.Operation, None]
-"""A set that keeps its order."""
+"""A set of ops that keeps their order."""
 
 _FRAME = "frame_name"
 _MERGES = frozenset(("Merge", "RefMerge"))
@@ -20,11 +20,12 @@ _EXITS = frozenset(("Exit", "RefExit"))
 def leading_to(
     roots: Iterable[tf.Operation], before: dict[tf.Operation, Sequence[tf.Operation]]
 ) -> Ops:
-    """Finds the ops that a session runs for `roots`, each after those that it waits for.
+    """Returns the ops that a session runs for `roots`, each after those that it waits for.
 
     Args:
-      roots: what is fetched.
-      before: filled with what each of them waits for; the way back of a loop is left out.
+      roots: the ops that are fetched.
+      before: a dict, to which each op -> the ops that it waits for is added, without the way back
+        of a loop.
     """
     done: Ops = {}
     waiting = [(root, False) for root in roots]
@@ -40,12 +41,12 @@ def leading_to(
         if op not in before:
             before[op] = before_of(op)
         waiting.append((op, True))
-        waiting += [(one, False) for one in before[op] if one not in begun]
+        waiting += [(previous, False) for previous in before[op] if previous not in begun]
     return _with_loops(done, before)
 
 
 def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -> Ops:
-    """Returns `done`, and what only the way back of its loops leads to."""
+    """Returns `done`, and the ops that only the way back of its loops needs."""
     backs = [
         tensor.op
         for op in done
@@ -57,19 +58,19 @@ def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -
 
 
 def before_of(op: tf.Operation) -> list[tf.Operation]:
-    """Returns what an op waits for, but the way back of a loop; for what leaves one, its steps."""
+    """Returns the ops that an op waits for: no loop's way back; for an exit, the loop's steps."""
     inputs = [tensor.op for tensor in op.inputs]
     if op.type in _MERGES:
-        inputs = [one for one in inputs if one.type not in _BACKS]
+        inputs = [previous for previous in inputs if previous.type not in _BACKS]
     elif op.type in _EXITS:
         inputs += _steps_before(op)
     return inputs + op.control_inputs
 
 
 def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
-    """Returns the ends of a loop's steps that an op which leaves the loop waits for."""
+    """Returns the last ops of a loop's steps, for which an op waits that leaves the loop."""
     condition = leaving.inputs[0].op.inputs[1]
-    merges = [one.inputs[0].op for one in condition.consumers() if one.type in _SWITCHES]
+    merges = [user.inputs[0].op for user in condition.consumers() if user.type in _SWITCHES]
     frames = {
         tensor.op.get_attr(_FRAME)
         for merge in merges
@@ -80,13 +81,15 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
     seen, waiting = {leaving}, [leaving]
     while waiting:
         op = waiting.pop()
-        for one in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if one.type in _BACKS and op in merges:
-                backs[one] = None
-            # What a loop takes from outside was there before it.
-            if one not in seen and not (one.type in _ENTERS and one.get_attr(_FRAME) in frames):
-                seen.add(one)
-                waiting.append(one)
+        for previous in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
+            if previous.type in _BACKS and op in merges:
+                backs[previous] = None
+            # The search ends where the loop takes something from outside.
+            if previous not in seen and not (
+                previous.type in _ENTERS and previous.get_attr(_FRAME) in frames
+            ):
+                seen.add(previous)
+                waiting.append(previous)
     return list(backs)
 
 
@@ -96,14 +99,14 @@ class Place:
 
     Attributes:
       loops: names of the loops around it, the outermost first.
-      branches: what must hold for it to run: names of conditions, each with the branch taken.
+      branches: the branches that it stands in: the name of each condition, with the branch taken.
     """
 
     loops: tuple[bytes, ...] = ()
     branches: frozenset[tuple[str, int]] = frozenset()
 
     def can_precede(self, later: "Place") -> bool:
-        """Whether an op there can be waited for: it runs whenever the later one does."""
+        """Returns whether an op at `later` can wait for one here, which runs whenever it does."""
         return self.loops == later.loops and self.branches <= later.branches
 
 
@@ -111,11 +114,11 @@ TOP = Place()
 
 
 class Places:
-    """The places of ops, told from the graph alone: copies of loops have no Python context.
+    """The places of ops, found from the graph alone, because copied ops have no Python context.
 
     Args:
-      ops: in an order in which each comes after those that it waits for.
-      before: what each waits for.
+      ops: the ops, in an order in which each comes after those that it waits for.
+      before: op -> the ops that it waits for.
     """
 
     def __init__(self, ops: Ops, before: Mapping[tf.Operation, Sequence[tf.Operation]]):
@@ -127,28 +130,28 @@ class Places:
                 self._find(op, before[op])
 
     def of_inputs(self, op: tf.Operation) -> Place:
-        """Returns where an op waits for its inputs."""
+        """Returns the place at which an op waits for its inputs."""
         return self._inside.get(op, TOP)
 
     def of_outputs(self, op: tf.Operation) -> Place:
-        """Returns where what an op computes is."""
+        """Returns the place of what an op computes."""
         return self._outside.get(op, TOP)
 
     def _find(self, op: tf.Operation, before: Sequence[tf.Operation]) -> None:
         if op.type in _EXITS:
-            before = [one for one in before if one.type not in _BACKS]
-        found = [place for one in before if (place := self._outside.get(one))]
-        if any(one.type in ("Switch", "RefSwitch") for one in before):
-            found += [self._taken(tensor) for tensor in op.inputs if tensor.op in self._outside]
-        if not found and op.type not in ("Switch", "RefSwitch", "Enter", "RefEnter"):
+            before = [previous for previous in before if previous.type not in _BACKS]
+        places = [place for previous in before if (place := self._outside.get(previous))]
+        if any(previous.type in ("Switch", "RefSwitch") for previous in before):
+            places += [self._taken(tensor) for tensor in op.inputs if tensor.op in self._outside]
+        if not places and op.type not in ("Switch", "RefSwitch", "Enter", "RefEnter"):
             return
-        loops = max((place.loops for place in found), key=len, default=())
-        of_branches = [place.branches for place in found]
+        loops = max((place.loops for place in places), key=len, default=())
+        branch_sets = [place.branches for place in places]
         if op.type in ("Merge", "RefMerge"):
             taken = [self._taken(t).branches for t in op.inputs if t.op in before]
             branches = frozenset.intersection(*taken) if taken else frozenset()
         else:
-            branches = frozenset().union(*of_branches)
+            branches = frozenset().union(*branch_sets)
         inside = outside = Place(loops, branches)
         if op.type in ("Enter", "RefEnter"):
             outside = Place((*loops, op.get_attr(_FRAME)), branches)
@@ -158,7 +161,7 @@ class Places:
         self._inside[op], self._outside[op] = inside, outside
 
     def _taken(self, tensor: tf.Tensor) -> Place:
-        """Returns where a tensor is: one of a Switch, in the branch that it stands for."""
+        """Returns the place of a tensor; for an output of a Switch, the branch that it leads to."""
         place = self._outside.get(tensor.op, TOP)
         if tensor.op.type not in ("Switch", "RefSwitch"):
             return place
