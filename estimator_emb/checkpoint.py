@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints from outside: what is in one, and the legacy order of 'mod' tables put right.
+"""Reads checkpoints without a program, and puts the rows of legacy 'mod' tables in order.
 
 A table in a checkpoint of ours is one tensor [vocabulary_size, dimension] in the order of its ids.
 The legacy TPUEstimator wrote that only under `partition_strategy='div'`. Under 'mod', host i of H
 held the rows of the ids i, i + H, i + 2H, ..., and the hosts' parts were saved one after the other
 as if they were consecutive rows, so that row r of the saved tensor is not id r. `convert` reads
-such a checkpoint, if told so, and writes one in the order of the ids.
+such a checkpoint and writes one in the order of the ids. A checkpoint does not say which it is.
 """
 
 import dataclasses
@@ -21,25 +21,25 @@ from estimator_emb.optimizers import PARAMETERS
 from estimator_emb.tables.partition import Partition
 
 HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
-"""How the legacy TPUEstimator begins the names of variables that hold nothing."""
+"""Prefix of the names of variables by which the legacy TPUEstimator found its gradients."""
 
 CHUNK_BYTES = 128 << 20
-"""How much is written at a time."""
+"""How many bytes are written at a time."""
 
-_SUFFIXES = sorted({slot.suffix for one in PARAMETERS for slot in one.slots})
+_SUFFIXES = sorted({slot.suffix for optimizer in PARAMETERS for slot in optimizer.slots})
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedVariable:
-    """One variable of a checkpoint.
+    """A variable of a checkpoint.
 
     Attributes:
       name: its name.
       shape: its shape.
-      dtype: of its values.
+      dtype: type of its values.
       slots: names of the optimizer's slots that belong to it, which are listed nowhere else.
-      optimizer: class name without 'Parameters' of the embedding optimizer whose slots these are;
-        None without slots, or where no optimizer has just these.
+      optimizer: class name, without 'Parameters', of the embedding optimizer that has these slots;
+        None without slots, or if no optimizer has exactly these.
     """
 
     name: str
@@ -50,20 +50,20 @@ class SavedVariable:
 
     @property
     def bytes(self) -> int:
-        """Size of the variable and its slots; 0 for strings, which have no fixed size."""
+        """Returns the size of the variable and its slots in bytes; 0 for strings."""
         size = 0 if self.dtype == tf.string else self.dtype.size
         return int(np.prod(self.shape, dtype=np.int64)) * size * (1 + len(self.slots))
 
 
 def inspect(path: str) -> list[SavedVariable]:
-    """The variables of a checkpoint by name, each with its slots. Reads the index alone.
+    """Returns the variables of a checkpoint, sorted by name, each with its slots.
 
-    A slot is known by the suffix of its name, `/Adagrad` say, and by having the variable's shape.
-    A checkpoint does not tell tables from other matrices; Adagrad of `tf.compat.v1.train` names its
-    slots as the embedding optimizer does.
+    A slot is known by the suffix of its name, for example `/Adagrad`, and by the shape, which is
+    the variable's. Tables cannot be told from other matrices, since Adagrad of `tf.compat.v1.train`
+    names its slots as the embedding optimizer does. No values are read.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, whose latest one is meant.
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
 
     Raises:
       ValueError: there is no checkpoint.
@@ -72,7 +72,7 @@ def inspect(path: str) -> list[SavedVariable]:
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     dtypes = reader.get_variable_to_dtype_map()
     slots = {name: _slots(name, shapes) for name in shapes}
-    owned = {slot for of_one in slots.values() for slot in of_one}
+    owned = {slot for own_slots in slots.values() for slot in own_slots}
     return [
         SavedVariable(name, shapes[name], dtypes[name], slots[name], _optimizer(name, slots[name]))
         for name in sorted(set(shapes) - owned)
@@ -80,21 +80,21 @@ def inspect(path: str) -> list[SavedVariable]:
 
 
 def _slots(name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
-    found = [name + suffix for suffix in _SUFFIXES]
-    return tuple(slot for slot in found if shapes.get(slot) == shapes[name])
+    possible = [name + suffix for suffix in _SUFFIXES]
+    return tuple(slot for slot in possible if shapes.get(slot) == shapes[name])
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
     suffixes = {slot.removeprefix(name) for slot in slots}
-    for one in PARAMETERS:
-        if suffixes and suffixes == {slot.suffix for slot in one.slots}:
-            return one.__name__.removesuffix("Parameters")
+    for optimizer in PARAMETERS:
+        if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
+            return optimizer.__name__.removesuffix("Parameters")
     return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What `convert` did.
+    """The result of `convert`.
 
     Attributes:
       path: prefix of the new checkpoint.
@@ -117,19 +117,23 @@ def convert(
 ) -> Conversion:
     """Writes a checkpoint again, with the rows of 'mod' tables in the order of their ids.
 
-    All variables are copied but the legacy helpers, `tpu_embedding_dummy_table_variable_*`. In
-    memory are one variable at a time and, two or three times, `CHUNK_BYTES` of it. The new
-    checkpoint appears when it is complete. Where its folder has no `checkpoint` file, one is
-    written that names it, so that the folder serves as a model directory.
+    It copies all variables except the legacy helpers, `tpu_embedding_dummy_table_variable_*`. One
+    variable at a time is in memory, and two or three copies of `CHUNK_BYTES` of it. The new
+    checkpoint appears when it is complete. If its folder has no `checkpoint` file, one is written
+    that names it, so that the folder serves as a model directory.
 
     Args:
-      source: prefix of a checkpoint, or a model directory, whose latest one is meant.
+      source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       destination: prefix of the new checkpoint, or a folder, in which it has the source's name.
-      tables: names of the tables; their slots go with them. Slots of a kind that `inspect` does not
-        know are named here like tables.
-      hosts: number of TPU hosts that the tables were divided over.
-      to: 'ids' undoes the order of the legacy 'mod'; 'mod' makes it of a table in id order.
-      progress: called with the bytes done and the bytes in all.
+      tables: names of the tables; their slots move with them. Slots that `inspect` does not know as
+        such must be named like tables.
+      hosts: number of TPU hosts over which the tables were divided.
+      to: 'ids', the default, turns the order of the legacy 'mod' into that of the ids; 'mod' does
+        the reverse.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Returns:
+      What was done, as a `Conversion`.
 
     Raises:
       ValueError: there is no checkpoint, `destination` exists, a table is not in the checkpoint or
@@ -141,20 +145,20 @@ def convert(
         raise ValueError(f"convert: hosts must be at least 1; got {hosts}.")
     source = _prefix(source)
     destination = _new_path(source, destination)
-    variables = {one.name: one for one in _flat(inspect(source))}
+    variables = {variable.name: variable for variable in _flat(inspect(source))}
     dropped = sorted(name for name in variables if _is_helper(name))
     permuted = _permuted(variables, list(tables)).difference(dropped)
-    kept = [one for name, one in sorted(variables.items()) if name not in dropped]
-    total = sum(one.bytes for one in kept)
+    kept = [variable for name, variable in sorted(variables.items()) if name not in dropped]
+    total = sum(variable.bytes for variable in kept)
     reader = tf.train.load_checkpoint(source)
     done = 0
     with _Writer(destination) as writer:
-        for one in kept:
+        for variable in kept:
             order = None
-            if one.name in permuted:
-                partition = Partition(one.shape[0], hosts, "mod")
+            if variable.name in permuted:
+                partition = Partition(variable.shape[0], hosts, "mod")
                 order = partition.places if to == "ids" else partition.ids_at
-            for size in _copy(reader.get_tensor(one.name), one, order, writer):
+            for size in _copy(reader.get_tensor(variable.name), variable, order, writer):
                 done += size
                 if progress:
                     progress(done, total)
@@ -165,7 +169,7 @@ def _copy(
     value: Any, variable: SavedVariable, order: Callable[..., Any] | None, writer: "_Writer"
 ) -> Iterator[int]:
     if variable.dtype == tf.string:
-        # NumPy's own strings lose zeros at their end, and TensorFlow slices none.
+        # NumPy's strings would lose zeros at their end, and TensorFlow saves no slices of strings.
         writer.add(variable, np.array(value, object), None)
         return
     value = np.asarray(value)
@@ -182,7 +186,7 @@ def _copy(
 
 
 class _Writer:
-    """Writes a checkpoint beside its place, and moves it there at the end."""
+    """A writer that writes a checkpoint beside its destination, and moves it there at the end."""
 
     def __init__(self, destination: str):
         self._destination = destination
@@ -210,14 +214,17 @@ class _Writer:
     def _flush(self) -> None:
         prefix = f"{self._folder}/{len(self._prefixes)}"
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            fed = {tf.compat.v1.placeholder(one.dtype): value for one, value, _ in self._waiting}
+            feeds = {
+                tf.compat.v1.placeholder(variable.dtype): value
+                for variable, value, _ in self._waiting
+            }
             save = tf.raw_ops.SaveV2(
                 prefix=prefix,
-                tensor_names=[one.name for one, _, _ in self._waiting],
+                tensor_names=[variable.name for variable, _, _ in self._waiting],
                 shape_and_slices=[place for _, _, place in self._waiting],
-                tensors=list(fed),
+                tensors=list(feeds),
             )
-            session.run(save, fed)
+            session.run(save, feeds)
         self._prefixes.append(prefix)
         self._waiting, self._bytes = [], 0
 
@@ -239,7 +246,7 @@ class _Writer:
                     delete_old_dirs=False,
                 )
             )
-        # A checkpoint without its index does not exist: that comes last.
+        # The index comes last: without it, the checkpoint does not exist.
         files = tf.io.gfile.glob(f"{merged}.*")
         for file in sorted(files, key=lambda name: name.endswith(".index")):
             tf.io.gfile.rename(file, self._destination + file.removeprefix(merged))
@@ -270,13 +277,13 @@ def _new_path(source: str, destination: str) -> str:
 
 
 def _flat(variables: list[SavedVariable]) -> Iterator[SavedVariable]:
-    for one in variables:
-        for name in (one.name, *one.slots):
-            yield SavedVariable(name, one.shape, one.dtype)
+    for variable in variables:
+        for name in (variable.name, *variable.slots):
+            yield SavedVariable(name, variable.shape, variable.dtype)
 
 
 def _permuted(variables: dict[str, SavedVariable], tables: list[str]) -> set[str]:
-    shapes = {name: one.shape for name, one in variables.items()}
+    shapes = {name: variable.shape for name, variable in variables.items()}
     permuted = set()
     for table in tables:
         if table not in shapes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the categorical column of an embedding column turns values into ids."""
+"""Functions by which the categorical column of an embedding column turns values into ids."""
 
 import logging
 import os
@@ -12,26 +12,27 @@ logger = logging.getLogger("estimator_emb")
 
 
 def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a categorical column's own way from strings to ids; None where it takes only ids.
+    """Returns the function by which a categorical column turns strings into ids.
 
     Args:
-      categorical_column: of an embedding column.
+      categorical_column: the column inside of an embedding column.
 
     Returns:
-      A function from strings [n] to int64 ids [n], -1 for a string that counts for nothing.
+      A function from strings [n] to int64 ids [n], in which -1 stands for a string to be left out;
+      None if the column takes no strings.
     """
     column = _without_wrappers(categorical_column)
     return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
 def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a categorical column's own way from integers to ids; None where they are ids already.
+    """Returns the function by which a categorical column turns integers into ids.
 
     Args:
-      categorical_column: of an embedding column.
+      categorical_column: the column inside of an embedding column.
 
     Returns:
-      A function from integers [n] to int64 ids [n].
+      A function from integers [n] to int64 ids [n]; None if the column's integers are ids already.
     """
     column = _without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
@@ -42,7 +43,7 @@ def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
 
 
 def _without_wrappers(categorical_column: Any) -> Any:
-    while hasattr(categorical_column, "categorical_column"):  # weighted, sequence
+    while hasattr(categorical_column, "categorical_column"):  # A weighted or sequence column.
         categorical_column = categorical_column.categorical_column
     return categorical_column
 
@@ -51,21 +52,21 @@ def _lookup(column: Any) -> Callable[[tf.Tensor], tf.Tensor]:
     def to_ids(values: tf.Tensor) -> tf.Tensor:
         _check_vocabulary_file(column)
         positions = tf.range(tf.size(values, out_type=tf.int64))
-        as_column = tf.SparseTensor(
+        one_per_row = tf.SparseTensor(
             tf.stack([positions, tf.zeros_like(positions)], axis=1),
             values,
             tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
         )
-        return column._transform_input_tensor(as_column).values
+        return column._transform_input_tensor(one_per_row).values
 
     return to_ids
 
 
 def _check_vocabulary_file(column: Any) -> None:
-    """Raises ValueError for a file that does not give the column its vocabulary.
+    """Raises a ValueError if the vocabulary file of a column is missing or too short.
 
-    Further lines than `vocabulary_size` are no error: TensorFlow documents that they are not part
-    of the vocabulary.
+    Lines after `vocabulary_size` are no error: TensorFlow documents that they are not part of the
+    vocabulary.
     """
     path = getattr(column, "vocabulary_file", None)
     if not isinstance(path, (str, os.PathLike)):

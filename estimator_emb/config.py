@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program says about its embedding tables: the legacy config classes.
+"""The legacy classes by which a program describes its embedding tables.
 
-They are namedtuples, because pipelines unpack and `_replace` them. `_replace` bypasses a
-namedtuple's constructor, so everything is checked again where it is used (`validated`).
+They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses a
+namedtuple's constructor, and so `validated` checks everything again where it is used.
 """
 
 import collections
@@ -57,15 +57,16 @@ class TableConfig(
     Args:
       vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
       dimension: number of columns, an int >= 1.
-      initializer: callable that makes the initial table from a shape and dtype; None means a
+      initializer: function that returns the initial table for a shape and a dtype; None means a
         truncated normal of mean 0 and standard deviation 1/sqrt(dimension).
-      combiner: how the ids of one sample become one activation: 'mean', 'sum', 'sqrtn', or None
-        (one id per sample, dense input).
-      hot_id_replication: speed hint for the hardware; changes no number.
-      learning_rate: constant rate of this table, a finite number >= 0, in place of its
-        optimizer's.
-      learning_rate_fn: function of the global step that gives the rate; excludes `learning_rate`.
-      optimization_parameters: this table's own optimizer; None means the spec's.
+      combiner: how the rows of one sample's ids become one activation: 'mean', the default, 'sum',
+        'sqrtn', or None for dense input of one id per sample.
+      hot_id_replication: speed hint for the hardware, False by default; it changes no number.
+      learning_rate: constant rate of this table, a finite number >= 0, in place of the rate of its
+        optimizer, which None means.
+      learning_rate_fn: function of the global step, an int64 scalar, that returns the rate of this
+        table as a number or a scalar tensor. It excludes `learning_rate`.
+      optimization_parameters: this table's own optimizer; None means that of the spec.
 
     Raises:
       ValueError: an argument is out of its range, or both rates are given.
@@ -130,12 +131,15 @@ class TableConfig(
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
-        # An initializer is called and never changed; a copy of its object would not be equal.
-        return type(self)(*(one if callable(one) else copy.deepcopy(one, memo) for one in self))
+        # Initializers and functions are not copied: they never change, and a copy would not be
+        # equal.
+        return type(self)(
+            *(field if callable(field) else copy.deepcopy(field, memo) for field in self)
+        )
 
 
 features_of_dicts: set[str] = set()
-"""Features of every `feature_to_config_dict` so far: what a program means to look up."""
+"""Features of every `feature_to_config_dict` so far, for the error of a missing spec."""
 
 
 class FeatureConfig(
@@ -145,11 +149,12 @@ class FeatureConfig(
 
     Args:
       table_id: the table's key in `table_to_config_dict`.
-      max_sequence_length: 0 combines the ids of a sample into one activation [batch, dimension];
-        a positive int keeps them apart, [batch, max_sequence_length, dimension], cut off there and
-        filled up with zeros.
-      weight_key: key of the feature that holds the ids' weights, of the same shape; None means
-        weight 1.
+      max_sequence_length: 0, the default, combines the rows of a sample's ids into one activation,
+        float32 [batch, dimension]. A positive int keeps them apart, float32
+        [batch, max_sequence_length, dimension]: longer samples are cut off, shorter ones filled up
+        with zeros.
+      weight_key: key of the feature that holds the weights of the ids, in the same shape; None
+        means that each weight is 1.
 
     Raises:
       ValueError: `max_sequence_length` is not an int >= 0.
@@ -185,31 +190,32 @@ class EmbeddingConfigSpec(
         ],
     )
 ):
-    """The tables of a program, and how they are trained. Passed to `TPUEstimator`.
+    """The tables of a program and how they are trained: `TPUEstimator` takes it as an argument.
 
     Exactly one of `feature_columns` and the pair of dicts is given.
 
     Args:
       feature_columns: list of columns made by `feature_columns.embedding_column` and
-        `feature_columns.shared_embedding_columns` (TensorFlow's own TPU columns are the same).
+        `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns.
       optimization_parameters: the optimizer of all tables that have none of their own. Required
         with `feature_columns`.
-      clipping_limit: positive number; the gradient of a row, summed over the batch, is clipped to
+      clipping_limit: positive number: the gradient of a row, summed over the batch, is clipped to
         [-clipping_limit, clipping_limit]. None means no limit.
       pipeline_execution_with_tensor_core: True delays each update by one lookup, so that the lookup
-        of step N+1 sees the updates up to step N-1.
-      experimental_gradient_multiplier_fn: function of the global step; all activation gradients
-        are multiplied by its value, before they are summed and clipped.
+        of step N+1 sees the updates up to step N-1. False by default.
+      experimental_gradient_multiplier_fn: function of the global step, an int64 scalar, that
+        returns a number or a scalar tensor. The gradients of all activations are multiplied by it
+        before they are summed and clipped. None means 1.
       feature_to_config_dict: feature key -> `FeatureConfig`.
       table_to_config_dict: table key -> `TableConfig`.
-      partition_strategy: 'div' or 'mod': which rows go to which host of a TPU. It changes no number
-        and no checkpoint.
-      profile_data_directory: where the hardware stores lookup statistics.
+      partition_strategy: 'div', the default, or 'mod': which rows go to which host of a TPU. It
+        changes no number and no checkpoint.
+      profile_data_directory: folder in which the hardware stores lookup statistics; None for none.
 
     Raises:
-      ValueError: both or neither way of naming tables, a feature that names an unknown table, or a
-        field out of its range.
-      TypeError: a column or config of an unsupported class.
+      ValueError: tables are given both ways or neither way, a feature names an unknown table, or a
+        field is out of its range.
+      TypeError: a column or a config is of an unsupported class.
 
     Source: `EmbeddingConfigSpec` of
     tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
@@ -317,7 +323,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """`spec` checked again, as an `EmbeddingConfigSpec` of ours.
+    """Returns `spec` as an `EmbeddingConfigSpec` of ours, with all fields checked again.
 
     Args:
       spec: an `EmbeddingConfigSpec`, ours or tensorflow-estimator's.
@@ -332,7 +338,7 @@ def validated(spec: Any) -> EmbeddingConfigSpec:
 
 
 def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> EmbeddingConfigSpec:
-    """Makes a spec of all fields of another."""
+    """Creates a spec from all fields of another one."""
     arguments = dict(fields)
     columns = [
         *(arguments.pop("feature_columns") or ()),
@@ -342,15 +348,15 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Columns looked up by the embedding engine, and those the model looks up itself."""
+    """Returns (columns that look up tables, columns whose table the model looks up itself)."""
     supported = (
         TPUEmbeddingColumn,
         TPUSharedEmbeddingColumn,
         LegacyTPUEmbeddingColumn,
         LegacyTPUSharedEmbeddingColumn,
     )
-    # Accepted by tensorflow-estimator's spec, and refused later: they have no table on a TPU.
-    of_the_model = (
+    # tensorflow-estimator's spec accepts them and fails later, because they have no table on a TPU.
+    without_table = (
         LegacyNumericColumn,
         NumericColumn,
         LegacyEmbeddingColumn,
@@ -370,7 +376,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
                 "EmbeddingConfigSpec: All feature columns must be supported types, made by "
                 "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
             )
-            if isinstance(column, of_the_model):
+            if isinstance(column, without_table):
                 raise TypeError(
                     f"{allowed}column {column.name!r} is a {type(column).__name__}, which the "
                     "model computes by itself. Make it with one of the two, or leave it out of the "
@@ -386,7 +392,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
-    """`config` checked again as one of `ours`; TensorFlow's class of that name is translated."""
+    """Returns `config`, ours or TensorFlow's, checked again as an object of the class `ours`."""
     if isinstance(config, ours) or (
         type(config).__name__ == ours.__name__
         and type(config).__module__ == "tensorflow.python.tpu.tpu_embedding"

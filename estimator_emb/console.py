@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program shows that sets up no logging of its own, and nothing twice.
+"""Shows the log of a program that sets up no logging of its own, and shows nothing twice.
 
-Without anything set up, this project's lines of level INFO reach stderr: what trains where, and how
-far it is. What the program chooses goes before: levels and handlers of the root logger, of the
-logger "estimator_emb" and of TensorFlow's, and absl's flags.
+In such a program, lines of level INFO of the logger "estimator_emb" reach stderr: what trains
+where, and how far it is. Whatever the program sets up takes precedence: levels and handlers of the
+root logger, of the logger "estimator_emb" and of TensorFlow's, and absl's flags.
 
-TensorFlow's logger is rid of what says nothing to the author of a program: notes that
-tensorflow-estimator is deprecated, and that TensorFlow, tensorflow-estimator or this project call
-something deprecated; in an absl program that asks for no level, tensorflow-estimator's account of
-its own doings. Notes on the lines of the program itself stay, and so does every other warning.
+Some records of TensorFlow's logger say nothing to the author of a program, and are left out: that
+tensorflow-estimator is deprecated; that TensorFlow, tensorflow-estimator or this package calls
+something deprecated; and, in an absl program that asks for no level, what tensorflow-estimator
+reports of itself. Records about lines of the program itself stay, and so do all other warnings.
 """
 
 import logging
@@ -23,10 +23,10 @@ from absl import logging as absl_logging
 from estimator_emb import failures
 
 _ADVICE_TO_LEAVE = "Use tf.keras instead."
-"""Ends the note on each name that tensorflow-estimator exports, whoever uses it."""
+"""The end of the deprecation notice on every name of tensorflow-estimator, whoever uses it."""
 
 logger = logging.getLogger("estimator_emb")
-_said: set[tuple[str, str]] = set()
+_logged: set[tuple[str, str]] = set()
 _counting: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 
@@ -47,23 +47,23 @@ def install() -> None:
 
 
 def say_once(text: str, model_dir: Any) -> None:
-    """Logs what every training in a model directory would say again."""
-    if (text, str(model_dir)) not in _said:
-        _said.add((text, str(model_dir)))
+    """Logs a text once for each model directory, although each training in it would."""
+    if (text, str(model_dir)) not in _logged:
+        _logged.add((text, str(model_dir)))
         logger.info(text, stacklevel=2)
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Notes that steps of a graph can increase its global step.
+    """Notes that steps of a graph can increase its global step, to leave out a warning otherwise.
 
-    TensorFlow doubts it wherever two session calls read the step after one of them and before the
-    next, at a moment that differs from call to call.
+    TensorFlow warns by mistake if two session calls happen to read the same step, one of them after
+    its increment and the next before.
     """
     _counting.add(graph)
 
 
 class _Unchosen(int):
-    """A level of the root logger that the program has not asked for."""
+    """A level of the root logger that the program has not chosen."""
 
 
 def _after_absl() -> None:
@@ -74,27 +74,27 @@ def _after_absl() -> None:
 
 
 class _Logger(logging.Logger):
-    """The logger "estimator_emb", of level INFO unless the program chooses another."""
+    """The class of the logger "estimator_emb", of level INFO unless the program chooses another."""
 
     def getEffectiveLevel(self) -> int:  # noqa: N802
         if self.level:
             return self.level
         if not isinstance(logging.root.level, _Unchosen):
             return logging.root.level
-        # A program that silences TensorFlow's INFO means this project's too.
+        # A program that silences TensorFlow's INFO means this package's too.
         quiet = tf.get_logger().level > logging.INFO
         return logging.WARNING if quiet else logging.INFO
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802
-        # Python's keeps its answers until the next setLevel of any logger, which new handlers of
-        # the root logger are not.
+        # Python's own method caches its answer until some logger's setLevel is called, and would
+        # not notice a new handler of the root logger.
         return (
             not self.disabled and self.manager.disable < level and level >= self.getEffectiveLevel()
         )
 
 
 class _Console(logging.StreamHandler):
-    """Writes to stderr what no handler of the program takes."""
+    """A handler that writes to stderr the records that no handler of the program gets."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -110,7 +110,7 @@ class _Console(logging.StreamHandler):
 
 
 class _NotByRoot(logging.Filter):
-    """Keeps a handler from writing what the root logger's handlers write to the same stream."""
+    """A filter of a handler, for records that the root logger's handlers write to its stream."""
 
     def __init__(self, owner: logging.Logger, handler: logging.Handler):
         super().__init__()
@@ -122,14 +122,14 @@ class _NotByRoot(logging.Filter):
         return stream is None or not (
             self._owner.propagate
             and any(
-                _stream(one) is stream and record.levelno >= one.level
-                for one in logging.root.handlers
+                _stream(other) is stream and record.levelno >= other.level
+                for other in logging.root.handlers
             )
         )
 
 
 def _stream(handler: logging.Handler) -> Any:
-    """Returns where a handler writes; None for one that is no stream's."""
+    """Returns the stream to which a handler writes; None if it writes to none."""
     if isinstance(handler, absl_logging.ABSLHandler):
         handler = handler.python_handler
     return getattr(handler, "stream", None)
@@ -142,7 +142,7 @@ def _concerns_program(record: logging.LogRecord) -> bool:
         return bool(asked) or failures.is_of_program(record.pathname)
     if str(record.msg).startswith("It seems that global step (tf.train.get_global_step) has not"):
         return tf.compat.v1.get_default_graph() not in _counting
-    # TensorFlow begins a note on something deprecated with who called it: file and line.
+    # TensorFlow begins a deprecation notice with the file and line of the caller.
     if not (isinstance(record.args, tuple) and str(record.msg).startswith("From %s: ")):
         return True
     if record.args[-1] == _ADVICE_TO_LEAVE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model_fn and a serving input function need for export, as in `tf.estimator.export`."""
+"""The names of `tf.estimator.export`, for model_fns and functions of serving input."""
 
 from estimator_emb.compat.internals.estimator import (
     ClassificationOutput,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an error that ends a program reads: the program's own lines, then the cause.
+"""Shortens errors that end a program to the program's own lines and the cause.
 
-TensorFlow puts a hundred lines of its own between the two and after them. They are left out of the
+TensorFlow adds a hundred lines of its own between the two and after them. They are left out of the
 messages of errors that a session raises, and of what a terminal shows when the program ends.
 ESTIMATOR_EMB_FULL_TRACEBACK=1 in the environment keeps them, and so does
 `tf.debugging.disable_traceback_filtering()`.
@@ -32,14 +32,14 @@ LIBRARIES = (
     "tensorflow_estimator",
     "tf_keras",
 )
-"""Packages whose lines are none of a program's."""
+"""Packages whose lines do not count as the program's."""
 _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 _OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
 
 
 def is_full() -> bool:
-    """Returns whether everything is to be shown."""
+    """Returns whether errors are to be shown with all their lines."""
     wanted = os.environ.get(VARIABLE, "") not in ("", "0")
     return wanted or not tf.debugging.is_traceback_filtering_enabled()
 
@@ -56,17 +56,17 @@ def readable() -> Iterator[None]:
 
 
 def shorten(error: tf.errors.OpError) -> None:
-    """Leaves TensorFlow's stack traces out of the message of an error, in place.
+    """Removes TensorFlow's stack traces from the message of an error, in place.
 
-    Its other attributes stay, and its class stays one that `except` clauses of the old one catch.
+    Its other attributes stay; its class becomes a subclass, which the same `except` clauses catch.
     """
     if getattr(error, "_is_short", False):
         return
     op = _first_of_its_copies(error.op or _op_in_function(error))
     lines = _cause(error.message)
-    made = _line_of_program(op)
-    if made and not _is_of_library(op):
-        lines.append(f"The op {op.name!r} was made by {made}")
+    line = _line_of_program(op)
+    if line and not _is_of_library(op):
+        lines.append(f"The op {op.name!r} was made by {line}")
     error._message = "\n".join(lines)
     error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
     if isinstance(error.__context__, tf.errors.OpError):
@@ -74,9 +74,9 @@ def shorten(error: tf.errors.OpError) -> None:
 
 
 def install() -> None:
-    """Has Python show errors that end the program without frames of TensorFlow between its own.
+    """Makes Python show an error that ends the program without TensorFlow's frames.
 
-    Where the program has an excepthook of its own, that stays.
+    If the program has an excepthook of its own, that stays.
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _excepthook
@@ -104,17 +104,17 @@ def _filter_chained(error: BaseException) -> None:
 
 
 def _filtered(frames: types.TracebackType | None) -> types.TracebackType | None:
-    """Returns the frames of the program; all of them where none is the program's."""
-    of_program = []
-    one = frames
-    while one is not None:
-        if is_of_program(one.tb_frame.f_code.co_filename):
-            of_program.append(one)
-        one = one.tb_next
+    """Returns the frames of the program; all frames if none is the program's."""
+    program_frames = []
+    frame = frames
+    while frame is not None:
+        if is_of_program(frame.tb_frame.f_code.co_filename):
+            program_frames.append(frame)
+        frame = frame.tb_next
     kept = None
-    for one in reversed(of_program):
-        # Not the frame's own place, which has moved on in a `finally` or at the end of a `with`.
-        kept = types.TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    for frame in reversed(program_frames):
+        # tb_lineno, because the frame's own line has moved on in a `finally` or after a `with`.
+        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept or frames
 
 
@@ -126,7 +126,7 @@ def _leads_through(frames: types.TracebackType | None, packages: tuple[str, ...]
 
 
 def is_of_program(file: str) -> bool:
-    """Returns whether the program wrote a file, and no library that it trains by."""
+    """Returns whether a file is the program's, and not of a library by which it trains."""
     if file.startswith("<") or "__autograph_generated_file" in os.path.basename(file):
         return False
     return not file.startswith(_library_folders())
@@ -136,7 +136,7 @@ def is_of_program(file: str) -> bool:
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     folders = [folder for package in LIBRARIES for folder in _folders(package)]
-    # The standard library's own files; other packages below it may be the program's.
+    # Only these files of the standard library, since the program may lie in a folder below it.
     standard = [os.path.join(paths["stdlib"], name) for name in ("contextlib.py", "runpy.py")]
     reraising = importlib.util.find_spec("six")
     return (*folders, *standard, *((reraising.origin or "six.py",) if reraising else ()))
@@ -144,8 +144,8 @@ def _library_folders() -> tuple[str, ...]:
 
 @functools.cache
 def _folders(package: str) -> tuple[str, ...]:
-    found = importlib.util.find_spec(package)
-    places = (found and found.submodule_search_locations) or ()
+    spec = importlib.util.find_spec(package)
+    places = (spec and spec.submodule_search_locations) or ()
     return tuple(os.path.join(place, "") for place in places)
 
 
@@ -160,35 +160,35 @@ def _cause(message: str) -> list[str]:
         lines = lines[: ends[0]]
     kept: list[str] = []
     for line in lines:
-        said = line.strip()
-        if not said or said.startswith(("[[", "Graph execution error")):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("[[", "Graph execution error")):
             continue
-        # The frames of a Python function repeat lines, and end in the cause that stands first.
+        # The frames of a Python function repeat lines, and the last line repeats the first.
         if line not in kept or "Traceback (most recent call last):" in kept:
             kept.append(line)
     return kept or message.splitlines()[:1]
 
 
 def _op_in_function(error: tf.errors.OpError) -> Any:
-    """Returns the op that failed in a branch or another function of the graph; None elsewhere.
+    """Returns the op that failed, if it is in a branch or another function of the graph, else None.
 
-    TensorFlow looks it up among the ops outside of functions, and leaves the function's name out of
-    the message; that of the runtime, which it handles meanwhile, has it.
+    TensorFlow looks the op up only outside of functions, and its message lacks the name of the
+    function. The message of the runtime's error, which it was handling, has that name.
     """
     handled: BaseException | None = error
     while isinstance(handled, tf.errors.OpError):
-        found = _IN_FUNCTION.search(handled.message)
-        if found:
-            function = _function(error, found[1])
+        match = _IN_FUNCTION.search(handled.message)
+        if match:
+            function = _function(error, match[1])
             if function is not None:
                 with contextlib.suppress(KeyError):
-                    return function.get_operation_by_name(found[2])
+                    return function.get_operation_by_name(match[2])
         handled = handled.__context__
     return None
 
 
 def _function(error: tf.errors.OpError, name: str) -> Any:
-    """Returns the graph of a function that the session which raised an error knows; None else."""
+    """Returns the graph of a function in the session that raised an error; None if it has none."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         session = frame.f_locals.get("self")
         if isinstance(session, tf.compat.v1.Session):
@@ -197,7 +197,7 @@ def _function(error: tf.errors.OpError, name: str) -> Any:
 
 
 def _first_of_its_copies(op: Any) -> Any:
-    """Returns the op of core 0 that an op of another emulated core was copied from."""
+    """Returns the op of core 0 of which an op of another emulated core is a copy."""
     copied = op is not None and _OF_CORE.match(op.name)
     if copied:
         with contextlib.suppress(KeyError):
@@ -206,9 +206,9 @@ def _first_of_its_copies(op: Any) -> Any:
 
 
 def _line_of_program(op: Any) -> str | None:
-    """Returns where the program made an op, None where that is unknown."""
-    made = getattr(op, "traceback", None)
-    own = [frame for frame in made or () if is_of_program(frame.filename)]
+    """Returns the line of the program that created an op; None if that is unknown."""
+    frames = getattr(op, "traceback", None)
+    own = [frame for frame in frames or () if is_of_program(frame.filename)]
     if not own:
         return None
     last = own[-1]
@@ -217,11 +217,11 @@ def _line_of_program(op: Any) -> str | None:
 
 
 def _is_of_library(op: Any) -> bool:
-    """Returns whether an op was made by this library, not by a function of the program."""
+    """Returns whether this library created an op, and not a function of the program."""
     files = [frame.filename for frame in getattr(op, "traceback", None) or ()]
     own = [i for i, file in enumerate(files) if is_of_program(file)]
     ours = _folders("estimator_emb")
-    # What lies between the program's last line and the op: the library's own work, if it is ours.
+    # If our frames are between the program's last line and the op, the op is the library's own.
     return not own or any(file.startswith(ours) for file in files[own[-1] + 1 :])
 
 
@@ -231,7 +231,7 @@ def _short_class(kind: Any) -> type:
         return self.message
 
     def as_of_tensorflow(self: Any) -> Any:
-        # Each class knows the arguments of its constructor.
+        # The class of TensorFlow knows the arguments of its constructor.
         return kind, kind.__reduce__(self)[1]
 
     return type(

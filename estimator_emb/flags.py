@@ -35,7 +35,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 
 @dataclasses.dataclass(frozen=True)
 class TPUFlags:
-    """Holders of the flags that `define` defined; `holder.value` is a flag's value."""
+    """The holders of the flags that `define` defines; `holder.value` is the value of a flag."""
 
     model_dir: flags.FlagHolder
     use_tpu: flags.FlagHolder
@@ -54,14 +54,14 @@ class TPUFlags:
     keep_checkpoint_max: flags.FlagHolder
 
     def run_config(self, **kwargs: Any) -> RunConfig:
-        """The `RunConfig` that the flags ask for.
+        """Returns the `RunConfig` that the flags ask for.
 
-        Without --tpu, --save_checkpoints_steps or --keep_checkpoint_max, `RunConfig` has its own
-        default for each. A TPU name is looked up only where a program is to run on a TPU.
+        Where --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, `RunConfig` has
+        its own default. The name of a TPU is looked up only if the program is to run on a TPU.
 
         Args:
-          **kwargs: further arguments of `RunConfig`, which go before the flags. With `tpu_config`,
-            the flags --iterations_per_loop, --num_shards and --device have no part in it.
+          **kwargs: arguments of `RunConfig`, which take precedence over the flags. If `tpu_config`
+            is one of them, --iterations_per_loop, --num_shards and --device have no effect.
         """
         asked: dict[str, Any] = {"model_dir": self.model_dir.value}
         for holder in (self.save_checkpoints_steps, self.keep_checkpoint_max):
@@ -87,17 +87,17 @@ class TPUFlags:
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
-    """Defines the flags of `TPUFlags`, each unless it exists.
+    """Defines the flags of `TPUFlags`, except those that exist already.
 
     Args:
-      flag_values: where to define them; absl's own `FLAGS` by default.
-      **defaults: default values by flag name, in place of those that --help shows.
+      flag_values: the flags to which they are added; absl's own `FLAGS` by default.
+      **defaults: default values by flag name, in place of the usual ones.
 
     Returns:
-      Their holders.
+      The holders of the flags.
 
     Raises:
-      TypeError: a default for a flag that is not one of them.
+      TypeError: a default is for a flag that is none of them.
     """
     known = [field.name for field in dataclasses.fields(TPUFlags)]
     unknown = sorted(set(defaults) - set(known))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a training is: a progress bar, and the lines of a training that has none."""
+"""Shows how far a training is: by a progress bar, or by lines of the log."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """Measures how far training is, and hands it to `_write` now and then and at the end."""
+    """A hook that measures how far training is, and calls `_write` now and then and at the end."""
 
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
@@ -55,7 +55,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
-        # The whole run's speed says more at the end than the last moment's.
+        # At the end, the speed of the whole run is shown.
         self._shown_step, self._shown_at = self._first_step, self._started
         self._show(int(session.run(self._global_step)))
 
@@ -81,25 +81,26 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._write(step, parts)
 
     def _line(self, step: int, parts: list[str]) -> str:
-        of_all = "" if self._total is None else f" of {self._total:,}"
-        return ", ".join([f"step {step:,}{of_all}", *parts])
+        total = "" if self._total is None else f" of {self._total:,}"
+        return ", ".join([f"step {step:,}{total}", *parts])
 
 
 class ProgressLog(_Progress):
-    """Logs how far training is: one line about every ten seconds and one at the end.
+    """A hook that logs how far training is: a line about every ten seconds and one at the end.
 
-    `TPUEstimator.train` adds it where the program passes no ProgressHook. A program that trains
-    often for less than ten seconds has a line about every ten seconds, too.
+    `TPUEstimator.train` adds it unless the program passes a ProgressHook. A program that calls
+    `train` again and again, for less than ten seconds each, also gets a line about every ten
+    seconds.
 
     Args:
-      steps: steps that the training is to make, or None.
+      steps: number of steps that the training is to make, or None.
       max_steps: the global step at which it ends, or None.
       batch_size: examples per step; None shows steps per second.
-      model_dir: of the training.
+      model_dir: the model directory of the training.
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """When the last line on each model_dir was written."""
+    """model_dir -> when the last line about it was written, by time.monotonic()."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
@@ -109,7 +110,7 @@ class ProgressLog(_Progress):
         self._model_dir = model_dir
 
     def show_loss(self, loss: Any) -> None:
-        """Has the lines show this scalar tensor, of the graph that is about to be run."""
+        """Makes the lines show a scalar tensor of the graph that is about to run."""
         self._loss = loss
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -130,23 +131,25 @@ class ProgressLog(_Progress):
 
 
 class ProgressHook(_Progress):
-    """Shows on stderr how far training is: steps, loss, examples per second.
+    """A hook that shows on stderr how far training is: steps, loss, examples per second.
 
-    On a terminal it is a bar; anywhere else, one line about every ten seconds and one at the end.
-    The bar closes when training ends, also when it ends by an error. The loss shown is the mean
-    over the steps since it was last shown.
+    On a terminal it draws a bar; anywhere else it prints a line about every ten seconds and one at
+    the end. The bar closes when training ends, also by an error. The loss shown is the mean over
+    the steps since it was last shown.
 
     Pass it to `TPUEstimator.train`:
 
         estimator.train(input_fn, hooks=[ProgressHook(1000, 128, "loss")], max_steps=1000)
 
     Args:
-      total_steps: the global step at which training ends. A resumed run starts where it was.
+      total_steps: the global step at which training ends. The bar of a resumed training begins at
+        the step of its checkpoint.
       batch_size: examples per step.
-      loss: 'loss' shows the loss that model_fn returns, which needs no name of its own: an op that
-        is called loss makes TensorFlow call the curve in TensorBoard loss_1. Else a scalar tensor,
-        or the name of one in the graph. A name that the graph lacks is left out with a warning: on
-        a TPU, model_fn's tensors are inside the training loop. None shows no loss.
+      loss: 'loss' shows the loss that model_fn returns. No op needs that name, and none should have
+        it: TensorFlow would call the curve in TensorBoard loss_1. Other values are a scalar tensor,
+        the name of one in the graph, and None, the default, for no loss. If the graph has no tensor
+        of that name, as on a TPU, where model_fn's tensors are inside the training loop, a warning
+        says so and no loss is shown.
     """
 
     def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
@@ -166,7 +169,7 @@ class ProgressHook(_Progress):
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
             )
-            # An error skips `end`, but the session's coordinator stops in every case.
+            # After an error `end` is not called, but the session's coordinator always stops.
             closer = threading.Thread(target=self._close_after, args=[coord], daemon=True)
             closer.start()
             coord.register_thread(closer)
@@ -201,14 +204,14 @@ class ProgressHook(_Progress):
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[ProgressLog]:
-    """Returns what logs the progress of a training, unless the program shows it.
+    """Returns a `ProgressLog` for a training, or no hook if the program has a `ProgressHook`.
 
     Args:
-      hooks: the program's, or None.
-      steps: as of `ProgressLog`.
-      max_steps: as of `ProgressLog`.
-      batch_size: as of `ProgressLog`.
-      model_dir: as of `ProgressLog`.
+      hooks: the hooks of the program, or None.
+      steps: as in `ProgressLog`.
+      max_steps: as in `ProgressLog`.
+      batch_size: as in `ProgressLog`.
+      model_dir: as in `ProgressLog`.
     """
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
@@ -216,14 +219,14 @@ def log_beside(
 
 
 def show_loss(hooks: Any, loss: Any) -> None:
-    """Has every `ProgressLog` among hooks show this scalar tensor."""
+    """Makes every `ProgressLog` among hooks show a scalar tensor."""
     for hook in hooks:
         if isinstance(hook, ProgressLog):
             hook.show_loss(loss)
 
 
 def _named(loss: str) -> tf.Tensor | None:
-    """Returns the loss of this name, None where the graph has none."""
+    """Returns the tensor that a name of the loss stands for; None if the graph has none."""
     name = loss if ":" in loss else f"{loss}:0"
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -238,7 +241,7 @@ def _named(loss: str) -> tf.Tensor | None:
                 "'loss') finds the loss without it."
             )
         return tensor
-    # An Estimator notes the loss that model_fn returned.
+    # An Estimator adds the loss that model_fn returned to this collection.
     losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
     if loss == "loss" and losses:
         return losses[-1]
@@ -247,7 +250,7 @@ def _named(loss: str) -> tf.Tensor | None:
 
 
 def _size() -> dict[str, Any]:
-    """How large tqdm draws; by itself it draws nothing where the terminal gives no size."""
+    """Returns arguments of tqdm for its size, without which it may draw nothing on a terminal."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one resolved form of an `EmbeddingConfigSpec`, whichever of its two forms it was given in.
+"""Resolves an `EmbeddingConfigSpec` of columns or of config dicts into one form.
 
-`tables_of` makes it, once for an estimator: tables with the features that look them up, and with
-their optimizers.
+`tables_of` does so once for each estimator. The form is a list of tables, with the features that
+look them up and with their optimizers.
 """
 
 import dataclasses
@@ -17,22 +17,22 @@ from estimator_emb.optimizers import OptimizationParameters
 logger = logging.getLogger("estimator_emb")
 
 TABLE_PREFIX = "tbl_"
-"""What tensorflow-estimator puts before a column's name to name its table."""
+"""The prefix of a table's name, before the name of its column, as in tensorflow-estimator."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One lookup: a feature of the input and how its ids are read.
+    """A feature of the input that looks up a table, and how its ids are read.
 
     Attributes:
       key: key of the ids in the features dict; the activation takes their place.
       max_sequence_length: as in `FeatureConfig`.
       weight_key: as in `FeatureConfig`.
-      column_name: name of the feature column, None for a spec of config dicts.
-      to_ids: turns the strings of this feature into ids, both [n]; None where only ids are allowed.
-        An id of -1 stands for a string that is to be left out.
-      integers_to_ids: likewise turns integers into ids, of a column that looks integers up; None
-        where they are ids. See `tables/integers.py` for when it is used.
+      column_name: name of the feature column; None in a spec of config dicts.
+      to_ids: function from the strings of this feature, [n], to int64 ids [n], in which -1 stands
+        for a string to be left out; None if only ids are allowed.
+      integers_to_ids: function from integers [n] to int64 ids [n], of a column that looks integers
+        up; None if its integers are ids. `tables/integers.py` says when it is used.
     """
 
     key: str
@@ -45,15 +45,15 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """One table with the features that look it up, in sorted order.
+    """A table with the features that look it up.
 
     Attributes:
-      name: the legacy name: the key of the config dict, or 'tbl_' and `scope_key`.
+      name: its legacy name: the key in the config dict, or 'tbl_' and `scope_key`.
       config: its configuration.
-      features: the lookups, sorted by key.
-      scope_key: the name under which a feature column records the variable scope it was used in;
-        None for a spec of config dicts.
-      optimizer: what trains it: its own optimizer, else the spec's; None where there is neither.
+      features: its features, sorted by key.
+      scope_key: the name under which a feature column records the variable scope of its use; None
+        in a spec of config dicts.
+      optimizer: its own optimizer, else that of the spec; None if there is neither.
     """
 
     name: str
@@ -64,9 +64,10 @@ class Table:
 
 
 def tables_of(spec: EmbeddingConfigSpec | None) -> list[Table]:
-    """Returns the tables of a checked spec, sorted by name; none without a spec.
+    """Returns the tables of a checked spec, sorted by name; an empty list without a spec.
 
-    Raises: as `tables_of_columns`.
+    Raises:
+      TypeError, ValueError: as `tables_of_columns`.
     """
     if spec is None:
         return []
@@ -87,7 +88,7 @@ def tables_of_dicts(
     Args:
       features: feature key -> its config.
       tables: table key -> its config.
-      optimizer: of the tables that have none of their own.
+      optimizer: the optimizer of tables that have none of their own.
     """
     return [
         Table(
@@ -107,15 +108,16 @@ def tables_of_dicts(
 def tables_of_columns(
     columns: Sequence[Any], optimizer: OptimizationParameters | None = None
 ) -> list[Table]:
-    """Returns the tables behind embedding columns, sorted by name; a shared table once.
+    """Returns the tables of embedding columns, sorted by name; a shared table once.
 
     Args:
-      columns: made by `embedding_column` or `shared_embedding_columns`.
-      optimizer: of all tables.
+      columns: columns made by `embedding_column` or `shared_embedding_columns`.
+      optimizer: the optimizer of all tables.
 
     Raises:
       TypeError: a column is of another kind.
-      ValueError: two columns read the same feature, one is given twice, or one table is asked for
+      ValueError: two columns read the same feature, a column is given twice, or a table is asked
+      for
         in two shapes or with two combiners or rates.
     """
     configs: dict[str, TableConfig] = {}
@@ -201,7 +203,7 @@ def _shown(column: Any) -> str:
 def own_or_shared(
     config: TableConfig, shared: OptimizationParameters | None
 ) -> OptimizationParameters | None:
-    """Returns the optimizer of a table: its own, else the one that is shared; None for neither."""
+    """Returns the optimizer of a table: its own, else the shared one; None if there is neither."""
     return config.optimization_parameters or shared
 
 
@@ -209,7 +211,7 @@ def optimizer_of(table: Table) -> OptimizationParameters:
     """Returns the optimizer of a table that is trained.
 
     Raises:
-      ValueError: there is none, or it needs another dimension.
+      ValueError: it has none, or the optimizer needs another dimension.
     """
     if table.optimizer is None:
         raise ValueError(
@@ -221,7 +223,7 @@ def optimizer_of(table: Table) -> OptimizationParameters:
 
 
 def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParameters) -> None:
-    """Raises ValueError for a table whose optimizer needs another dimension."""
+    """Raises a ValueError if the optimizer of a table needs another dimension."""
     if optimizer.required_dimension not in (None, config.dimension):
         raise ValueError(
             f"Table {name!r}: {type(optimizer).__name__} needs dimension "
@@ -230,14 +232,14 @@ def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParam
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Refuses what the host cannot do, before anything is built.
+    """Checks, before anything is built, that the host can do what a spec asks for.
 
     Args:
-      spec: checked.
-      tables: those of the spec.
+      spec: the spec; a warning says so if it has a `profile_data_directory`.
+      tables: the tables of the spec.
 
     Raises:
-      ValueError: an optimizer whose rule was never published.
+      ValueError: the rule of an optimizer was never published.
     """
     for table in tables:
         if table.optimizer is not None and table.optimizer.only_on_hardware:

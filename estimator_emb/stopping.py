@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM and Ctrl-C end a training at the end of a step, with a checkpoint of that step.
+"""Lets SIGTERM and Ctrl-C end a training at the end of a step, with a checkpoint of that step.
 
 While a training runs in the main thread, and unless the program handles these signals itself, the
-first one has the step in progress be the last. The session then ends as it does after the last step
-asked for: the model is saved, and what else hooks save at the end. `train` does not return: after
-Ctrl-C it raises KeyboardInterrupt, after SIGTERM SystemExit with status 143, the one that a shell
-sees of a program that SIGTERM ends. Before the first step there is nothing to save, and they are
-raised at once. Another signal, a second or more after the first, ends the process at once: also one
-that hangs in TensorFlow, where Python's own handlers would wait for it to return.
+first signal makes the step in progress the last one. The session then ends as after the last step
+asked for: the model is saved, with whatever else hooks save at the end. `train` does not return: it
+raises KeyboardInterrupt after Ctrl-C, and SystemExit with status 143 after SIGTERM, which is the
+status of a program that SIGTERM has ended. Before the first step there is nothing to save, and they
+are raised at once. Another signal, a second or more after the first, ends the process at once, even
+if it hangs in TensorFlow, where Python's own handlers would wait.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from estimator_emb.checkpoints import checkpoint_files
 logger = logging.getLogger("estimator_emb")
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-"""Handlers that are replaced: any other one is the program's own."""
+"""The handlers that are replaced; others are the program's own."""
 
 _SAME_SIGNAL_SECONDS = 1.0
-"""A signal is sent twice at once where a process and its group are told, as `timeout` does it."""
+"""A second signal within this time is the same one: `timeout` sends it to process and group."""
 
 _training: _Training | None = None
-"""The training that these signals end now."""
+"""The training that these signals would end."""
 
 
 def requested() -> bool:
-    """Whether the training in progress, if this thread's, has been told to end."""
+    """Returns whether the training in progress, if this thread's, has been told to end."""
     return (
         _training is not None
         and _training.signal is not None
@@ -49,14 +49,14 @@ def requested() -> bool:
 
 @contextlib.contextmanager
 def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
-    """Has SIGTERM and Ctrl-C end the training of this context at the end of a step.
+    """Makes SIGTERM and Ctrl-C end the training in this context at the end of a step.
 
     Args:
-      model_dir: of the estimator.
-      is_chief: whether this process saves the model.
+      model_dir: the estimator's model directory.
+      is_chief: True if this process saves the model.
 
     Yields:
-      The hooks that the training needs for it.
+      The hooks that the training needs for that.
 
     Raises:
       KeyboardInterrupt, SystemExit: a signal has ended the training.
@@ -77,13 +77,13 @@ def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
         training.uninstall()
     if training.signal is not None:
         training.explain()
-        # Without the frames of TensorFlow, whose session has ended in order.
+        # TensorFlow's frames say nothing, because its session has ended in order.
         raise training.exception() from None
 
 
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
-    """Raises the KeyboardInterrupt of an evaluation or a prediction without TensorFlow's frames."""
+    """Removes TensorFlow's frames from a KeyboardInterrupt in an evaluation or a prediction."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -91,9 +91,9 @@ def at_once() -> Iterator[None]:
 
 
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
-    """Ends an evaluation that a training makes when that training is told to end.
+    """A hook that ends an evaluation within a training when that training is told to end.
 
-    The model that it evaluates is saved already.
+    The model that is evaluated has been saved already.
     """
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -103,7 +103,7 @@ class EndEvaluation(tf.compat.v1.train.SessionRunHook):
 
 
 class _Training(tf.compat.v1.train.SessionRunHook):
-    """Handles the signals, and as a hook ends the session."""
+    """The handler of the signals, and the hook that ends the session."""
 
     def __init__(self, model_dir: str, is_chief: bool):
         self.signal: signal.Signals | None = None
@@ -116,7 +116,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._step: int | None = None
 
     def install(self) -> bool:
-        """Replaces the default handlers. Returns whether there was any that could be."""
+        """Replaces the default handlers; returns whether there was any to replace."""
         if threading.current_thread() is not threading.main_thread():
             return False
         for number, default in _DEFAULTS.items():
@@ -127,7 +127,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         return bool(self._handlers)
 
     def uninstall(self) -> None:
-        """Puts back what was there."""
+        """Restores the handlers that were replaced."""
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
@@ -148,14 +148,14 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             self._step = int(session.run(tf.compat.v1.train.get_global_step()))
 
     def exception(self) -> BaseException:
-        """Returns what a program is ended by, as this signal ends it."""
+        """Returns the exception by which this signal ends a program."""
         if self.signal == signal.SIGINT:
             return KeyboardInterrupt()
         assert self.signal is not None
         return SystemExit(128 + self.signal)
 
     def explain(self) -> None:
-        """Logs where the training stands."""
+        """Logs at which step the training has ended, and where the model is saved."""
         assert self.signal is not None
         name = self.signal.name
         if not self._begun:
@@ -169,21 +169,21 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return "The chief saves the model."
         try:
             saved = checkpoint_files.latest(self._model_dir)
-        except Exception as error:  # Whatever it is, the signal ends the program.
+        except Exception as error:  # The signal ends the program all the same.
             return str(error)
         if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
             return "It saves no checkpoints, so that its steps are lost."
         return f"The model is saved in {saved}: run the program again to go on from there."
 
     def _watch(self) -> None:
-        """Starts a thread that learns of a signal at once, whatever the main thread does."""
+        """Starts a thread that receives a signal at once, whatever the main thread does."""
         if os.name != "posix":
             return
         reading, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         others = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         if others != -1:
-            # An event loop's, which is left to it.
+            # An event loop of the program uses it.
             signal.set_wakeup_fd(others)
             os.close(self._wakeup)
             os.close(reading)
@@ -201,7 +201,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         if self._wakeup < 0:
             self._receive(signal.Signals(number))
         elif self.signal is None:
-            self.signal = signal.Signals(number)  # The thread has not been given its turn yet.
+            self.signal = signal.Signals(number)  # The thread has not run yet.
         if not self._begun:
             raise self.exception()
 
@@ -222,7 +222,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
 
 def _in_forked_process() -> None:
-    """Leaves the signals of a forked process to it: a pool ends its own by SIGTERM."""
+    """Restores the handlers in a forked process: a pool ends its processes by SIGTERM."""
     global _training
     if _training is not None:
         _training.uninstall()
