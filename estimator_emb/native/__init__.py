@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels over lists of tables, built on first use where the machine has a C++ compiler.
+"""Kernels over lists of tables, built on first use if the machine has a C++ compiler.
 
 They compute what `tables.lookup` and `tables.update` compute with TensorFlow's own ops, in one op
-each. Nothing needs them: where they cannot be had or do not apply, a line in the log says so.
+each. Training does not depend on them: where they cannot be built or used, a line in the log says
+so, and TensorFlow's ops are used.
 """

@@ -2,9 +2,9 @@
 """Builds shared libraries with the machine's C++ compiler, once, and keeps them in a cache.
 
 The cache is the directory that ESTIMATOR_EMB_CACHE names, else `estimator_emb` in XDG_CACHE_HOME or
-~/.cache. A library's file name is a hash of all it was made from: sources, flags, compiler and
-TensorFlow's version. Processes that need the same library wait for the one that builds it. A build
-that failed is not tried again while the file that says so, beside the library's place, exists.
+~/.cache. The name of a library's file has a hash of all that it is made from: sources, flags,
+compiler and TensorFlow's version. Processes that need the same library wait for the one that builds
+it. A failed build leaves a file that says why, and is not tried again while that file exists.
 """
 
 import contextlib
@@ -35,27 +35,28 @@ _FLAGS = ("-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
 _NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _SANITIZE = (
     "-fsanitize=address,undefined",
-    # With these, g++ takes no function's address for a constant, as TensorFlow's headers need it.
+    # With these, g++ would not accept the address of a function as a constant in TensorFlow's
+    # headers.
     "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute",
     "-fno-sanitize-recover=undefined",
     "-g",
     "-O1",
 )
-_TIMEOUT = 240.0  # Seconds for a build, which takes some 15.
+_TIMEOUT = 240.0  # Seconds that a build may take; it takes about 15.
 _PROGRESS = 30.0  # Seconds between two lines about a build that takes longer.
 
 
 class _Lasting(BuildError):
-    """What would fail again in the same way."""
+    """The error of a build that would fail again in the same way."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """One run of the compiler.
+    """A translation unit, which one run of the compiler compiles.
 
     Attributes:
-      source: C++.
-      flags: what it needs beyond the flags of every unit.
+      source: its source, in C++.
+      flags: its flags, besides those of every unit.
     """
 
     source: str
@@ -63,38 +64,38 @@ class Unit:
 
 
 def sanitizes() -> bool:
-    """Returns whether libraries are built with sanitizers, which this process has loaded."""
+    """Returns whether to build libraries with sanitizers, which this process must have loaded."""
     return os.environ.get("ESTIMATOR_EMB_NATIVE_SANITIZE") == "1"
 
 
 def x86() -> bool:
-    """Whether this machine may have AVX2."""
+    """Returns whether this machine may have AVX2."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
 def avx2(unit: str, *flags: str) -> Unit:
-    """A unit of arithmetic for processors with AVX2."""
+    """Returns a unit of arithmetic for processors with AVX2."""
     return Unit(unit, ("-mavx2", *_NUMERIC, *flags))
 
 
 def numeric(unit: str, *flags: str) -> Unit:
-    """A unit of arithmetic for any machine of this architecture."""
+    """Returns a unit of arithmetic for any machine of this architecture."""
     return Unit(unit, (*_NUMERIC, *flags))
 
 
 def read(name: str) -> str:
-    """A source file of this folder."""
+    """Returns the content of a source file of this folder."""
     return (HERE / name).read_text()
 
 
 def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: str = "") -> str:
-    """The path of the shared library made from `units`; builds it if the cache has it not.
+    """Returns the path of the shared library made from `units`, and builds it if it is not cached.
 
     Args:
-      name: begins the file's name.
-      units: what is compiled, in parallel.
-      link: flags of the linker.
-      about: what is built, for the log; nothing is logged without.
+      name: first part of the file's name.
+      units: the units to compile, in parallel.
+      link: flags for the linker; none by default.
+      about: what the log calls the library; '', the default, logs nothing.
 
     Raises:
       BuildError: there is no compiler, the cache cannot be written, or the compiler failed.
@@ -122,7 +123,7 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
             return str(path)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with cache.locked(directory, 2 * _TIMEOUT):
-            if not cache.is_whole(path):  # Else another process was faster.
+            if not cache.is_whole(path):  # Another process may have built it meanwhile.
                 _check_not_failed(path)
                 with cache.scratch(directory) as scratch, _remembering(path):
                     _remove_damaged(path, scratch)
@@ -151,7 +152,7 @@ def _check_not_failed(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _remembering(path: pathlib.Path) -> Iterator[None]:
-    """Leaves word of a build that would fail again, for the next start."""
+    """Writes a file about a build that would fail again, so that no process tries it again."""
     try:
         yield
     except _Lasting as error:
@@ -161,7 +162,7 @@ def _remembering(path: pathlib.Path) -> Iterator[None]:
 
 
 def _remove_damaged(path: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Moves what stands in the place of a library to where it is removed, whatever it is."""
+    """Moves whatever has the path of a library into the folder that is removed."""
     if os.path.lexists(path):
         logger.warning("%s is damaged: it is built again.", path)
         os.rename(path, scratch / "damaged")
@@ -169,14 +170,14 @@ def _remove_damaged(path: pathlib.Path, scratch: pathlib.Path) -> None:
 
 def _compiler() -> str:
     for name in _COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise BuildError(f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH")
 
 
 def _identity(compiler: str) -> tuple[str, int, int]:
-    """Changes with the compiler; asking it for its version would take longer."""
+    """Returns what changes with the compiler, in less time than to ask for its version."""
     real = os.path.realpath(compiler)
     try:
         status = os.stat(real)
@@ -191,8 +192,8 @@ class _Run:
 
     Attributes:
       compiler: its path.
-      about: see `library`.
-      directory: for the log.
+      about: as in `library`.
+      directory: the cache, which the log names.
     """
 
     compiler: str
@@ -219,10 +220,10 @@ class _Run:
             logger.info("Built %s in %.1f s.", self.about, self.seconds)
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen:
-        """Runs the compiler in a process group of its own, with all that it starts."""
+        """Starts the compiler in a process group of its own, so that all of it can be ended."""
         environment = dict(os.environ)
         if sanitizes():
-            environment.pop("LD_PRELOAD", None)  # Of this process: they would watch the compiler.
+            environment.pop("LD_PRELOAD", None)  # It would load the sanitizers into the compiler.
         try:
             return subprocess.Popen(
                 [self.compiler, *arguments],
@@ -235,18 +236,18 @@ class _Run:
         except OSError as error:
             raise BuildError(f"{self.compiler} cannot be run ({error.strerror})") from error
 
-    def finish(self, process: subprocess.Popen, made: pathlib.Path) -> None:
-        """Waits for the compiler, which must have made something."""
+    def finish(self, process: subprocess.Popen, output: pathlib.Path) -> None:
+        """Waits for the compiler, and checks that it has made its output."""
         errors = self._wait(process).decode(errors="replace")
         lines = errors.strip().splitlines()
         first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
         reason = f"the compiler failed with code {process.returncode}: {first.strip()}"
         if process.returncode < 0 or "Killed" in errors or "No space left" in errors:
-            raise BuildError(reason)  # Of this machine at this time.
+            raise BuildError(reason)  # Another attempt may succeed.
         if process.returncode:
             raise _Lasting(reason)
-        if not made.is_file() or not made.stat().st_size:
-            raise _Lasting(f"{self.compiler} reports success, but made no {made.suffix} file")
+        if not output.is_file() or not output.stat().st_size:
+            raise _Lasting(f"{self.compiler} reports success, but made no {output.suffix} file")
 
     def _wait(self, process: subprocess.Popen) -> bytes:
         while True:
@@ -279,14 +280,14 @@ def _build(
     sanitizers = [flag for flag in flags if flag.startswith(("-fsanitize", "-fno-sanitize"))]
     try:
         for number, unit in enumerate(units):
-            source, made = scratch / f"{number}.cc", scratch / f"{number}.o"
+            source, output = scratch / f"{number}.cc", scratch / f"{number}.o"
             source.write_text(unit.source)
-            # A sanitizer's -O1 comes last and wins.
-            arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(made)]
-            running.append((made, run.start(arguments)))
-        for made, process in running:
-            run.finish(process, made)
-        objects = [str(made) for made, _ in running]
+            # The last -O counts: that of the sanitizers.
+            arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(output)]
+            running.append((output, run.start(arguments)))
+        for output, process in running:
+            run.finish(process, output)
+        objects = [str(output) for output, _ in running]
         linking = run.start(["-shared", *sanitizers, *objects, *link, "-o", str(library_path)])
         running.append((library_path, linking))
         run.finish(linking, library_path)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of built libraries, which processes share and which may be damaged at any time.
 
-A library ends with a digest of its name and content. It is written whole, synced and then renamed,
-so that a file without the right digest was damaged later, and is built again. Whoever writes holds
-the lock; what a killed build leaves behind is removed by the next process that gets it.
+A library ends with a digest of its name and content. It is written, synced and only then renamed,
+so that a file without the right digest must have been damaged later, and is built again. A process
+that writes holds the lock. What a killed build leaves behind, the next process with the lock
+removes.
 """
 
 import contextlib
@@ -34,15 +35,15 @@ _LENGTH = len(SEAL) + 64
 
 
 class BuildError(Exception):
-    """No library can be had; the message says why, in one line."""
+    """The error if there is no library; its message says why, in one line."""
 
 
 def directory() -> pathlib.Path:
-    """Returns where built kernels are kept.
+    """Returns the folder in which built libraries are kept.
 
     Raises:
-      BuildError: this system cannot lock a file, or there is no home directory, and no other
-        was named.
+      BuildError: this system cannot lock a file, or there is no home directory and the environment
+        names no other folder.
     """
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
@@ -62,7 +63,7 @@ def directory() -> pathlib.Path:
 
 
 def is_whole(path: pathlib.Path) -> bool:
-    """Returns whether `path` is a library as it was put there."""
+    """Returns whether the file at `path` is a library, unchanged since it was put there."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -73,7 +74,7 @@ def is_whole(path: pathlib.Path) -> bool:
 
 
 def put(library: pathlib.Path, path: pathlib.Path) -> None:
-    """Seals a built library and moves it to its place at once; a crash leaves all or nothing."""
+    """Seals a built library and moves it to `path`: after a crash, it is there whole or not."""
     with open(library, "r+b") as file:
         seal = _seal(path.name, file.read())
         file.write(seal)
@@ -94,21 +95,21 @@ def _seal(name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
-    """Keeps other processes from building, and removes what killed ones have left.
+    """Locks the folder against other builds, and removes what killed ones have left behind.
 
     Raises:
-      BuildError: another process builds for longer than `timeout` seconds.
+      BuildError: another process has held the lock for more than `timeout` seconds.
     """
     with open(folder / "lock", "w") as file:
-        started, said = time.monotonic(), False
+        started, logged = time.monotonic(), False
         while not _try_lock(file.fileno()):
             waited = time.monotonic() - started
             if waited > timeout:
                 raise BuildError(
                     f"another process has held the lock {folder / 'lock'} for {timeout:.0f} s"
                 )
-            if waited > 2 and not said:
-                said = True
+            if waited > 2 and not logged:
+                logged = True
                 logger.info("Waiting for another process, which builds native kernels.")
             time.sleep(0.05)
         _clean(folder)
@@ -116,7 +117,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
 
 
 def clean(folder: pathlib.Path) -> None:
-    """Removes what killed builds have left, unless one is under way or the folder is read-only."""
+    """Removes what killed builds have left behind, if no build is under way and it can."""
     with contextlib.suppress(OSError):
         if _left_behind(folder):
             with open(folder / "lock", "w") as file:
@@ -126,9 +127,9 @@ def clean(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def scratch(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes a folder for one build; the lock must be held."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as made:
-        yield pathlib.Path(made)
+    """Creates a folder for one build, which is removed at the end; the lock must be held."""
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as folder_name:
+        yield pathlib.Path(folder_name)
 
 
 def _try_lock(file: int) -> bool:
@@ -146,18 +147,18 @@ def _clean(folder: pathlib.Path) -> None:
 
 def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
     return [
-        one
-        for one in folder.iterdir()
-        if one.name.startswith(SCRATCH) or _is_of_earlier_version(one)
+        entry
+        for entry in folder.iterdir()
+        if entry.name.startswith(SCRATCH) or _is_of_earlier_version(entry)
     ]
 
 
 def _is_of_earlier_version(path: pathlib.Path) -> bool:
-    # The cache may be a folder where others make temporary folders too.
+    # The cache may be a folder in which other programs create temporary folders too.
     if not _EARLIER_SCRATCH.fullmatch(path.name):
         return False
     try:
-        names = [one.name for one in path.iterdir()]
+        names = [entry.name for entry in path.iterdir()]
     except OSError:
         return False
     return bool(names) and all(_OF_BUILD.fullmatch(name) for name in names)

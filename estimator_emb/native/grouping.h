@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The occurrences of a table's features, sorted by row.
+// Sorts the occurrences of a table's features by row.
 
 #ifndef ESTIMATOR_EMB_NATIVE_GROUPING_H_
 #define ESTIMATOR_EMB_NATIVE_GROUPING_H_
@@ -13,10 +13,10 @@ namespace {
 
 int bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
 
-constexpr int kMostBits = 11;  // Of one pass of the sort.
+constexpr int kMostBits = 11;  // Most bits that one pass of the sort looks at.
 
-// One pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`; equal ones keep
-// their order.
+// Does one pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`; equal keys
+// keep their order.
 void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bits) {
   uint32_t starts[1 << kMostBits];
   const uint32_t mask = (1u << bits) - 1;
@@ -31,8 +31,8 @@ void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bit
   for (int64_t k = 0; k < n; ++k) to[starts[(from[k] >> shift) & mask]++] = from[k];
 }
 
-// Sorts keys by their high 32 bits, all below 2^bits, and keeps the order of equal ones. Returns
-// where they are: in `keys` or in `other`.
+// Sorts keys by their high 32 bits, all below 2^bits, and keeps the order of equal keys. Returns
+// the array that holds them then: `keys` or `other`.
 uint64_t* sort(uint64_t* keys, uint64_t* other, int64_t n, int bits) {
   const int most = n < 1024 ? 8 : kMostBits;
   const int passes = (bits + most - 1) / most;
@@ -46,28 +46,28 @@ uint64_t* sort(uint64_t* keys, uint64_t* other, int64_t n, int bits) {
   return keys;
 }
 
-// Whether payloads are occurrences, each with a gain of its own.
+// Returns whether payloads are occurrences, each with a gain of its own.
 bool indexed(const Feature& f) { return f.weights != nullptr && !f.limit; }
 
-// Whether payloads are segments, each with a gain.
+// Returns whether payloads are segments, each with a gain.
 bool normalised(const Feature& f) {
   return !f.limit && f.combiner != kSum && f.form != kOne && f.weights == nullptr;
 }
 
 int64_t gains_of(const Feature& f) { return indexed(f) ? f.count : normalised(f) ? f.batch : 0; }
 
-// What the occurrences of one feature become.
+// Where the keys of one feature's occurrences go.
 struct Collection {
   uint64_t vocabulary;
   uint32_t part, parts;  // Only the rows of this part are collected.
-  uint64_t payload;      // Of payload 0 of the feature.
+  uint64_t payload;      // The number of the feature's payload 0.
   float* gains;
   uint32_t* segments;
-  const float* gradients;  // Of the segments; brought into the cache.
+  const float* gradients;  // Gradients of the segments, to be brought into the cache.
   int64_t dimension;
 };
 
-// The occurrences of one feature as keys.
+// A collector of the occurrences of one feature as keys.
 template <typename Id>
 struct Occurrences : Collection {
   const Feature& f;
@@ -85,8 +85,8 @@ struct Occurrences : Collection {
     to += kAll || mine(id, part, parts);
   }
 
-  // Brings the gradient of a segment into the cache: in order now, which is several times faster
-  // than in the order of the rows later.
+  // Brings the gradient of a segment into the cache: now, in the order of segments, it is several
+  // times faster than later in the order of the rows.
   template <bool kAll>
   void fetch(int64_t segment) const {
     if (kAll) prefetch(gradients + segment * dimension, dimension);
@@ -138,7 +138,7 @@ struct Occurrences : Collection {
     const uint64_t most = f.segments();
     if (counted) memset(gains, 0, sizeof(float) * f.batch);
     uint64_t* to = keys;
-    int64_t before = 0, found = 0;  // The segment of the last occurrences, and their number.
+    int64_t before = 0, found = 0;  // The segment of the latest occurrences, and their number.
     for (int64_t j = 0; j < f.count; ++j) {
       if (bad(ids[j])) return kBadId;
       int64_t s = f.places[j * f.stride];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one instruction set, which gives KERNELS its name.
+// The kernels of one instruction set, after which KERNELS is named.
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@ namespace {
 
 template <typename Id>
 bool in_range(const Id* ids, int64_t count, int64_t vocabulary, bool padded) {
-  // A number outside sets the sign bit: of itself, or of its distance from the last id.
+  // An id outside sets the sign bit of itself, or of its distance from the last id.
   const uint64_t lowest = padded, last = vocabulary - 1;
   uint64_t signs = 0;
   for (int64_t j = 0; j < count; ++j) {
@@ -35,7 +35,7 @@ bool finite(const float* values, int64_t count) {
 }
 
 bool places_in_range(const Feature* f) {
-  // As in `in_range`. A number of segments is positive, and so is their distance.
+  // As in `in_range`; the number of segments is positive, and so the distance does not overflow.
   const uint64_t last = f->stride == 2 ? f->batch - 1 : f->segments() - 1;
   const int64_t* const places = f->places;
   uint64_t signs = 0;
@@ -69,7 +69,7 @@ bool places_ascend(const Feature* f) {
   return true;
 }
 
-// Turns counts, or weights, into gains. `norms`: scratch, [batch].
+// Turns counts, or weights, into gains. `norms` is scratch memory, [batch].
 void finish_gains(const Feature& f, float* gains, const uint32_t* segments, float* norms) {
   if (f.weights == nullptr) {
     for (int64_t b = 0; b < f.batch; ++b) {
@@ -89,7 +89,7 @@ void finish_gains(const Feature& f, float* gains, const uint32_t* segments, floa
   }
 }
 
-// Hands out pieces of scratch memory. Those of the largest alignment must be taken first.
+// An allocator of pieces of scratch memory. Those of the largest alignment must be taken first.
 struct Scratch {
   char* at;
 

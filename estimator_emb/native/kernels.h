@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels, the optimizer rules and the TensorFlow ops share. No TensorFlow in here: what
-// includes this is compiled once for each instruction set and must not hold code that others share.
+// The types that the kernels, the optimizer rules and the TensorFlow ops share. This file includes
+// nothing of TensorFlow, because files that include it are compiled once for each instruction set,
+// and must not hold code that others share.
 
 #ifndef ESTIMATOR_EMB_NATIVE_KERNELS_H_
 #define ESTIMATOR_EMB_NATIVE_KERNELS_H_
@@ -9,11 +10,11 @@
 
 namespace estimator_emb {
 
-// How the occurrences of a feature name the segment (row of the activation) each belongs to.
+// How the input says to which segment, that is row of the activation, each occurrence belongs.
 enum Form {
   kOne = 0,     // Occurrence j is segment j.
-  kDense = 1,   // ids are [batch, width]; -1 fills up.
-  kPlaces = 2,  // `places` holds each occurrence's sample, then maybe its position in it.
+  kDense = 1,   // ids are [batch, width]; -1 stands for no id.
+  kPlaces = 2,  // `places` has each occurrence's sample, and perhaps its position in it.
 };
 
 enum Combiner { kSum = 0, kMean = 1, kSqrtn = 2 };
@@ -23,32 +24,32 @@ enum Result { kGood = 0, kUnsorted = 1, kBadId = 2, kBadPlace = 3, kTooMany = 4 
 // The occurrences of one feature.
 struct Feature {
   const void* ids;
-  bool wide;  // int64 ids; else int32.
+  bool wide;  // ids are int64; else int32.
   Form form;
   Combiner combiner;
-  int64_t count;          // Occurrences, or places for one.
-  int64_t batch;          // Samples.
-  int64_t width;          // kDense: ids of a sample.
-  int64_t limit;          // Positions of a sequence, each a segment; 0 for no sequence.
+  int64_t count;          // Number of occurrences, or for kDense of places for one.
+  int64_t batch;          // Number of samples.
+  int64_t width;          // kDense: ids per sample.
+  int64_t limit;          // Positions of a sequence, each a segment; 0 if it is none.
   const int64_t* places;  // kPlaces: [count, stride].
   int64_t stride;
-  int64_t positions;     // kPlaces of stride 2: of a sample, in the dense shape.
-  const float* weights;  // [count]; null: all 1.
-  bool past_cache;       // The activations of all features are more than a cache holds.
+  int64_t positions;     // kPlaces of stride 2: columns of the dense shape.
+  const float* weights;  // [count]; null means all 1.
+  bool past_cache;       // All activations together are larger than the cache.
 
   int64_t segments() const { return limit ? batch * limit : batch; }
 };
 
-// Where the gradients of one feature's segments lie. A payload u of an occurrence is its segment,
-// or, where `segments` is set, the occurrence itself. `gains` is indexed by payload; null: all 1.
+// Where the gradients of one feature's segments are. The payload u of an occurrence is its segment
+// or, if `segments` is set, the occurrence itself. `gains` is indexed by payload; null means all 1.
 struct Source {
   const float* gradients;
   const float* gains;
   const uint32_t* segments;
 };
 
-// The occurrences of one table, sorted by row, and what its rule works on. A key is the row in the
-// high 32 bits, and (feature << payload_bits) | payload in the low ones.
+// The occurrences of one table, sorted by row, and the variables that its rule updates. A key has
+// the row in its high 32 bits, and (feature << payload_bits) | payload in its low ones.
 struct Rows {
   int64_t count;  // Occurrences.
   const uint64_t* keys;
@@ -64,25 +65,25 @@ struct Rows {
 
 typedef void (*Rule)(const Rows*);
 
-// What one instruction set provides.
+// The kernels of one instruction set.
 struct Kernels {
-  // Whether all ids are in [0, vocabulary); -1 too, where `padded`.
+  // Returns whether all ids are in [0, vocabulary), or -1 if `padded`.
   bool (*ids_in_range)(const void* ids, bool wide, int64_t count, int64_t vocabulary, bool padded);
   bool (*finite)(const float* values, int64_t count);
-  // Whether all of a kPlaces feature are within its batch, and within `positions`.
+  // Returns whether all places of a kPlaces feature are within its batch and `positions`.
   bool (*places_in_range)(const Feature*);
-  // Whether the places of a kPlaces sequence ascend, so that no two ids share one.
+  // Returns whether the places of a kPlaces sequence ascend, so that no two ids share one.
   bool (*places_ascend)(const Feature*);
   // Writes the activations of segments [first, last) from occurrences [begin, end), which must be
-  // sorted by segment. kUnsorted: they are not.
+  // sorted by segment. Returns kUnsorted if they are not.
   Result (*lookup)(const Feature*, const float* table, int64_t vocabulary, int64_t dimension,
                    int64_t begin, int64_t end, int64_t first, int64_t last, float* activations);
-  // The same of a whole kPlaces feature in any order. `norms`: scratch, [batch].
+  // Does so for a whole kPlaces feature in any order. `norms` is scratch memory, [batch].
   Result (*lookup_unsorted)(const Feature*, const float* table, int64_t vocabulary,
                             int64_t dimension, float* norms, float* activations);
-  // Bytes of scratch that `update` needs.
+  // Returns the bytes of scratch memory that `update` needs.
   int64_t (*update_scratch)(const Feature* features, int count, int64_t dimension);
-  // Sums the gradients of each row that part `part` of `parts` holds, and runs the rule on it.
+  // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row.
   Result (*update)(const Feature* features, const float* const* gradients, int count,
                    int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* scratch);
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup and update of all tables of a step, in one op each."""
+"""Looks up and updates all tables of a step, in one op each."""
 
 import dataclasses
 import logging
@@ -22,20 +22,23 @@ _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.
 
 
 class CannotUse(Exception):
-    """Why the kernels do not apply to an engine, in one line."""
+    """The reason why the kernels cannot be used for the tables of a step, in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Occurrences:
-    """A feature's ids in a form that the kernels read: as they came, unless strings or weighted.
+    """The ids of a feature in a form that the kernels read.
+
+    That is the input as it came, unless it is strings, ragged or weighted.
 
     Attributes:
-      ids: int32 or int64.
-      form: how `places` says where they belong.
-      places: int64 [n] or [n, 2], for form `_PLACES`.
-      shape: int64, the number of samples first; for the same.
-      weights: float32 [n].
-      raw: True if this is what came, of which the kernels check all.
+      ids: int32 or int64, [n], or [batch, width] for form `_DENSE`.
+      form: how ids belong to segments, a `Form` of kernels.h.
+      places: int64 [n] or [n, 2], the segment, or sample and position, of each id for form
+        `_PLACES`; else None.
+      shape: int64, the number of samples first, for form `_PLACES`; else None.
+      weights: float32 [n]; None means that each is 1.
+      raw: True if this is the input as it came, which the kernels then check by themselves.
     """
 
     ids: tf.Tensor
@@ -52,13 +55,13 @@ def kernels_for(
     transfer: Transfer | None,
     obstacle: str | None = None,
 ) -> "NativeKernels | None":
-    """Returns kernels for these tables; None where they have none, which training says in the log.
+    """Returns kernels for tables; None if they cannot be used, which training says in the log.
 
     Args:
       tables: all tables of the step.
-      clipping_limit: of the spec.
-      transfer: as of `NativeKernels`.
-      obstacle: what the step itself knows to be in the way.
+      clipping_limit: that of the spec; None means no limit.
+      transfer: as in `NativeKernels`.
+      obstacle: why the step itself cannot use them; None if it can.
     """
     try:
         if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
@@ -72,7 +75,9 @@ def kernels_for(
         logger.log(
             logging.INFO if training else logging.DEBUG,
             "Tables use TensorFlow's ops, without native kernels: %s.",
-            str(reason),  # A handler that keeps records would keep the exception's graph.
+            str(
+                reason
+            ),  # The exception would keep its graph alive in a handler that keeps records.
         )
         return None
 
@@ -105,10 +110,10 @@ class NativeKernels:
 
     Args:
       library: the ops.
-      tables: the tables, with their optimizers where they are updated.
-      clipping_limit: of the spec.
-      transfer: carries what the lookup reads to an update that does not run beside it; None where
-        it does.
+      tables: the tables, with their optimizers if they are updated.
+      clipping_limit: that of the spec; None means no limit.
+      transfer: carries what the lookup reads to an update that runs in another session call; None
+        if they run in the same one.
 
     Raises:
       build.BuildError: the rule of an optimizer cannot be built.
@@ -135,36 +140,36 @@ class NativeKernels:
         self.checked: tf.Tensor | None = None
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
-        read, features = batch.ids, batch.features
-        raw = {one.feature.key: _occurrences(one, features) for one in read}
+        features = batch.features
+        raw = {ids.feature.key: _occurrences(ids, features) for ids in batch.ids}
 
         def explain() -> tf.Tensor:
-            # Reads raw ids once more: what it read outside would be computed in every step.
-            again = [_once_more(one, raw[one.feature.key].raw, features) for one in read]
-            _, found = checks.checked(again, batch.size)
+            # It reads raw ids in this branch; read outside, they would be read in every step.
+            again = [_read_in_branch(ids, raw[ids.feature.key].raw, features) for ids in batch.ids]
+            _, good_again = checks.checked(again, batch.size)
             unknown = (
                 "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
                 "ESTIMATOR_EMB_NATIVE=0 trains without them."
             )
-            with tf.control_dependencies([found]):
+            with tf.control_dependencies([good_again]):
                 refused = tf.raw_ops.Assert(condition=tf.constant(False), data=[unknown])
             with tf.control_dependencies([refused]):
                 return tf.constant(False)
 
-        computed = [one for one in read if not raw[one.feature.key].raw]
+        computed = [ids for ids in batch.ids if not raw[ids.feature.key].raw]
         with tf.name_scope("check_ids"), checks.after_forms(computed):
             good = self._ops.host_tables_ids_are_good(
-                **_arguments(read, raw, [0] * len(read)),
+                **_arguments(batch.ids, raw, [0] * len(batch.ids)),
                 others=checks.reading_holds(computed),
-                sizes=[one.table.config.vocabulary_size for one in read],
-                most_samples=[forms.most_samples(one.table, one.feature) for one in read],
+                sizes=[ids.table.config.vocabulary_size for ids in batch.ids],
+                most_samples=[forms.most_samples(ids.table, ids.feature) for ids in batch.ids],
                 batch_size=-1 if batch.size is None else batch.size,
             )
             self.checked = tf.cond(good, lambda: tf.constant(True), explain)
-        for one in read:
-            if raw[one.feature.key].raw:
-                forms.hold(one, self.checked)  # The lengths of a sequence.
-        self._features = _arguments(used, raw, [self._number[one.table.name] for one in used])
+        for ids in batch.ids:
+            if raw[ids.feature.key].raw:
+                forms.hold(ids, self.checked)  # Ops that compute the lengths of a sequence.
+        self._features = _arguments(used, raw, [self._number[ids.table.name] for ids in used])
         with tf.control_dependencies([self.checked]):
             self._read = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
@@ -183,10 +188,12 @@ class NativeKernels:
         computed = list(gradients)
         shards = [table.variables[0] for table in self._tables]
         variables = [(shard.weights, *shard.slots) for shard in shards]
-        # A gradient need not depend on the activations; the update waits for them all the same.
+        # A gradient may not depend on the activations, but the update must wait for the lookup.
         with tf.control_dependencies(waits_for(self._read, self._transfer)):
             return self._ops.host_tables_update(
-                variables=[one.handle for of_table in variables for one in of_table],
+                variables=[
+                    variable.handle for table_variables in variables for variable in table_variables
+                ],
                 rates=tf.stack(rates),
                 gradients=computed,
                 rules=[rule.name for rule in self._rules],
@@ -197,47 +204,47 @@ class NativeKernels:
             )
 
 
-def _occurrences(one: Ids, features: Mapping[str, Any]) -> _Occurrences:
-    value = features[one.feature.key]
+def _occurrences(ids: Ids, features: Mapping[str, Any]) -> _Occurrences:
+    value = features[ids.feature.key]
     if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         value = tf.convert_to_tensor(value)
     ragged = isinstance(value, tf.RaggedTensor)
-    if one.weights is None and value.dtype.is_integer and not ragged:
+    if ids.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
             return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
-        form = _ONE if one.segments is None else _DENSE
+        form = _ONE if ids.segments is None else _DENSE
         return _Occurrences(value, form, None, None, None, True)
-    if one.segments is None:
-        return _Occurrences(one.ids, _ONE, None, None, one.weights, False)
-    return _Occurrences(one.ids, _PLACES, one.segments, one.batch, one.weights, False)
+    if ids.segments is None:
+        return _Occurrences(ids.ids, _ONE, None, None, ids.weights, False)
+    return _Occurrences(ids.ids, _PLACES, ids.segments, ids.batch, ids.weights, False)
 
 
-def _once_more(one: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
-    """A feature for `checks.check` in a branch of the graph."""
+def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
+    """Returns the occurrences of a feature for `checks.checked` in a branch of the graph."""
     if not raw:
-        return dataclasses.replace(one, source=None)  # Its form was checked outside.
-    value = features[one.feature.key]
+        return dataclasses.replace(ids, source=None)  # Its form was checked outside.
+    value = features[ids.feature.key]
     if not isinstance(value, tf.SparseTensor):
         value = tf.convert_to_tensor(value)
-    # Of this branch, so that what reads them can wait in it.
-    mine = tf.nest.map_structure(tf.identity, value, expand_composites=True)
-    return inputs.read(one.table, one.feature, {one.feature.key: mine})
+    # Copies in this branch, so that the ops that read them can wait in it.
+    copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
+    return inputs.read(ids.table, ids.feature, {ids.feature.key: copied})
 
 
 def _arguments(
     used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
 ) -> dict[str, Any]:
-    """The arguments that describe features, alike for every op."""
-    occurrences = [raw[one.feature.key] for one in used]
+    """Returns the arguments of every op that describe features."""
+    occurrences = [raw[ids.feature.key] for ids in used]
     return {
-        "ids": [one.ids for one in occurrences],
-        "places": [one.places for one in occurrences if one.places is not None],
-        "shapes": [one.shape for one in occurrences if one.shape is not None],
-        "weights": [one.weights for one in occurrences if one.weights is not None],
-        "forms": [one.form for one in occurrences],
-        "combiners": [_COMBINERS[one.table.config.combiner] for one in used],
-        "limits": [one.feature.max_sequence_length or 0 for one in used],
-        "weighted": [one.weights is not None for one in occurrences],
-        "owners": [one.owner for one in used],
+        "ids": [feature.ids for feature in occurrences],
+        "places": [feature.places for feature in occurrences if feature.places is not None],
+        "shapes": [feature.shape for feature in occurrences if feature.shape is not None],
+        "weights": [feature.weights for feature in occurrences if feature.weights is not None],
+        "forms": [feature.form for feature in occurrences],
+        "combiners": [_COMBINERS[ids.table.config.combiner] for ids in used],
+        "limits": [ids.feature.max_sequence_length or 0 for ids in used],
+        "weighted": [feature.weights is not None for feature in occurrences],
+        "owners": [ids.owner for ids in used],
         "table_of": table_of,
     }

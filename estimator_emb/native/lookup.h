@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lookup: from the ids of a feature to its activations.
+// Computes the activations of a feature from its ids.
 
 #ifndef ESTIMATOR_EMB_NATIVE_LOOKUP_H_
 #define ESTIMATOR_EMB_NATIVE_LOOKUP_H_
@@ -15,15 +15,15 @@
 namespace estimator_emb {
 namespace {
 
-// The gain that all occurrences of a sample share, or the divisor of their weights.
+// Returns the gain that all occurrences of a sample share, or the divisor of their weights.
 inline float normaliser(Combiner combiner, float weights, float squares) {
   return combiner == kMean ? weights : combiner == kSqrtn ? sqrtf(squares) : 1.0f;
 }
 
 inline float quotient(float x, float y) { return y == 0 ? 0.0f : x / y; }
 
-// `past_cache`: what is written will not be read before other writes have driven it out, so that it
-// need not be brought into the cache first.
+// `past_cache` says that what is written will be read only after other writes have driven it out of
+// the cache, so that it need not be brought there first.
 template <int64_t D>
 inline void copy(float* out, const float* row, int64_t dimension, bool past_cache) {
 #ifdef __AVX2__
@@ -35,7 +35,7 @@ inline void copy(float* out, const float* row, int64_t dimension, bool past_cach
   memcpy(out, row, sizeof(float) * (D ? D : dimension));
 }
 
-// Makes what `copy` wrote past the cache visible to other threads.
+// Makes visible to other threads what `copy` wrote past the cache.
 inline void finish_copies() {
 #ifdef __AVX2__
   _mm_sfence();
@@ -61,7 +61,7 @@ struct Lookup {
   bool bad(int64_t j) const {
     return static_cast<uint64_t>(static_cast<int64_t>(ids[j])) >= vocabulary;
   }
-  // Reads beyond the checked ids, so it may be asked for any number.
+  // It reads ahead, beyond the ids that were checked, so that the id may be any number.
   void fetch(int64_t j, int64_t end) const {
     if (j < end && !bad(j)) prefetch(row(j), width());
   }
@@ -120,7 +120,7 @@ struct Lookup {
 
   int64_t sample(int64_t j) const { return f.places[j * f.stride]; }
 
-  // kBadPlace as a negative number.
+  // A negative number means kBadPlace.
   int64_t segment_of(int64_t j) const {
     const int64_t b = sample(j);
     if (static_cast<uint64_t>(b) >= static_cast<uint64_t>(f.batch)) return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TensorFlow ops over lists of tables. A thread takes a table, or a part of one, at a time; the
-// order of every sum is that of the occurrences, whatever the number of threads.
+// The TensorFlow ops over lists of tables. A thread takes a table or a part of one at a time. Every
+// sum is in the order of the occurrences, whatever the number of threads.
 
 #include <algorithm>
 #include <atomic>
@@ -43,7 +43,7 @@ const Kernels& kernels() {
 #endif
 }
 
-// The rules that libraries built for them have brought, by name.
+// The rules that their libraries have registered, by name.
 struct Rules {
   tensorflow::mutex mu;
   std::unordered_map<std::string, Rule> by_name;
@@ -54,7 +54,7 @@ Rules& rules() {
   return *all;
 }
 
-// The attributes and inputs that describe the occurrences of all features, alike in every op.
+// The attributes and inputs of every op that describe the occurrences of all features.
 #define ESTIMATOR_EMB_FEATURES                                                                  \
   Input("ids: I")                    /* per feature */                                          \
       .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */           \
@@ -95,8 +95,8 @@ class FeaturesKernel : public OpKernel {
                                    "weights, batch) differ in shape.");
   }
 
-  // Puts the number of a feature whose parts do not belong together in `unfit`, and then reads no
-  // further.
+  // Sets `unfit` to the number of the first feature whose parts do not belong together, and reads
+  // no further then.
   tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
                           int* unfit) const {
     OpInputList ids, places, shapes, weights;
@@ -151,8 +151,8 @@ class FeaturesKernel : public OpKernel {
     return tensorflow::Status();
   }
 
-  // What a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds it first,
-  // unless a graph leaves it out.
+  // The error that a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds
+  // it before, unless a graph lacks that op.
   tensorflow::Status explain(int result, int i, const Feature& f, int64_t vocabulary) const {
     if (result == kGood) return tensorflow::Status();
     if (result == kBadId) {
@@ -182,7 +182,7 @@ REGISTER_OP("HostTablesIdsAreGood")
     .Attr("B: int >= 0")
     .Attr("sizes: list(int)")
     .Attr("most_samples: list(int)")
-    .Attr("batch_size: int")  // -1: any.
+    .Attr("batch_size: int")  // -1 means any.
     .Output("good: bool")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Whether tensors fit together, ids are in their table and in place, weights finite, batches "
@@ -225,7 +225,7 @@ class IdsAreGood : public FeaturesKernel {
     if (f.form != kPlaces) return true;
     if (f.positions < 0 || !kernels().places_in_range(&f)) return false;
     if (!f.limit || kernels().places_ascend(&f)) return true;
-    // In any order: two ids at one position of a sequence would be added up.
+    // Ids in any order: two at one position of a sequence would be added up.
     std::vector<bool> taken(f.segments());
     for (int64_t j = 0; j < f.count; ++j) {
       int64_t segment = f.places[j * f.stride];
@@ -297,7 +297,7 @@ class Lookup : public FeaturesKernel {
     for (size_t i = 0; i < features.size(); ++i) {
       int result = results[i];
       if (result == kUnsorted) {
-        std::vector<float> norms(features[i].batch + 1);  // Not empty: null asks for sorted ones.
+        std::vector<float> norms(features[i].batch + 1);  // Not empty: null means sorted ids.
         const int table = table_of_[i];
         result = kernels().lookup_unsorted(&features[i], tables.data(table), tables.rows(table),
                                            tables.columns(table), norms.data(), outputs[i]);
@@ -307,7 +307,7 @@ class Lookup : public FeaturesKernel {
   }
 
  private:
-  static constexpr int64_t kCached = 1 << 18;  // Floats that stay in a near cache, about.
+  static constexpr int64_t kCached = 1 << 18;  // About how many floats stay in a near cache.
 
   struct Chunk {
     int feature;
@@ -318,7 +318,7 @@ class Lookup : public FeaturesKernel {
   // Cuts a feature at the borders of samples.
   static void divide(const Feature& f, int index, int64_t parts, std::vector<Chunk>* chunks) {
     const int64_t per_sample = f.limit ? f.limit : 1;
-    // Segments themselves are the places of a sequence that comes with one number each.
+    // A sequence whose places are one number each has its segments there.
     const int64_t per_place = f.stride == 2 ? per_sample : 1;
     int64_t begin = 0, first = 0;
     for (int64_t part = 1; part <= parts; ++part) {
@@ -333,7 +333,7 @@ class Lookup : public FeaturesKernel {
                (end == 0 || f.places[end * f.stride] <= f.places[(end - 1) * f.stride])) {
           ++end;
         }
-        // A place out of bounds is found by the chunk that holds it.
+        // The chunk that holds a place out of bounds finds it.
         const int64_t place = end > 0 ? f.places[(end - 1) * f.stride] : -1;
         if (end < f.count && place >= 0 && place < last / per_place) {
           last = std::max((place + 1) * per_place, first);
@@ -349,14 +349,14 @@ class Lookup : public FeaturesKernel {
 REGISTER_KERNEL_BUILDER(Name("HostTablesLookup").Device(tensorflow::DEVICE_CPU), Lookup);
 
 REGISTER_OP("HostTablesUpdate")
-    .Input("variables: V * resource")  // Per table: weights, then slots.
+    .Input("variables: V * resource")  // For each table its weights, then its slots.
     .Attr("V: int >= 1")
     .Input("rates: float32")  // [tables]
     .ESTIMATOR_EMB_FEATURES.Input("gradients: F * float32")
     .Attr("F: int >= 1")
     .Attr("rules: list(string)")
     .Attr("slots: list(int)")
-    .Attr("constants: list(float)")  // Of all tables, one table's after the other's.
+    .Attr("constants: list(float)")  // Those of one table after those of another.
     .Attr("constants_of: list(int)")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
@@ -493,7 +493,7 @@ REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU),
 }  // namespace
 }  // namespace estimator_emb
 
-// Makes a rule known under a name: the one of two, by instruction set, that this machine can run.
+// Registers a rule under a name, in the one of two instruction sets that this machine can run.
 extern "C" __attribute__((visibility("default"))) void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
   using namespace estimator_emb;
   tensorflow::mutex_lock lock(rules().mu);

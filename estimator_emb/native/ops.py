@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ops of ops.cc and the rules beside them, built and loaded."""
+"""Builds and loads the ops of ops.cc, and the rules of optimizers that they call."""
 
 import ctypes
 import dataclasses
@@ -14,21 +14,21 @@ from estimator_emb.optimizers import OptimizationParameters
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Library:
-    """The loaded ops.
+    """The loaded library of ops.
 
     Attributes:
-      ops: the module of Python wrappers that TensorFlow makes.
-      register: makes an optimizer rule known to them.
+      ops: the module of Python wrappers that TensorFlow creates.
+      register: function that makes the rule of an optimizer known to the ops.
     """
 
     ops: Any
     register: Any
 
     def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
-        """The traced rule of an optimizer, registered under its name.
+        """Returns the traced rule of an optimizer, built and registered under its name.
 
         Raises:
-          build.BuildError: it cannot be built.
+          build.BuildError: the rule cannot be built.
         """
         rule = rules.trace(parameters, clipping_limit)
         _register(self, rule.name, rule.source("rule_any"), rule.source("rule_avx2"))
@@ -45,16 +45,16 @@ def _register(library: Library, name: str, any_source: str, avx2_source: str) ->
 
 
 def load() -> Library:
-    """The ops, built if need be.
+    """Returns the library of ops, and builds it if it is not cached.
 
     Raises:
-      build.BuildError: they cannot be had.
+      build.BuildError: it cannot be built or loaded.
     """
     kernels = build.read("kernels.cc")
     units = [
         build.Unit(
             build.read("ops.cc"),
-            # What matters for speed is in the other units.
+            # -O1 compiles faster; the code that needs speed is in the other units.
             ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86")),
         ),
         build.numeric(kernels, "-DKERNELS=kernels_any"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of rows, and the loop over rows around an optimizer's rule. Each file that includes this has
-// its own copy, for its own instruction set.
+// Sums rows, and loops over rows around an optimizer's rule. Each file that includes this has its
+// own copy, for its own instruction set.
 
 #ifndef ESTIMATOR_EMB_NATIVE_ROWS_H_
 #define ESTIMATOR_EMB_NATIVE_ROWS_H_
@@ -13,9 +13,9 @@ namespace {
 // Eight floats at a time, in as many registers as the instruction set needs for them.
 typedef float V __attribute__((vector_size(32), aligned(4), may_alias));
 
-constexpr int64_t kAhead = 16;  // Rows fetched into the cache before their turn.
+constexpr int64_t kAhead = 16;  // How many rows ahead are fetched into the cache.
 
-// out = sum of gain * row over rows. D: the dimension where known when compiled, a multiple of 8.
+// out = sum of gain * row over rows. D is the dimension, a multiple of 8, or 0 if it is not known.
 template <int64_t D>
 struct Sum {
   V sum[D / 8];
@@ -46,7 +46,7 @@ struct Sum<0> {
   void add(const float* row, float gain) {
     for (int64_t i = 0; i < dimension; ++i) sum[i] += gain * row[i];
   }
-  void write(float*, float gain) const {  // `sum` is where it is written.
+  void write(float*, float gain) const {  // `sum` is the output itself.
     for (int64_t i = 0; i < dimension; ++i) sum[i] *= gain;
   }
 };
@@ -55,7 +55,7 @@ inline void prefetch(const float* row, int64_t dimension) {
   for (int64_t i = 0; i < dimension; i += 16) __builtin_prefetch(row + i);
 }
 
-// The gradients that keys stand for. `kSingle`: as Rows::single says.
+// The gradients that keys stand for. `kSingle` is as Rows::single.
 template <bool kSingle>
 struct Gradients {
   const Source* const sources;
@@ -76,7 +76,7 @@ struct Gradients {
   }
 };
 
-// Sums the gradients of each row and runs `Step` on it. D as in Sum.
+// Sums the gradients of each row and runs `Step` on the row. D is as in Sum.
 template <int64_t D, bool kSingle, typename Step>
 void update_rows(const Rows& r, int slots) {
   const int64_t dimension = D ? D : r.dimension, count = r.count;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An optimizer's step as C++: the rule function itself, run on symbols in place of arrays.
+"""Translates an optimizer's step to C++, by running its rule on symbols in place of arrays.
 
 The hyper-parameters become arguments of the C++ function, so that optimizers that differ only in
 numbers share one source.
@@ -17,12 +17,12 @@ from estimator_emb.optimizers import Math, OptimizationParameters, step
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One optimizer step, as source and the numbers it takes.
+    """An optimizer's step as C++ statements, and the numbers that they take.
 
     Attributes:
       body: the statements that update element i, in C++.
-      slots: how many slots they update.
-      constants: the numbers that `body` reads from `c`.
+      slots: number of slots that they update.
+      constants: the numbers that `body` calls c0, c1, ...
     """
 
     body: str
@@ -31,11 +31,11 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """The same for the same source."""
+        """Returns a name that rules of the same source share."""
         return "rule_" + hashlib.sha256(self.source("").encode()).hexdigest()[:16]
 
     def source(self, name: str) -> str:
-        """A translation unit that defines `name`, a `Rule` of kernels.h."""
+        """Returns a translation unit that defines the function `name`, a `Rule` of kernels.h."""
         return _SOURCE.format(
             name=name,
             slots=self.slots,
@@ -51,10 +51,10 @@ class Rule:
 
 
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
-    """The step of an optimizer and what surrounds it: see `optimizers.step`."""
+    """Returns `optimizers.step` of an optimizer as a `Rule`."""
     program = _Program()
     slots = [program.leaf(f"s{k}[i]") for k in range(len(parameters.slots))]
-    after = step(
+    results = step(
         parameters,
         _symbolic_math(program),
         program.leaf("lr"),
@@ -66,14 +66,14 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> R
     targets = ["w[i]", *(f"s{k}[i]" for k in range(len(slots)))]
     stores = [
         f"{target} = {program.of(value).name};"
-        for target, value in zip(targets, after, strict=True)
+        for target, value in zip(targets, results, strict=True)
     ]
     lines = "".join(f"      {line}\n" for line in (*program.lines, *stores))
     return Rule(lines, len(slots), tuple(program.constants))
 
 
 class _Program:
-    """C++ statements, each of which names the value of one operation."""
+    """A list of C++ statements, each of which names the value of one operation."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -90,20 +90,20 @@ class _Program:
         return _Symbol(self, self._names[text])
 
     def of(self, value: Any) -> "_Symbol":
-        """A symbol as it is; a number as one more constant."""
+        """Returns a symbol as it is, and a number as the symbol of a new constant."""
         if isinstance(value, _Symbol):
             return value
         self.constants.append(float(np.float32(value)))
         return _Symbol(self, f"c{len(self.constants) - 1}")
 
     def call(self, text: str, *operands: Any, kind: str = "float") -> "_Symbol":
-        return self.value(text.format(*(self.of(one).name for one in operands)), kind)
+        return self.value(text.format(*(self.of(operand).name for operand in operands)), kind)
 
 
 class _Symbol:
     """A value that has a name in a program; arithmetic on it appends to the program."""
 
-    __array_ufunc__ = None  # NumPy scalars leave arithmetic with a symbol to it.
+    __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, program: _Program, name: str):
@@ -133,7 +133,7 @@ for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq"
 
 def _symbolic_math(program: _Program) -> Math:
     def power(x: Any, y: Any) -> _Symbol:
-        # The usual exponents, without the library's slow function.
+        # For the usual exponents, square roots are faster than powf.
         if not isinstance(y, _Symbol) and y == 0.5:
             return program.call("sqrtf({})", x)
         if not isinstance(y, _Symbol) and y == -0.5:

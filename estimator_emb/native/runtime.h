@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops need of TensorFlow's runtime: its threads, and variables locked for their use.
+// What the ops use of TensorFlow's runtime: its threads, and variables that they lock.
 
 #ifndef ESTIMATOR_EMB_NATIVE_RUNTIME_H_
 #define ESTIMATOR_EMB_NATIVE_RUNTIME_H_
@@ -31,9 +31,10 @@ namespace errors = tensorflow::errors;
 
 // Runs `task` for 0 to count - 1, on the caller's thread and on others that are free.
 //
-// Helpers are asked of the pool that runs ops: one of its threads is mostly awake and looking for
-// work, where those of the pool for parts of ops would first have to be woken, on a core that may be
-// busy. Where none came to the last call (the pool may have one thread only), both pools are asked.
+// It asks the pool that runs ops for helpers: mostly one of its threads is awake and looking for
+// work, while those of the pool for parts of ops would have to be woken first, on a core that may
+// be busy. If no helper came to the last call (the pool may have only one thread), it asks both
+// pools.
 void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
   struct Shared {
     std::function<void(int)> task;
@@ -65,7 +66,7 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
     for (int i = 0; i < count; ++i) task(i);
     return;
   }
-  // A helper may start only after all is done: it keeps `shared` alive, and finds nothing to do.
+  // A helper that starts after all is done finds nothing to do; it keeps `shared` alive till then.
   auto shared = std::make_shared<Shared>();
   shared->task = task;
   shared->count = count;
@@ -100,27 +101,27 @@ void* scratch_of_thread(int64_t bytes) {
   return scratch.data();
 }
 
-// Asks for large pages under a table, where the system grants them on demand (Linux,
-// transparent_hugepage=madvise): rows in no order then miss the address cache half as often.
+// Asks for large pages under a table, which some systems grant on demand (Linux,
+// transparent_hugepage=madvise): reads of rows in no order then miss the TLB half as often.
 void use_large_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = 2 << 20;
 #ifndef MADV_COLLAPSE
-  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1: now, and not some time later.
+  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1; it acts at once, not some time later.
 #endif
   const auto data = tensor.tensor_data();
   const uintptr_t address = reinterpret_cast<uintptr_t>(data.data());
   const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
   const uintptr_t end = (address + data.size()) / kPage * kPage;
   if (begin >= end) return;
-  // Where this fails, the pages stay as they are.
+  // If it fails, the pages stay as they are.
   if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0) {
     (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_COLLAPSE);
   }
 #endif
 }
 
-// Variables, locked against writes (shared) or against everything, in the order of their addresses.
+// Locks variables against writes (shared) or all access, in the order of their addresses.
 class Variables {
  public:
   explicit Variables(bool write) : write_(write) {}
@@ -143,7 +144,7 @@ class Variables {
       for (const auto& variable : variables_) TF_RETURN_IF_ERROR(own_buffer(ctx, variable.get()));
       for (auto* mu : all) write_ ? mu->lock() : mu->lock_shared();
       locked_ = all;
-      // A saver in another thread may have begun to share a buffer in between.
+      // Meanwhile a saver in another thread may have begun to share a buffer.
     } while (write_ && !owned());
     for (int i = 0; i < handles.size(); ++i) {
       const Tensor& tensor = *variables_[i]->tensor();
@@ -175,7 +176,7 @@ class Variables {
                        [](const auto& one) { return one->copy_on_read_mode.load(); });
   }
 
-  // An update needs a buffer that no tensor shares, now and later: copies are made on reads.
+  // An update needs a buffer that no tensor shares, also later on, and so reads must copy it.
   tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) const {
     if (variable->copy_on_read_mode.load()) return tensorflow::Status();
     tensorflow::mutex_lock lock(*variable->mu());
