@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tensorflow-estimator 2.15 needs that TensorFlow >= 2.16 no longer has.
+"""Replaces what tensorflow-estimator 2.15 needs and TensorFlow >= 2.16 no longer has.
 
-One file per missing module. `prepare` puts them where tensorflow-estimator imports them from; on
-TensorFlow 2.15, which has them all, it changes nothing.
+Each missing module has a file here. `prepare` puts these modules where tensorflow-estimator imports
+them from. On TensorFlow 2.15, which has them all, it changes nothing.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _MODULES = {
 
 
 def prepare() -> None:
-    """Makes `import tensorflow_estimator` work on this TensorFlow. Safe to call again.
+    """Makes `import tensorflow_estimator` work on this TensorFlow; a second call changes nothing.
 
     Raises:
       ImportError: Keras 3 is already bound to `tf.keras`, or tf-keras is missing.

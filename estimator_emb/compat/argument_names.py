@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the classes of tensorflow-estimator that programs construct name a misspelt argument."""
+"""Makes classes of tensorflow-estimator suggest the argument that a misspelt one may stand for."""
 
 from estimator_emb.checks import arguments
 from estimator_emb.compat.internals.estimator import (
@@ -13,9 +13,9 @@ from estimator_emb.compat.internals.tpu_estimator import RunConfig, StockTPUConf
 
 
 def install() -> None:
-    """Does so; a second call changes nothing."""
-    of_run_config = LocalRunConfig.__init__
-    arguments.suggest_in(RunConfig, "__init__", of_run_config)
+    """Makes classes that programs construct check their arguments, if they do not already."""
+    inherited = LocalRunConfig.__init__
+    arguments.suggest_in(RunConfig, "__init__", inherited)
     arguments.suggest_in(LocalRunConfig, "__init__")
     arguments.suggest_in(StockTPUConfig, "__new__")
     arguments.suggest_in(TPUEstimatorSpec, "__new__")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
+"""Replaces `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ logging = tf.compat.v1.logging
 class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     """A `CheckpointSaverHook` that writes in a thread of its own while training goes on.
 
-    A checkpoint that falls due while the one before is still being written is left out; the one at
-    the end of training is always written. An error in the thread is raised at the next checkpoint.
-
-    Args:
-      As `tf.compat.v1.train.CheckpointSaverHook`.
+    If the previous checkpoint is still being written when the next one is due, that one is left
+    out; the one at the end of training is always written. An error in the thread is raised at the
+    next checkpoint. The arguments are those of `tf.compat.v1.train.CheckpointSaverHook`.
 
     Source: the class of that name in tensorflow/python/tpu/async_checkpoint.py, TF 2.15.1.
     """
@@ -48,7 +46,7 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
 
     def _write(self, session: Any, step: int) -> None:
         try:
-            # A new thread starts out with eager execution.
+            # A new thread begins with eager execution; this makes the graph its default.
             with session.graph.as_default():
                 super()._save(session, step)
             self._written_step = step

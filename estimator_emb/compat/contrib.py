@@ -38,7 +38,7 @@ def layer_norm(
     begin_params_axis: int = -1,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Layer normalisation: over the axes of each sample, then a learned scale and offset.
+    """Normalizes over the axes of each sample, then applies a learned scale and offset.
 
     With mean m and variance v of `inputs` over the axes from `begin_norm_axis` on:
 
@@ -130,7 +130,7 @@ def variance_scaling_initializer(
     seed: int | None = None,
     dtype: Any = tf.float32,
 ) -> Any:
-    """Initial values whose variance is `factor` / n; n is the number of inputs of a unit.
+    """Returns an initializer of variance `factor` / n, with n the number of inputs of a unit.
 
     Args:
       factor: a number.
@@ -151,7 +151,7 @@ def variance_scaling_initializer(
             f"variance_scaling_initializer: mode must be FAN_IN, FAN_OUT or FAN_AVG; got {mode!r}."
         )
     if not uniform:
-        # TensorFlow's own divides by the standard deviation of a unit normal cut off at 2.
+        # TensorFlow's initializer divides by the standard deviation of a unit normal cut off at 2.
         factor = factor * 1.3 * 0.87962566103423978**2
     return _tf1.variance_scaling_initializer(
         scale=factor,
@@ -165,17 +165,17 @@ def variance_scaling_initializer(
 def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
 ) -> Any:
-    """`variance_scaling_initializer` of factor 1 and mode 'FAN_AVG'."""
+    """Returns a `variance_scaling_initializer` of factor 1 and mode 'FAN_AVG'."""
     return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:
-    """A function that gives `scale` times the sum of absolute values; None for scale 0."""
+    """Returns a function: `scale` times the sum of a tensor's absolute values; None for scale 0."""
     return _regularizer(scale, scope or "l1_regularizer", lambda x: tf.reduce_sum(tf.abs(x)))
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:
-    """A function that gives `scale` times half the sum of squares; None for scale 0."""
+    """Returns a function: `scale` times half the sum of a tensor's squares; None for scale 0."""
     return _regularizer(scale, scope or "l2_regularizer", tf.nn.l2_loss)
 
 
@@ -318,11 +318,11 @@ _ELSEWHERE = {
     "tpu.keras_to_tpu_model": "tf.distribute.TPUStrategy",
     "training.HParams": "a class of the program's own; types.SimpleNamespace has its attributes",
 }
-"""Names that are not here -> where they are today."""
+"""Names that this module lacks -> what to use in their place."""
 
 
 class _Namespace(ModuleType):
-    """`tf.contrib` or a module of it."""
+    """The module `tf.contrib`, or a module of it."""
 
     def __init__(self, path: str):
         super().__init__(f"{NAME}.{path}" if path else NAME)
@@ -337,7 +337,7 @@ class _Namespace(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Explains imports of what is not here. All that is here is in `sys.modules`."""
+    """A finder that explains imports of lacking modules; the others are in `sys.modules`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -355,7 +355,7 @@ def install() -> ModuleType:
         for name, where in members.items():
             if isinstance(where, str):
                 if not has_path(*_start(where)):
-                    continue  # A name that only some TensorFlow versions have.
+                    continue  # Only some versions of TensorFlow have it.
                 where = _follow(*_start(where))
             setattr(namespace, name, where)
     for path, module_name in _MODULES.items():
@@ -368,7 +368,7 @@ def install() -> ModuleType:
 
 
 def has_path(owner: Any, path: str) -> bool:
-    """Whether `owner` has an attribute by the dotted name `path`."""
+    """Returns whether `owner` has an attribute by the dotted name `path`."""
     try:
         _follow(owner, path)
     except AttributeError:
@@ -383,7 +383,7 @@ def _follow(owner: Any, path: str) -> Any:
 
 
 def _start(where: str) -> tuple[Any, str]:
-    """The module that a dotted name begins in, and the rest of the name."""
+    """Returns the module in which a dotted name begins, and the rest of the name."""
     if where.startswith("tf."):
         return _tf1, where.removeprefix("tf.")
     module, _, name = where.rpartition(".")

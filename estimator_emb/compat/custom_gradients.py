@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends the life of custom gradients with that of their graph.
+"""Lets custom gradients live only as long as their graph.
 
 `tf.custom_gradient` in a graph registers a function for the one op that it makes, under a name of
 its own, and never takes it out again. The function refers to tensors, so that TensorFlow keeps
@@ -22,7 +22,7 @@ _KEPT = "_estimator_emb_custom_gradients"
 
 @contextlib.contextmanager
 def ending_with_graph() -> Iterator[None]:
-    """Leaves the custom gradients of the default graph to it alone, also where the body fails."""
+    """Moves custom gradients registered inside to the default graph, even after an error."""
     graph = tf.compat.v1.get_default_graph()
     try:
         yield
@@ -40,7 +40,7 @@ def _hand_over(graph: tf.Graph) -> None:
     names: list[str] = []
     for op in graph.get_operations():
         name = _custom_gradient(op)
-        # One that another graph made, and this one has imported, is that graph's.
+        # A gradient that this graph has imported belongs to the graph that created it.
         if name and name in registry and not isinstance(registry[name]["type"], _InGraph):
             kept[name] = registry[name]["type"]
             registry[name]["type"] = _InGraph(graph, name)
@@ -54,7 +54,7 @@ def _custom_gradient(op: tf.Operation) -> str | None:
         return None
     try:
         name = op.get_attr("_gradient_op_type").decode()
-    except ValueError:  # It has none of its own.
+    except ValueError:  # The op has no gradient function of its own.
         return None
     return name if name.startswith(_PREFIX) else None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and systems of TPUs where a TPU is emulated: nothing is looked up, nothing is started.
+"""Replaces, where a TPU is emulated, the functions that look TPUs up by name or start them.
 
-It goes by the environment variable ESTIMATOR_EMB_DEVICE at the time of each call, so that with
-another value TensorFlow's own functions run.
+Each call asks the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated, TensorFlow's
+own functions run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _noticed: set[str] = set()
 
 
 def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
-    """Replaces what would ask for a TPU, by calls of `set_attribute(owner, name, value)`."""
+    """Replaces the functions, by calls of `set_attribute(owner, name, value)`."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
@@ -40,12 +40,12 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
 
 
 def is_emulated() -> bool:
-    """Whether the environment asks for an emulated TPU."""
+    """Returns whether the environment asks for an emulated TPU."""
     return os.environ.get(options.DEVICE_VARIABLE) == "host"
 
 
 def num_cores() -> int:
-    """Number of cores of the emulated TPU."""
+    """Returns the number of cores of the emulated TPU."""
     return options.asked_shards() or 1
 
 
@@ -69,7 +69,7 @@ def _make_resolver(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    # A TPU in this very machine: no address, no cluster.
+    # 'local' is a TPU in this machine, without an address or a cluster.
     original(self, tpu="local", job_name=job_name)
     _notice(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `tensorflow.python.distribute.estimator_training`.
+"""Replaces `tensorflow.python.distribute.estimator_training`.
 
 TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `run_config.py`
 (`init_run_config`), `training.py` (`should_run_distribute_coordinator`, `train_and_evaluate`) and
@@ -98,7 +98,7 @@ def _use_coordinator(config, mode: str, cluster) -> None:
 
 
 def should_run_distribute_coordinator(config) -> bool:
-    """Whether `train_and_evaluate` is to go through the distribute coordinator."""
+    """Returns whether `train_and_evaluate` is to go through the distribute coordinator."""
     mode = getattr(config, "_distribute_coordinator_mode", None)
     if mode is None:
         logging.info("Not using Distribute Coordinator.")
@@ -143,7 +143,7 @@ def _apply_worker_context(config, context) -> None:
 
 
 def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
-    """Rank of a task when all are numbered: the chief, other jobs by name, parameter servers."""
+    """Returns the rank of a task: the chief, then other jobs by name, then parameter servers."""
     if not task_type:
         return 0  # In-graph replication: one client for the whole cluster.
     if task_type not in cluster.jobs:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.data.experimental.CheckpointInputPipelineHook`, whose position is the model's.
+"""A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
-TensorFlow 2.16 dropped the hook. The one of TensorFlow 2.15 saves by a timer of its own, which runs
-beside that of the model after a restart, and restores its newest file, whatever step the model is
-at. This one saves whenever the model is saved, just before it, and restores the position that was
-saved with the step at which the model stands. So a training that is killed, at whatever moment,
-goes on with the batch that follows the last one that its model has seen.
+TensorFlow 2.16 has no such hook. That of TensorFlow 2.15 saves by a timer of its own, which after a
+restart runs at other times than that of the model, and restores its newest file, whatever the step
+of the model. The hook here saves just before the model is saved, and restores the position that
+belongs to the step of the model. So a training that is killed at any moment continues with the
+batch after the last one that its model has seen.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ logger = logging.getLogger("estimator_emb")
 
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
-    """Saves where the input of an `Estimator` stands, and goes on from there in a later `train`.
+    """A hook that saves the position of an `Estimator`'s input, where a later `train` continues.
 
     It saves the iterators of the graph with every checkpoint of the model, into files of their own
-    in the model directory: `input.ckpt-<step>`, with a task's name and number before the dot where
-    there are several workers. They are removed when the model's checkpoint of that step is.
+    in the model directory: `input.ckpt-<step>`, with the name and number of the task before the dot
+    if there are several workers. They are removed with the checkpoint of that step.
 
-    Of several workers, each of which trains with batches of its own and at its own pace, only the
-    chief saves the model. The others save their positions by their clocks or by the global step, as
-    the `RunConfig` says, and go on from the last one that is not ahead of the model.
+    Several workers train with batches of their own, each at its own pace, and only the chief saves
+    the model. The others save their positions by time or by the global step, as the `RunConfig`
+    says, and continue from the last position that is not ahead of the model.
 
     Args:
       estimator: the `Estimator` whose `train` gets this hook.
-      external_state_policy: what happens where the input depends on a state that cannot be saved:
-        'fail' (None means this), 'warn' or 'ignore'.
+      external_state_policy: what happens if the input depends on a state that cannot be saved:
+        'fail', which None means, 'warn' or 'ignore'.
 
     Raises:
-      ValueError: another `external_state_policy`, or the estimator saves no checkpoints.
+      ValueError: `external_state_policy` is none of these, or the estimator saves no checkpoints.
 
     Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py,
     TF 2.15.1.
@@ -74,7 +74,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saves_model = config.is_chief
         self._positions = Positions(estimator.model_dir, name)
         self._with_model = False
-        """Whether a `_BeforeModel` of this hook is told of each checkpoint of the model."""
+        """True if a `_BeforeModel` of this hook is called at each checkpoint of the model."""
 
     def begin(self) -> None:
         iterators = tf.compat.v1.get_collection(GLOBAL_ITERATORS)
@@ -87,23 +87,23 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._step = global_step_read()
         self._positions.build(
             [
-                IteratorSaveable(one, one.name, external_state_policy=self._policy)
-                for one in iterators
+                IteratorSaveable(iterator, iterator.name, external_state_policy=self._policy)
+                for iterator in iterators
             ],
             transfer.kept_in_graph(),
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None
-        """The session whose input has been put where the model stands, as a weak reference."""
+        """A weak reference to the session whose input has the position of the model."""
         self._model_step: int | None = None
-        """The step of a checkpoint that was written before that: when a session begins."""
+        """The step of a checkpoint that was written before that, at the beginning of a session."""
         self._saved_step: int | None = None
         self._in_thread = False
 
     def before_run(self, run_context: Any) -> None:
         session = run_context.session
         if not self._is_positioned(session):
-            # Not in `after_create_session`, where another hook initialises the iterators.
+            # In `after_create_session` another hook would still initialize the iterators.
             self._restore(session)
             self._session = weakref.ref(session)
         if self._in_thread:
@@ -126,7 +126,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 self._save_by_timer(session, step)
 
     def before_model_is_saved(self, session: Any, step: int) -> None:
-        """Saves the position that belongs to the checkpoint that is about to be written."""
+        """Saves the position for a checkpoint that is about to be written."""
         if threading.current_thread() is not self._thread:
             self._in_thread = True
         elif not self._is_positioned(session):
@@ -135,18 +135,18 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             self._save(session, step)
 
     def after_model_is_saved(self, session: Any, step: int) -> None:
-        """Removes the positions of checkpoints that are no more."""
+        """Removes the positions of checkpoints that do not exist any more."""
         if not self._in_thread and self._is_positioned(session):
             self._positions.remove_those_without_model(step)
 
     def attach(self, saver_hooks: list[Any]) -> Any:
-        """Has the model's saver tell this hook when it saves.
+        """Makes the saver of the model call this hook when it saves.
 
         Args:
-          saver_hooks: those that the program made.
+          saver_hooks: the saver hooks that the program made.
 
         Returns:
-          A listener for the saver that the estimator makes, or None where it makes none.
+          A listener for the saver that the estimator makes; None if the estimator makes none.
         """
         self._thread = threading.current_thread()
         self._with_model = False
@@ -155,7 +155,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         listener = _BeforeModel(self)
         for hook in saver_hooks:
             if self._positions.are_beside(hook._save_path):
-                others = [one for one in hook._listeners if not listener.is_same(one)]
+                others = [other for other in hook._listeners if not listener.is_same(other)]
                 hook._listeners = [listener, *others]
                 self._with_model = True
         if saver_hooks:
@@ -170,25 +170,25 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         step, self._model_step = self._model_step, None
         if step is None:
             step = session.run(self._step)
-        saved = self._positions.steps()
-        at = max((one for one in saved if one <= step), default=None)
-        if at is not None:
-            self._positions.restore(session, at)
-        if self._with_model and at != step and saved:
-            self._explain(step, at, saved)
-        if at != step:
+        steps = self._positions.steps()
+        last = max((saved for saved in steps if saved <= step), default=None)
+        if last is not None:
+            self._positions.restore(session, last)
+        if self._with_model and last != step and steps:
+            self._explain(step, last, steps)
+        if last != step:
             self._save(session, step)
         self._saved_step = step
         self._timer.update_last_triggered_step(step)
 
-    def _explain(self, step: int, at: int | None, saved: list[int]) -> None:
-        if at is None:
+    def _explain(self, step: int, last: int | None, steps: list[int]) -> None:
+        if last is None:
             logger.warning(
                 "CheckpointInputPipelineHook: the model is at step %d, and the positions saved in "
                 "%s are of later steps (%s): the input begins at its start.",
                 step,
                 self._positions.directory,
-                ", ".join(str(one) for one in saved),
+                ", ".join(str(saved) for saved in steps),
             )
             return
         logger.warning(
@@ -196,8 +196,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             "step %d. The input goes on from %s, where the hook last saved it: what steps %d to %d "
             "have read since may be read again. Train with this hook each time.",
             step,
-            self._positions.path(at),
-            at + 1,
+            self._positions.path(last),
+            last + 1,
             step,
         )
 
@@ -212,13 +212,13 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
-    """Tells the hook when the model's saver saves."""
+    """A listener that calls the hook when the saver of the model saves."""
 
     def __init__(self, hook: CheckpointInputPipelineHook):
         self._hook = hook
 
     def is_same(self, listener: Any) -> bool:
-        """Whether `listener` tells the same hook."""
+        """Returns whether `listener` calls the same hook."""
         return isinstance(listener, _BeforeModel) and listener._hook is self._hook
 
     def before_save(self, session: Any, global_step_value: int) -> None:
@@ -229,10 +229,10 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
 
 
 def _with_listeners(train: Any) -> Any:
-    """`Estimator._train_with_estimator_spec`, which attaches this module's hook to the saver.
+    """Wraps `Estimator._train_with_estimator_spec` to attach this module's hook to the saver.
 
-    A hook cannot find the others of its session, and to be given to `saving_listeners` beside
-    `hooks` is not what programs do.
+    A hook cannot find the other hooks of its session, and programs do not give it to
+    `saving_listeners` too.
     """
 
     @functools.wraps(train)
@@ -264,9 +264,9 @@ def _with_listeners(train: Any) -> Any:
                 if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
             ]
             listeners = [hook.attach(savers) for hook in positions]
-            # Before the others: one of them may evaluate for long.
+            # Ours come first, because another listener may evaluate for a long time.
             saving_listeners = [
-                *(one for one in listeners if one is not None),
+                *(listener for listener in listeners if listener is not None),
                 *(saving_listeners or ()),
             ]
         return train(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in which a training saves where its input stands, one for each step."""
+"""The files in which a training saves the positions of its input, one for each step."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _UNFINISHED = "unfinished_"
 
 
 class Positions:
-    """Positions of one task's input, `<name>.ckpt-<step>` in the model directory.
+    """The positions of one task's input, `<name>.ckpt-<step>` in the model directory.
 
-    A file is there whole or not at all, so that a process that is killed leaves none that cannot be
-    read. `checkpoint_<name>` names the last one, as TensorFlow's hook wrote it.
+    A file is there whole or not at all, so that a killed process leaves none that cannot be read.
+    The file `checkpoint_<name>` names the last one, as TensorFlow's hook writes it.
 
     Args:
       directory: the model directory.
-      name: 'input', and the task where there are several.
+      name: 'input', followed by the task if there are several.
     """
 
     def __init__(self, directory: str, name: str):
@@ -35,15 +35,15 @@ class Positions:
         return os.path.join(self.directory, f"{self._name}.ckpt-{step}")
 
     def are_beside(self, model: str) -> bool:
-        """Whether a model that is saved under this prefix lies in the same directory."""
+        """Returns whether a model that is saved under this prefix is in the same directory."""
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
     def build(self, iterators: list[Any], kept: Any) -> None:
-        """Adds to the graph what saves and restores.
+        """Adds to the graph the ops that save and restore.
 
         Args:
-          iterators: as SaveableObjects.
-          kept: batches that a step has left for the next one (`pipeline.Kept`), or None.
+          iterators: the iterators of the input, as SaveableObjects.
+          kept: batches that a step has left for the next one (`transfer.Kept`), or None.
         """
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
@@ -69,7 +69,7 @@ class Positions:
         unfinished = os.path.join(self.directory, _UNFINISHED + os.path.basename(path))
         self._whole.save(session, unfinished, write_meta_graph=False, write_state=False)
         written = tf.io.gfile.glob(unfinished + ".*")
-        # The index last: without it there is no position.
+        # The index comes last: without it there is no position.
         for file in sorted(written, key=lambda file: file.endswith(".index")):
             tf.io.gfile.rename(file, path + file[len(unfinished) :], overwrite=True)
         tf.compat.v1.train.update_checkpoint_state(
@@ -79,10 +79,10 @@ class Positions:
         )
 
     def restore(self, session: Any, step: int) -> None:
-        """Puts the input where it stood at a step.
+        """Restores the position of the input at a step.
 
         Raises:
-          ValueError: it was saved by another input.
+          ValueError: the position is that of another input.
         """
         path = self.path(step)
         saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
@@ -95,7 +95,7 @@ class Positions:
                 f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
             )
         if self._kept is not None and not _names(self._whole) <= set(saved):
-            # Written without a lookup ahead: the batch to look up is the next one.
+            # It was written without a lookup ahead, and so the next batch is to be looked up.
             self._iterators.restore(session, path)
             session.run(self._kept.forget)
             session.run(self._kept.keep)
@@ -103,15 +103,15 @@ class Positions:
             self._whole.restore(session, path)
 
     def remove_those_without_model(self, step: int) -> None:
-        """Removes all but `step`'s and those of steps at which the model is saved."""
+        """Removes positions, except that of `step` and those of checkpoints of the model."""
         keep = {step, *self._steps_of_models()}
-        self._remove(lambda one: one not in keep)
+        self._remove(lambda saved: saved not in keep)
 
     def remove_those_before_models(self) -> None:
-        """Removes those older than what the oldest checkpoint of the model would go on from."""
+        """Removes positions before the one from which the oldest checkpoint would continue."""
         oldest = min(self._steps_of_models(), default=0)
-        needed = max((one for one in self.steps() if one <= oldest), default=0)
-        self._remove(lambda one: one < needed)
+        needed = max((saved for saved in self.steps() if saved <= oldest), default=0)
+        self._remove(lambda saved: saved < needed)
 
     def _remove(self, outdated: Any) -> None:
         for file in tf.io.gfile.listdir(self.directory):
@@ -125,12 +125,12 @@ class Positions:
                     tf.io.gfile.remove(path)
 
     def _steps_of_models(self) -> list[int]:
-        found = (
+        matches = (
             re.fullmatch(r"(?!input[_.]|unfinished_).*-(\d+)\.index", file)
             for file in tf.io.gfile.listdir(self.directory)
         )
-        return [int(match[1]) for match in found if match]
+        return [int(match[1]) for match in matches if match]
 
 
 def _names(saver: Any) -> set[str]:
-    return {spec.name for one in saver._var_list for spec in one.specs}
+    return {spec.name for saveable in saver._var_list for spec in saveable.specs}

@@ -2,10 +2,10 @@
 """Puts estimator_emb where programs of TensorFlow 1 and 2 look for `tf.estimator`.
 
 TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
-that name, is another object than the `tensorflow._api.v2.compat.v1` it was made from, and takes
-its place as `tf.compat.v1`. `install` serves all of them. Where a class of ours replaces one of
-tensorflow-estimator's, the module that defines that one is left alone, because it names its own
-class in `super(...)`; a module that shares everything else with it takes its place in an import.
+that name, is another object than the `tensorflow._api.v2.compat.v1` from which it was made, and
+replaces it as `tf.compat.v1`. `install` changes all of them. Where a class of ours replaces one of
+tensorflow-estimator's, the module that defines the latter stays as it is, because it names its own
+class in `super(...)`. Imports find another module in its place, which shares everything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from estimator_emb import config, estimator, optimizers, options
 from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
-_OPTIMIZERS: dict[str, Any] = {one.__name__: one for one in optimizers.PARAMETERS}
+_OPTIMIZERS: dict[str, Any] = {
+    parameters.__name__: parameters for parameters in optimizers.PARAMETERS
+}
 
 _REPLACED: dict[str, dict[str, Any]] = {
     "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
@@ -34,13 +36,13 @@ _REPLACED: dict[str, dict[str, Any]] = {
         **_OPTIMIZERS,
     },
 }
-"""Module of tensorflow-estimator -> what of ours it is to show."""
+"""Module of tensorflow-estimator -> the names that it is to have from this package."""
 
 _API_REPLACED: dict[str, dict[str, Any]] = {
     "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": options.TPUConfig},
     "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
 }
-"""The same, for the modules of its API, which took the classes when they were imported."""
+"""The same for the modules of its API, which hold the classes that they have imported."""
 
 _ALIASES = {
     "tensorflow.estimator": f"{_ESTIMATOR}.api._v2.estimator",
@@ -52,7 +54,7 @@ _ALIASES = {
         for name in ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")
     },
 }
-"""Name that an import may use -> the module it gets; submodules likewise."""
+"""Name in an import -> the module that it finds; submodules likewise."""
 
 _API_COPIES = {
     f"{copy}.{module}": f"{api}.{module}"
@@ -64,7 +66,7 @@ _API_COPIES = {
     for module in ("compat", "data", "tpu")
     if f"{copy}.{module}" != "tensorflow.compat"
 }
-"""The same, for modules of TensorFlow's API that an import would load a second time."""
+"""The same for modules of TensorFlow's API that an import would load a second time."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 _ABSENT = object()
@@ -77,19 +79,20 @@ def install() -> None:
 
     Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
 
-    * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist, as attributes and
-      to be imported. `tf.compat.v1.estimator.tpu` holds `TPUEstimator`, `TPUConfig` and
+    * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist as attributes, and
+      can be imported. `tf.compat.v1.estimator.tpu` has `TPUEstimator`, `TPUConfig` and
       `experimental.EmbeddingConfigSpec` of estimator_emb.
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
-    * `tensorflow_estimator.python.estimator` shows the classes of estimator_emb, also by the old
-      names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+    * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
+    names
+      `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
 
-    What a program took from these modules earlier by `from ... import <class>` stays what it was.
-    A second call changes nothing. `uninstall` restores what was there.
+    Names that a program has imported from these modules before by `from ... import <class>` stay
+    as they were. A second call changes nothing. `uninstall` restores everything.
     """
     global _installed
     if _installed is not None:
@@ -159,11 +162,11 @@ def _extend_api(changes: _Changes) -> None:
 
 
 class SharedModule(ModuleType):
-    """A module that has names of its own and shares all others with another module.
+    """A module that has some names of its own and shares all others with another module.
 
     Args:
-      original: that module. What is set on this one, other than `own`, is set there.
-      own: names and values of this module alone.
+      original: the other module. Attributes other than `own` are set there.
+      own: name -> value of the attributes of this module alone.
     """
 
     def __init__(self, original: ModuleType, own: dict[str, Any]):
@@ -175,7 +178,7 @@ class SharedModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__" and not hasattr(self._original, name):
-            return [one for one in dir(self) if not one.startswith("_")]
+            return [public for public in dir(self) if not public.startswith("_")]
         return getattr(self._original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -195,10 +198,10 @@ class SharedModule(ModuleType):
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports modules, and their submodules, under other names.
+    """A finder that imports modules, and their submodules, under other names.
 
     Args:
-      aliases: name to import -> name of the module it gets.
+      aliases: name in an import -> name of the module that it finds.
     """
 
     def __init__(self, aliases: dict[str, str]):
@@ -222,14 +225,14 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # An import returns what it finds under the name in the end.
+        # An import returns the module that is here when this returns.
         assert module.__spec__ is not None
         name = module.__spec__.name
         sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
 
 
 class _Changes:
-    """Changes to modules, each with what undoes it."""
+    """A list of changes to modules, each with a function that undoes it."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
@@ -250,8 +253,10 @@ class _Changes:
         self._undo.append(lambda: _restore_modules(name, {} if before is None else {name: before}))
 
     def hide_modules(self, name: str) -> None:
-        """Forgets module `name` and its submodules, so that they are imported again."""
-        before = {one: sys.modules[one] for one in list(sys.modules) if _is_within(one, name)}
+        """Removes module `name` and its submodules, so that they are imported again."""
+        before = {
+            module: sys.modules[module] for module in list(sys.modules) if _is_within(module, name)
+        }
         _restore_modules(name, {})
         self._undo.append(lambda: _restore_modules(name, before))
 
@@ -272,12 +277,12 @@ def _restore_attribute(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):
-        getattr(owner, name)  # A module of TensorFlow's API deletes only what was once asked for.
+        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read once.
         delattr(owner, name)
 
 
 def _restore_modules(name: str, modules: dict[str, ModuleType]) -> None:
-    for one in list(sys.modules):
-        if _is_within(one, name):
-            del sys.modules[one]
+    for module in list(sys.modules):
+        if _is_within(module, name):
+            del sys.modules[module]
     sys.modules.update(modules)

@@ -17,13 +17,13 @@ _ON = ("1", "true", "True")
 
 
 def require() -> None:
-    """Asks TensorFlow for Keras 2; on TensorFlow 2.15 it is what there is.
+    """Makes TensorFlow use Keras 2; TensorFlow 2.15 has no other.
 
     Raises:
       ImportError: `tf.keras` is Keras 3 already, or tf-keras is not installed.
     """
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
-        os.environ[_VARIABLE] = "1"  # Before the import it also spares loading Keras 3.
+        os.environ[_VARIABLE] = "1"  # Set before the import, it also avoids loading Keras 3.
     import tensorflow as tf
 
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < (2, 16):
@@ -39,8 +39,8 @@ def require() -> None:
             "environment variable TF_USE_LEGACY_KERAS=1, or import estimator_emb before anything "
             "that uses tf.keras."
         )
-    # TensorFlow resolves its attribute `keras` on first use, but has set the search path of `import
-    # tensorflow.keras...` by the variable when it was imported.
+    # TensorFlow reads the variable for its attribute `keras` on first use, but for the search path
+    # of `import tensorflow.keras...` when it is imported.
     os.environ.setdefault(_VARIABLE, "1")
     for module, api in _keras_parents(tf):
         spec = importlib.util.find_spec(f"tf_keras.api.{api}.keras")
@@ -51,12 +51,12 @@ def require() -> None:
 
 
 def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:
-    """The modules that have a Keras, each with the folder of tf-keras that is theirs."""
+    """Returns the modules that have a `keras`, each with its folder in tf-keras."""
     return (tf, "_v2"), (tf.compat.v1, "_v1"), (tf.compat.v2, "_v2")
 
 
 def _is_2_15() -> bool:
-    """Whether the TensorFlow that would be imported still has what 2.16 dropped."""
+    """Returns whether the TensorFlow that would be imported still has what 2.16 dropped."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         return False
@@ -65,10 +65,10 @@ def _is_2_15() -> bool:
 
 
 def _keras_3_is_bound(tf: ModuleType) -> bool:
-    """Whether a `keras` is in use, by attribute or by import, that is not tf-keras."""
+    """Returns whether a `keras` other than tf-keras is in use, by attribute or by import."""
     for module, _ in _keras_parents(tf):
         keras: Any = vars(module)["keras"]
-        # A loader until its first use, then a module; asking a module resolves nothing more.
+        # `keras` is a loader until its first use, and `_tfll_initialized` asks for none.
         used = getattr(keras, "_tfll_initialized", True)
         if used and not keras.Model.__module__.startswith("tf_keras."):
             return True

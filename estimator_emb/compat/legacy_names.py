@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say to a program that uses a name of TensorFlow 1."""
+"""Advice for programs that use a name of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _API = re.compile(
 
 
 def advice(error: BaseException) -> str | None:
-    """Where the name is that an error is about, or None where it is another error.
+    """Returns advice on where the name is that an error is about; None for other errors.
 
     Args:
       error: what ended a program that ran with TensorFlow 2's API.
@@ -28,11 +28,11 @@ def advice(error: BaseException) -> str | None:
             return "tf.contrib is a part of TensorFlow 1: try --tf-v1."
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
         return None
-    found = _API.fullmatch(error.obj.__name__)
-    if found is None or ".compat.v1" in error.obj.__name__:
+    match = _API.fullmatch(error.obj.__name__)
+    if match is None or ".compat.v1" in error.obj.__name__:
         return None
     path = ".".join(
-        part for part in (found["tensorflow"] or found["estimator"], error.name) if part
+        part for part in (match["tensorflow"] or match["estimator"], error.name) if part
     )
     if path == "contrib":
         return "tf.contrib is a part of TensorFlow 1: try --tf-v1."

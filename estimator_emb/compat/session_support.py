@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `tensorflow.python.tpu.session_support`.
+"""Replaces `tensorflow.python.tpu.session_support`.
 
 TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, for
 the worker watchdog and for the hook which saves a checkpoint when a TPU worker is about to go away.
@@ -30,25 +30,25 @@ from estimator_emb.compat.internals.tpu import tpu_ops
 
 logging = tf.compat.v1.logging
 
-# What the job manager of a worker sees when the coordinator shuts the worker down.
+# Exit code that the job manager of a worker sees when the coordinator shuts the worker down.
 _RESTART_EXIT_CODE = 42
-# How long the watchdog waits after a failed ping, at most, before it tries a new session.
+# How long the watchdog waits at most, after a failed ping, before it tries a new session.
 _RETRY_SECS = 1.0
-# How long a shutdown waits above the time which the workers were given.
+# How much longer than the time given to the workers a shutdown waits.
 _SHUTDOWN_MARGIN_SECS = 10.0
 
 _watchdog: WatchdogManager | None = None
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
-    """Makes a monitored session start again (it does so on an `AbortedError`)."""
+    """The error on which a monitored session starts again, as an `AbortedError`."""
 
     def __init__(self):
         super().__init__(None, None, "Resetting session loop due to worker shutdown.")
 
 
 def all_worker_devices(session) -> list[str]:
-    """CPU device of each host which has a TPU: where the heartbeat op of that worker runs."""
+    """Returns the CPU device of each host with a TPU, on which its heartbeat op runs."""
     names = [device.name for device in session.list_devices()]
     return [
         name.replace("TPU", "CPU")
@@ -58,10 +58,10 @@ def all_worker_devices(session) -> list[str]:
 
 
 class WorkerHeartbeatManager:
-    """Talks to the heartbeat op of a set of workers. Usually made by `from_devices`."""
+    """A manager of workers by their heartbeat ops. Usually `from_devices` creates it."""
 
     def __init__(self, session, devices: Sequence[str], heartbeat_ops, request_placeholder):
-        """Makes a manager.
+        """Creates a manager.
 
         Args:
           session: session to run the ops in.
@@ -76,7 +76,7 @@ class WorkerHeartbeatManager:
 
     @staticmethod
     def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
-        """Adds heartbeat ops for `devices` to the default graph, and manages them."""
+        """Adds heartbeat ops for `devices` to the default graph; returns their manager."""
         if devices:
             logging.info("Creating a heartbeat manager for %s", devices)
         else:
@@ -117,7 +117,7 @@ class WorkerHeartbeatManager:
         return responses
 
     def lame_workers(self) -> WorkerHeartbeatManager | None:
-        """A manager of those workers which do not answer that they are well, or `None`."""
+        """Returns a manager of the workers that do not answer that they are well, or `None`."""
         lame = [
             (device, op)
             for response, device, op in zip(self.ping(), self._devices, self._ops, strict=True)
@@ -131,7 +131,7 @@ class WorkerHeartbeatManager:
         )
 
     def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int = 0) -> None:
-        """Has the workers exit with `exit_code` after a time, and waits until they should have.
+        """Makes the workers exit with `exit_code` after a time, and waits until they should have.
 
         The time lets them finish what a shutdown makes them do, like flushing logs.
         """
@@ -149,7 +149,7 @@ class WorkerHeartbeatManager:
 
 
 class WatchdogManager(threading.Thread):
-    """Pings workers from a thread; a worker which gets no ping for a time shuts down.
+    """A thread that pings workers; a worker that gets no ping for a time shuts down.
 
     Use it as a context manager, which ends the watch on exit, or call `configure_and_run` for a
     watch up to the end of the program.
@@ -162,10 +162,10 @@ class WatchdogManager(threading.Thread):
         ping_interval: float = 60,
         shutdown_timeout: float = 2 * 3600,
     ):
-        """Makes a watchdog, which does nothing yet.
+        """Creates a watchdog, which does nothing yet.
 
         Args:
-          session: a session connected to the workers. Pings use another one, of the same target.
+          session: a session connected to the workers. Pings use another session of the same target.
           devices: devices of the workers to watch, all of them by default.
           ping_interval: seconds between two pings.
           shutdown_timeout: seconds without a ping after which a worker shuts down.
@@ -192,7 +192,7 @@ class WatchdogManager(threading.Thread):
     def stop(self) -> None:
         """Ends the pings, then the workers' timeout."""
         logging.info("Stopping the worker watchdog.")
-        # In this order, for the thread may connect again, which sets the timeout.
+        # In this order, because the thread may connect again, which sets the timeout.
         self._stopping.set()
         self.join()
         self._connect(event_pb2.NOT_CONFIGURED, -1)
@@ -263,7 +263,7 @@ def stop_worker_watchdog() -> None:
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """After each step, looks for workers which are not well.
+    """A hook that looks for workers that are not well after each step.
 
     When there are some, saves a checkpoint, then calls each of `on_shutdown_hooks` with
     `(run_context, all_workers, lame_workers)`; the last two are `WorkerHeartbeatManager`s.
@@ -275,7 +275,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         saver=None,
         on_shutdown_hooks: Sequence[Callable] | None = None,
     ):
-        """Makes the hook.
+        """Creates the hook.
 
         Args:
           checkpoint_prefix: path prefix of the checkpoint.
@@ -289,7 +289,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._heartbeat_supported = False
 
     def after_create_session(self, session, coord) -> None:
-        """Connects to the workers. Not fatal where there are none, or none with heartbeats."""
+        """Connects to the workers. That there are none, or none with heartbeats, is no error."""
         del coord
         if tf.compat.v1.train.get_global_step() is None and self.saver() is not None:
             raise ValueError(
@@ -297,7 +297,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
-        # Heartbeats have their own graph, as that of the training is final by now.
+        # Heartbeats have their own graph, because that of the training is final by now.
         graph = tf.Graph()
         own_session = tf.compat.v1.Session(
             target=session.sess_str, graph=graph, config=session._config
@@ -320,7 +320,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
             self._heartbeat_supported = True
 
     def saver(self):
-        """The saver to use, or `None` if there is none or no telling which."""
+        """Returns the saver to use, or `None` if there is none or more than one."""
         if self._saver:
             return self._saver
         savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)

@@ -16,11 +16,11 @@ _IMPORTED_BEFORE = (
     "feature_columns",
     "tensorflow_estimator.python.estimator.keras_lib",
 )
-"""Modules that mean TensorFlow 2 by `import tensorflow`."""
+"""Modules whose `import tensorflow` means TensorFlow 2."""
 
 
 def bind() -> None:
-    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`. It cannot be undone.
+    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; this cannot be undone.
 
     `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
     `estimator_emb.compat.contrib`. Graphs, sessions, variables, shapes and comparison of tensors
@@ -37,7 +37,7 @@ def bind() -> None:
         name: getattr(tf2, name)
         for name in ("__name__", "__file__", "__path__", "__spec__", "__loader__", "__package__")
     }
-    # Keras and others import `tensorflow.compat.v2 as tf` by way of this attribute.
+    # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
     own["compat"] = tf2.compat
     own["contrib"] = contrib.install()
     sys.modules["tensorflow"] = SharedModule(v1, own)

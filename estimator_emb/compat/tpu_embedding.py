@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
+"""Replaces `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
 
-Everything here is our own under its legacy name: the config and parameter classes, the engine that
-drives the embedding hardware, and what goes into it and comes out.
+Everything here is our own under its legacy name: the classes of configs and parameters, the
+`TPUEmbedding` that drives the embedding hardware, and what goes into it and comes out.
 """
 
 from estimator_emb.backends.tpu.embedding import (

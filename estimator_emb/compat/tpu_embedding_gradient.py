@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `tensorflow.python.tpu.tpu_embedding_gradient`.
+"""Replaces `tensorflow.python.tpu.tpu_embedding_gradient`.
 
 TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and
 so does the TPUEmbedding class of TensorFlow 1 (`tensorflow.python.tpu.tpu_embedding`).
@@ -37,7 +37,7 @@ _GRADIENT_COLLECTION = "tpu_embedding_gradients_table_{}"
 def get_gradients_through_compute_gradients(
     optimizer, loss, activations: Mapping[str, Any]
 ) -> collections.OrderedDict:
-    """Asks `optimizer` for the gradients of `loss` with respect to `activations`.
+    """Computes the gradients of `loss` with respect to `activations` by `optimizer`.
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer`, usually a `CrossShardOptimizer`.
@@ -54,7 +54,7 @@ def get_gradients_through_compute_gradients(
 
 
 def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict, Any]:
-    """Makes one dummy variable for each table, and room for the gradients of its features.
+    """Creates one dummy variable for each table, and room for the gradients of its features.
 
     Args:
       tpu_embedding: the `TPUEmbedding` whose tables they are for.
@@ -68,8 +68,8 @@ def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict
     graph = tf.compat.v1.get_default_graph()
     dummies = collections.OrderedDict()
     for table_id, (table, features) in enumerate(tpu_embedding.table_to_features_dict.items()):
-        # Out of GLOBAL_VARIABLES, so no checkpoint has it. (Slots which an optimizer makes for it
-        # do get there.)
+        # It is not in GLOBAL_VARIABLES, so that no checkpoint has it. (Slots that an optimizer
+        # creates for it are there.)
         dummies[table] = tf.compat.v1.get_variable(
             _VARIABLE_NAME.format(table),
             shape=[1],
@@ -158,7 +158,7 @@ def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.Or
 
 
 def _zero_gradient(tpu_embedding, table: str, feature: str):
-    """Zeros in the shape of the activations of `feature`."""
+    """Returns zeros in the shape of the activations of `feature`."""
     shape = [tpu_embedding.batch_size_per_core, tpu_embedding.table_to_config_dict[table].dimension]
     sequence_length = tpu_embedding.feature_to_config_dict[feature].max_sequence_length
     if sequence_length:

@@ -256,7 +256,7 @@ _TPU_ESTIMATOR = [
         {
             "_augment_model_fn": "overridden: builds the step where the program runs",
             "_ctx": "replaced by the context of an emulated or fed TPU",
-            "_embedding_from_feature_columns": "our engine names the variables itself",
+            "_embedding_from_feature_columns": "this package names the variables itself",
             "_is_input_fn_invoked": "tells whether a graph is for an export",
             "_iterations_per_training_loop": "how many steps a session call makes",
             "_log_every_n_secs": "how often a training logs",
@@ -272,7 +272,7 @@ _TPU_ESTIMATOR = [
             "_get_master_address": "the TPU that the embedding hardware belongs to",
             "_get_tpu_system_metadata": "overridden: an emulated TPU is not asked",
             "_is_running_on_cpu": "overridden: predictions with tables on the host",
-            "_lazy_embedding_config_dict": "holds our engine in place of TensorFlow 2.15's",
+            "_lazy_embedding_config_dict": "holds our TPUEmbedding in place of TensorFlow 2.15's",
             "_lazy_validation_dict": "preflight checks modes that have no batch size",
             "_train_batch_size": "as `_eval_batch_size`",
         },
