@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import arguments
+from estimator_emb import arguments
 from estimator_emb.compat.internals.columns import (
     EmbeddingColumn,
     EmbeddingDevice,

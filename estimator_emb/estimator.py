@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from estimator_emb import arguments, options, progress, stopping
 from estimator_emb import config as config_lib
-from estimator_emb import options, progress, stopping
 from estimator_emb.backends.base import Backend, Call, Request
 from estimator_emb.backends.choose import choose
 from estimator_emb.checkpoints import checkpoint_files
 from estimator_emb.checkpoints.model_directory import ModelDirectory
-from estimator_emb.checks import arguments, program_checks, run_checks
+from estimator_emb.checks import program_checks, run_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import (

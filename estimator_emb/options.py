@@ -10,9 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import failures
-from estimator_emb.backends.tpu import generations
-from estimator_emb.checks import arguments
+from estimator_emb import arguments, failures, generations
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     RunConfig,

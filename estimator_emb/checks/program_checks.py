@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb import config, console
+from estimator_emb.arguments import suggestion
 from estimator_emb.checks import keras_optimizers
-from estimator_emb.checks.arguments import suggestion
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes classes of tensorflow-estimator suggest the argument that a misspelt one may stand for."""
 
-from estimator_emb.checks import arguments
+from estimator_emb import arguments
 from estimator_emb.compat.internals.estimator import (
     Estimator,
     EstimatorSpec,

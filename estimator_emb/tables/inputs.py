@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks.arguments import suggestion
+from estimator_emb.arguments import suggestion
 from estimator_emb.spec import Feature, Table
 
 PADDING_ID = -1

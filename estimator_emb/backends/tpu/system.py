@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.tpu import generations
+from estimator_emb import generations
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
