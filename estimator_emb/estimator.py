@@ -112,7 +112,7 @@ class TPUEstimator(StockTPUEstimator):
             export_to_cpu=export_to_cpu,
         )
         self.backend: Backend = choose(request)
-        self.call = Call()
+        self.current_call = Call()
         if params is None and "params" in fn_args(model_fn):
             params = {}  # tensorflow-estimator warns of none, though it adds 'batch_size' itself.
         asked = {
@@ -176,7 +176,7 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: a SIGTERM ended training, after a checkpoint.
         """
-        self.call = Call(counts_steps=steps is not None or max_steps is not None)
+        self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
             options.explained(),
@@ -259,7 +259,7 @@ class TPUEstimator(StockTPUEstimator):
         """
         self.backend.check_prediction()
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
-        self.call = Call(predict_keys=predict_keys if yield_single_examples else ())
+        self.current_call = Call(predict_keys=predict_keys if yield_single_examples else ())
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
         with stopping.at_once(), options.explained(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
@@ -285,14 +285,14 @@ class TPUEstimator(StockTPUEstimator):
             for mode, receiver_fn in receivers.items()
         }
         self.backend.log_export()
-        self.call = Call(exporting=True)
+        self.current_call = Call(exporting=True)
         try:
             with self._directory.restoring(checkpoint_path):
                 return super()._add_meta_graph_for_mode(
                     builder, receivers, checkpoint_path, *args, **kwargs
                 )
         finally:
-            self.call = Call()
+            self.current_call = Call()
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if isinstance(self._params, program_checks.Params):
@@ -301,10 +301,10 @@ class TPUEstimator(StockTPUEstimator):
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
-        self.backend.before_model_fn(mode, self.call)
+        self.backend.before_model_fn(mode, self.current_call)
         with custom_gradients.ending_with_graph():
             spec = super()._call_model_fn(features, labels, mode, config)
-        spec = self.backend.after_model_fn(spec, self.call)
+        spec = self.backend.after_model_fn(spec, self.current_call)
         scaffold = getattr(spec, "scaffold", None)
         self._directory.check(scaffold, self._warm_start_settings, self.backend.request.tables)
         return spec

@@ -121,6 +121,7 @@ class HostTables(Backend):
 
     def __init__(self, request: Request):
         super().__init__(request)
+        self._drops_ids = options.asked_bad_ids(request.config) == "drop"
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 
@@ -159,7 +160,7 @@ class HostTables(Backend):
         """Returns the program's model_fn, with what it returns checked."""
 
         def needs_batch(name: str) -> bool:
-            call: Call = estimator.call
+            call: Call = estimator.current_call
             by_example = call.predict_keys is None or name in call.predict_keys
             # Emulated cores gather what they predict, whoever wants it.
             return not call.exporting and (self.emulates_tpu or by_example)
@@ -182,7 +183,7 @@ class HostTables(Backend):
             if spec is None:
                 with Cores().running(shard_context=False):
                     return model_fn(features=features, **kwargs)
-            exporting = estimator.call.exporting
+            exporting = estimator.current_call.exporting
             step = HostStep(
                 spec,
                 self.request.tables,
@@ -201,9 +202,7 @@ class HostTables(Backend):
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         """Returns what leaves bad ids out of a graph; None where they are errors."""
-        if options.asked_bad_ids(self.request.config) == "drop":
-            return DroppedIds(count=not exporting)
-        return None
+        return DroppedIds(count=not exporting) if self._drops_ids else None
 
 
 class HostBackend(HostTables):
