@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a TPU will accept the step of a program, asked where there is no TPU.
+"""Checks, without a TPU, whether a TPU will accept the step of a program.
 
-`check` builds the step that one TPU core would run and looks at it in two ways: every op and type
-against the TPU's kernels, and, where the extra `[preflight]` is installed, by the TPU's own
-compiler. docs/preflight.md says what that shows, and what it cannot.
+`check` builds the step that one TPU core would run and looks at it in two ways: it looks every op
+and type up among the TPU's kernels, and, if the extra `[preflight]` is installed, asks the TPU's
+own compiler. docs/preflight.md says what that shows, and what it cannot.
 """
 
 from estimator_emb.preflight.checking import check

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to use instead of what a TPU has no kernel for."""
+"""Advice on what to use instead of ops and types without a TPU kernel."""
 
 _HOST = "do it in input_fn, or give its tensors to host_call"
 _STRINGS = "keep strings on the host: turn them into numbers in input_fn"
@@ -80,7 +80,7 @@ _TYPES = {
 
 
 def instead_of_op(op_type: str) -> str:
-    """What to use instead of an op that has no kernel."""
+    """Returns what to use instead of an op that has no kernel."""
     if op_type in _OPS:
         return _OPS[op_type]
     if op_type in _STRING_OPS:
@@ -95,5 +95,5 @@ def instead_of_op(op_type: str) -> str:
 
 
 def instead_of_type(dtype: str) -> str:
-    """What to use instead of a type that an op's kernels do not take."""
+    """Returns what to use instead of a type that an op's kernels do not take."""
     return _TYPES.get(dtype, "float32, bfloat16 or int32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole check: build, look up, compile."""
+"""Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,29 +22,35 @@ def check(
     compiler_python: str | None = None,
     timeout: float = 600.0,
 ) -> Report:
-    """Whether a TPU will accept the step of `estimator` in `mode`.
+    """Checks whether a TPU will accept the step of an estimator in one mode.
 
-    Calls input_fn once for the shapes of its tensors (no record is read unless it does so itself)
-    and model_fn once; trains and writes nothing.
+    It calls input_fn once for the shapes of its tensors, which reads no record unless input_fn does
+    so itself, and model_fn once. It trains and writes nothing.
 
     Args:
-      estimator: the program's. With use_tpu=False, too: the step is built as with use_tpu=True.
-      input_fn: the program's, for this mode.
-      mode: 'train', 'eval' or 'infer'.
-      generations: names among `GENERATIONS` that the compiler is asked for.
-      compile: True asks the compiler; None does so if it is installed; False does not.
-      replicas: number of cores; None for `TPUConfig.num_shards`, or 8 where that is None.
-      compiler_python: a Python interpreter that has jax, jaxlib and libtpu; None for the
-        environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
-      timeout: seconds that the lowering, and each generation, may take.
+      estimator: the estimator of the program; with use_tpu=False, the step is built as with
+        use_tpu=True.
+      input_fn: the program's input_fn for this mode.
+      mode: 'train', the default, 'eval' or 'infer'.
+      generations: names among `GENERATIONS`, for each of which the compiler is asked; v4 and v6e by
+        default.
+      compile: True asks the compiler, False does not, and None, the default, does if it is
+        installed.
+      replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
+      compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
+        of the environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
+      timeout: seconds that the lowering, and each generation, may take; 600 by default.
+
+    Returns:
+      What was found.
 
     Raises:
       CannotCheck: the step could not be built, or `compile` is True and there is no compiler.
-      ValueError: an unknown mode or generation, or a number that is not positive.
+      ValueError: the mode or a generation is unknown, or a number is not positive.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
-    unknown = [one for one in generations if one not in compiler.GENERATIONS]
+    unknown = [name for name in generations if name not in compiler.GENERATIONS]
     if unknown:
         raise ValueError(
             f"generations must be among {tuple(compiler.GENERATIONS)}; got {unknown[0]!r}."

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TPU's own compiler, asked ahead of time and without a TPU.
+"""Asks the TPU's own compiler about a step, ahead of time and without a TPU.
 
-Two processes of their own, so that neither a crash nor an import of theirs reaches the program:
-`processes/lower.py` (TensorFlow) turns the step's graph into XLA's HLO, `processes/compile.py`
-(jax, jaxlib, libtpu) gives that to libtpu. They may run in different interpreters, for a new jax
-and an old TensorFlow cannot live together.
+Two processes of their own do so, so that neither a crash nor an import of theirs reaches the
+program: `processes/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
+`processes/compile.py` (jax, jaxlib, libtpu) gives that to libtpu. They may run in different
+interpreters, because a new jax and an old TensorFlow cannot be installed in one.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ class Generation:
     """A generation of TPUs.
 
     Attributes:
-      chip_gib: memory of one chip, GiB, as Google Cloud's documentation of the generation gives it.
-      cores: TensorCores of a chip that libtpu's topologies count as devices.
-      topologies: number of devices -> libtpu's name.
+      chip_gib: memory of one chip in GiB, as Google Cloud's documentation of the generation says.
+      cores: number of a chip's TensorCores that libtpu's topologies count as devices.
+      topologies: number of devices -> libtpu's name for the topology.
     """
 
     chip_gib: int
@@ -61,12 +61,14 @@ GENERATIONS = {
     "v5p": Generation(95, 1, _CUBES),
     "v6e": Generation(32, 1, _PLANES),
 }
-"""Name -> what is known of it. What libtpu 0.0.42.1 itself allows a program on one core, as it says
-when it refuses one: 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB, in this order."""
+"""Name -> generation.
+
+libtpu 0.0.42.1 allows a program on one core 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB, in this
+order, as its refusals say."""
 
 
 def interpreter(asked: str | None) -> tuple[str, str]:
-    """(the interpreter that compiles, why it cannot or '')."""
+    """Returns (the interpreter that compiles, why it cannot or '')."""
     python = asked or os.environ.get(PYTHON_VARIABLE) or sys.executable
     if python == sys.executable:
         missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
@@ -95,7 +97,7 @@ def interpreter(asked: str | None) -> tuple[str, str]:
 
 
 def _environment(python: str) -> dict[str, str]:
-    """That of this process, without what is meant for a TPU or for another interpreter."""
+    """Returns this process's environment without variables for a TPU or another interpreter."""
     unwanted: tuple[str, ...] = ("TPU_", "XLA_", "LIBTPU_", "JAX_")
     if python != sys.executable:
         unwanted += ("PYTHONPATH", "PYTHONHOME")
@@ -105,15 +107,17 @@ def _environment(python: str) -> dict[str, str]:
 def compile_step(
     step: Step, generations: Sequence[str], python: str, timeout: float
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """(what the compiler says, (TensorFlow, libtpu), notes).
-
-    Each generation is asked for one core, with the sums over cores left out, and for all cores.
+    """Compiles a step for each generation: for one core, without sums over cores, and for all.
 
     Args:
-      step: without findings.
-      generations: names of `GENERATIONS`.
-      python: has jax, jaxlib and libtpu.
-      timeout: seconds for the lowering and for each generation.
+      step: a step without findings.
+      generations: names among `GENERATIONS`.
+      python: path of an interpreter that has jax, jaxlib and libtpu.
+      timeout: seconds that the lowering, and each generation, may take.
+
+    Returns:
+      (what the compiler says, (version of TensorFlow, version of libtpu), notes); None in place of
+      the versions if nothing was compiled.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
@@ -143,7 +147,7 @@ def compile_step(
 
 
 def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, str]:
-    """(whether the step has loops, the outcome as in `Compilation`, words)."""
+    """Lowers a step; returns (whether it has loops, the outcome as in `Compilation`, words)."""
     try:
         lowering.write(step, work)
     except lowering.CannotLower as error:
@@ -154,7 +158,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
     if result["ok"]:
         return result["loops"], "accepted", ""
     words = _located(result["error"], step)
-    if "OpKernel for XLA_CPU_JIT" in words:  # Which a TPU's lowering may have.
+    if "OpKernel for XLA_CPU_JIT" in words:  # The lowering for a TPU may have that kernel.
         words = f"TensorFlow {tf.__version__} cannot lower it without a TPU: {words}"
         return False, "not compiled", words
     return False, "refused", f"TensorFlow {tf.__version__} could not lower it: {words}"
@@ -171,7 +175,7 @@ def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
 def _run(
     python: str, process: str, work: pathlib.Path, result: str, timeout: float
 ) -> tuple[Any, str]:
-    """(what a process wrote to its result file or None, why there is none)."""
+    """Runs a process; returns (what it wrote to its result file or None, why there is none)."""
     file = work / f"{result}.json"
     file.unlink(missing_ok=True)
     environment = _environment(python)
@@ -198,37 +202,37 @@ def _compilations(
     generation: str, targets: list[tuple[str, int]], result: Any, words: str, step: Step
 ) -> list[Compilation]:
     known = GENERATIONS[generation]
-    found = []
+    compilations = []
     for index, (topology, replicas) in enumerate(targets):
         if words or "error" in result:
             text = words or result["error"]
-            found.append(Compilation(generation, topology, replicas, "not compiled", text))
+            compilations.append(Compilation(generation, topology, replicas, "not compiled", text))
             continue
-        one = result["targets"][index]
-        if not one["ok"]:
-            text = _located(one["error"], step)
+        answer = result["targets"][index]
+        if not answer["ok"]:
+            text = _located(answer["error"], step)
             # An error of the compiler's own is no judgement of the step.
             outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
-            found.append(Compilation(generation, topology, replicas, outcome, text))
+            compilations.append(Compilation(generation, topology, replicas, outcome, text))
             continue
-        found.append(
+        compilations.append(
             Compilation(
                 generation,
                 topology,
                 replicas,
                 "accepted",
-                flops=one["flops"],
-                argument_bytes=one["argument_bytes"],
-                temporary_bytes=one["temporary_bytes"],
+                flops=answer["flops"],
+                argument_bytes=answer["argument_bytes"],
+                temporary_bytes=answer["temporary_bytes"],
                 memory_bytes=known.core_bytes,
-                all_reduces=one["all_reduces"],
+                all_reduces=answer["all_reduces"],
             )
         )
-    return found
+    return compilations
 
 
 def _located(words: str, step: Step) -> str:
-    """The compiler's words, with the program's lines for the ops that they name."""
+    """Returns the compiler's words, with the program's lines for the ops that they name."""
     names = re.findall(r"\{\{node ([^}]+)\}\}", words) + re.findall(r'op_name="([^"]+)"', words)
     lines = []
     for op in filter(None, (_op_of(name, step) for name in dict.fromkeys(names))):
@@ -239,7 +243,7 @@ def _located(words: str, step: Step) -> str:
 
 
 def _op_of(name: str, step: Step) -> tf.Operation | None:
-    """The op of the step that a compiler means; its names begin with those of its own functions."""
+    """Returns the op that a compiler means, whose name may follow those of its own functions."""
     parts = name.split("/")
     for start in range(len(parts)):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step's graph, made ready for a TensorFlow that knows no TPU to lower."""
+"""Writes the graph of a step in a form that TensorFlow can lower without a TPU."""
 
 import json
 import pathlib
@@ -10,24 +10,29 @@ from estimator_emb.preflight import static
 from estimator_emb.preflight.step import Step
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
-"""Custom call that stands for `CrossReplicaSum`, which only a TPU's lowering has.
-`processes/compile.py` writes XLA's all-reduce in its place."""
+"""The custom call that replaces `CrossReplicaSum`, which only the lowering for a TPU has.
+
+`processes/compile.py` replaces it with XLA's all-reduce."""
 
 _DROPPED = ("_class", "_output_shapes", "_pivot_for_cluster", static.CLUSTER, "_tpu_input_identity")
 
 
 class CannotLower(Exception):
-    """Part of the step has no form that TensorFlow can lower."""
+    """The error of a step of which a part has no form that TensorFlow can lower."""
 
 
 def write(step: Step, folder: pathlib.Path) -> None:
     """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface.
 
-    Ops outside compilation are taken out; what they give the step becomes an argument, what they
+    Ops outside compilation are left out: what they give the step becomes an argument, and what they
     take from it a result.
 
+    Args:
+      step: the step.
+      folder: the folder to write to.
+
     Raises:
-      CannotLower: see the class.
+      CannotLower: TensorFlow cannot lower a part of the step.
     """
     ops = static.reachable(step)
     arguments = {}
@@ -59,7 +64,7 @@ def write(step: Step, folder: pathlib.Path) -> None:
         node.CopyFrom(op.node_def)
         del node.input[:]
         node.input.extend(tensor.name for tensor in op.inputs)
-        node.input.extend(f"^{one.name}" for one in op.control_inputs if kept(one))
+        node.input.extend(f"^{control.name}" for control in op.control_inputs if kept(control))
         groups = _summed_groups(op)
         if groups is not None:
             _substitute(node, op.outputs[0], groups)
@@ -94,20 +99,20 @@ def write(step: Step, folder: pathlib.Path) -> None:
 
 
 def _summed_groups(op: tf.Operation) -> str | None:
-    """The groups of cores that an op sums over, as HLO writes them; None for other ops."""
+    """Returns the groups of cores over which an op sums, as HLO writes them; None for other ops."""
     if op.type != "CrossReplicaSum":
         return None
     tensor = op.inputs[1]
     groups = tf.get_static_value(tensor)
     while groups is None and tensor.op.type == "Placeholder":  # Captured by a function.
-        outer = [one for one, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        outer = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
         if not outer:
             break
         tensor = outer[0]
         groups = tf.get_static_value(tensor)
     if groups is None:
         raise CannotLower(f"the groups of {op.name} are no constants.")
-    return "{" + ",".join("{" + ",".join(map(str, one)) + "}" for one in groups.tolist()) + "}"
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups.tolist()) + "}"
 
 
 def _substitute(node: tf.compat.v1.NodeDef, output: tf.Tensor, groups: str) -> None:
@@ -131,16 +136,16 @@ def _clean(node: tf.compat.v1.NodeDef) -> None:
 
 
 def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
-    """The functions that the step calls, without what they do outside compilation."""
+    """Adds the functions that the step calls, without their ops outside compilation."""
     graphs = {}
     waiting = [called for node in graph.node for called in static.called(node, step.graph)]
     while waiting:
-        name, of_function = waiting.pop()
+        name, function_graph = waiting.pop()
         if name in graphs:
             continue
-        graphs[name] = of_function
-        for op in of_function.get_operations():
-            waiting.extend(static.called(op.node_def, of_function))
+        graphs[name] = function_graph
+        for op in function_graph.get_operations():
+            waiting.extend(static.called(op.node_def, function_graph))
     library = step.graph.as_graph_def().library
     for function in library.function:
         name = function.signature.name
@@ -153,15 +158,15 @@ def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
 def _edit_function(function: tf.compat.v1.NodeDef, graph: tf.Graph) -> None:
     outside = {node.name for node in function.node_def if static.OUTSIDE in node.attr}
     nodes = [node for node in function.node_def if node.name not in outside]
-    used = {one.split(":")[0] for node in nodes for one in node.input if not one.startswith("^")}
-    used.update(one.split(":")[0] for one in function.ret.values())
+    used = {name.split(":")[0] for node in nodes for name in node.input if not name.startswith("^")}
+    used.update(name.split(":")[0] for name in function.ret.values())
     if used & outside:
         raise CannotLower(
             f"the step needs what outside_compilation gives within {function.signature.name} "
             f"({', '.join(sorted(used & outside))})."
         )
     for node in nodes:
-        kept = [one for one in node.input if one.removeprefix("^") not in outside]
+        kept = [name for name in node.input if name.removeprefix("^") not in outside]
         del node.input[:]
         node.input.extend(kept)
         if node.op == "CrossReplicaSum":

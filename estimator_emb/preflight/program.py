@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in the program something comes from."""
+"""Finds the lines of the program that ops and errors come from."""
 
 import contextlib
 import os
@@ -15,18 +15,18 @@ from estimator_emb.preflight.report import CannotCheck
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)
-_FOLDERS = tuple(os.path.join(site, one) + os.sep for site in _SITES for one in LIBRARIES)
+_FOLDERS = tuple(os.path.join(site, library) + os.sep for site in _SITES for library in LIBRARIES)
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
 class ProgramError(CannotCheck):
-    """A function of the program raised."""
+    """The error that a function of the program has raised one."""
 
 
 def line_of(op: tf.Operation) -> str | None:
-    """'file:line' of the program that made the op; None if none of its lines is in sight.
+    """Returns the 'file:line' of the program that created an op; None if it has none.
 
-    For the gradient of an op, where that op was made.
+    For the gradient of an op, it is the line that created that op.
     """
     while getattr(op, "_original_op", None) is not None:
         op = op._original_op
@@ -38,7 +38,7 @@ def line_of(op: tf.Operation) -> str | None:
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """The same for an exception."""
+    """Returns the innermost 'file:line' of the program in an exception; None if it has none."""
     frames = traceback.extract_tb(error.__traceback__)
     return _innermost([(frame.filename, frame.lineno) for frame in frames])
 
@@ -53,7 +53,7 @@ def _innermost(frames: list[tuple[str, Any]]) -> str | None:
 
 @contextlib.contextmanager
 def explained(function: str) -> Iterator[None]:
-    """Tells failures of the program's own functions from those of the check."""
+    """Raises a `ProgramError` for any error inside, which is a function of the program."""
     try:
         yield
     except CannotCheck:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check found, and how it is said."""
+"""The results of a check, and their text."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 
 
 class CannotCheck(Exception):
-    """The step could not be built or compiled; says nothing about the program."""
+    """The error of a step that could not be built or compiled; it is no finding about it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,14 +16,14 @@ class Finding:
     """Something in the step that a TPU will not accept.
 
     Attributes:
-      problem: a sentence without its full stop.
-      instead: what to use instead, a sentence without its full stop; '' where nothing is known.
+      problem: what is wrong, a sentence without its full stop.
+      instead: what to use instead, without a full stop; '' if nothing is known.
       op_type: type of the op, such as 'AsString'; None for a finding about no op.
-      op_name: its name in the graph.
+      op_name: name of the op in the graph, or None.
       dtype: the type that the op's kernel does not take, or the type of the tensor; None if the
         type is not what is wrong.
-      where: 'file:line' of the program that made the op; None where TensorFlow made it by itself.
-      more: how many more ops of the same type, from the same line, have the same problem.
+      where: 'file:line' of the program that created the op; None if no line of it did.
+      more: number of other ops of this type, from the same line, with the same problem.
     """
 
     problem: str
@@ -50,19 +50,20 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """What the compiler said of the step for one generation.
+    """The compiler's answer about the step for one generation.
 
     Attributes:
-      generation: 'v4', say; 'v4, v6e' where the step did not get as far as the compiler.
-      topology: libtpu's name of what it compiled for, 'v4:2x2x1', say; '' where there is none.
+      generation: a name such as 'v4', or 'v4, v6e' if the step did not get as far as the compiler.
+      topology: libtpu's name of what it compiled for, such as 'v4:2x2x1'; '' if there is none.
       replicas: number of cores that train together, each with its own part of the batch.
       outcome: 'accepted', 'refused', or 'not compiled' if the compiler could not be asked.
-      words: the compiler's own, for what was not accepted.
-      flops: floating-point operations of one step of one core; None where it was not accepted.
-      argument_bytes: features, labels, activations and dense variables on one core.
-      temporary_bytes: what the step needs besides them on one core.
+      words: the compiler's own words, if the step was not accepted.
+      flops: floating-point operations of one step of one core; this and the following are None if
+        the step was not accepted.
+      argument_bytes: bytes of features, labels, activations and dense variables on one core.
+      temporary_bytes: bytes that the step needs besides them on one core.
       memory_bytes: memory of one core of this generation.
-      all_reduces: sums over the cores in what the compiler made.
+      all_reduces: number of sums over the cores in the compiled program.
     """
 
     generation: str
@@ -98,18 +99,19 @@ class Compilation:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was checked, and what came out.
+    """The report of a check: what was checked, and what was found.
 
     Attributes:
       mode: 'train', 'eval' or 'infer'.
-      replicas: number of cores that the step was built for.
-      batch_per_core: samples per core.
-      op_count: ops of the step that the TPU would run; 0 if it could not be built.
-      findings: of the static part.
-      compilations: of the compiler part.
-      skipped: why the compiler part was left out; '' if it was not.
-      versions: (TensorFlow, libtpu) that lowered and compiled; None where nothing was compiled.
-      notes: what was set aside, and what the reader should know.
+      replicas: number of cores for which the step was built.
+      batch_per_core: number of samples per core.
+      op_count: number of ops that the TPU would run; 0 if the step could not be built.
+      findings: the findings about ops, types and shapes.
+      compilations: the answers of the compiler.
+      skipped: why the compiler was not asked; '' if it was.
+      versions: those of (TensorFlow, libtpu), which lowered and compiled; None if nothing was
+        compiled.
+      notes: what was left out, and what else the reader should know.
     """
 
     mode: str
@@ -124,8 +126,8 @@ class Report:
 
     @property
     def status(self) -> int:
-        """ACCEPTED, FINDINGS or UNCHECKED."""
-        outcomes = {one.outcome for one in self.compilations}
+        """Returns the exit status: ACCEPTED, FINDINGS or UNCHECKED."""
+        outcomes = {compilation.outcome for compilation in self.compilations}
         if self.findings or "refused" in outcomes:
             return FINDINGS
         return UNCHECKED if "not compiled" in outcomes else ACCEPTED
@@ -155,7 +157,7 @@ class Report:
             )
         elif self.compilations:
             lines.append("Compiler: the step did not get that far.")
-        lines += [f"  {one}" for one in self.compilations]
+        lines += [f"  {compilation}" for compilation in self.compilations]
         lines.append(_NOT_SHOWN)
         return "\n".join(lines)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every op of a step against the kernels that a TPU's compiler has.
+"""Looks every op of a step up among the kernels of a TPU's compiler.
 
-Needs nothing but TensorFlow. A kernel's table cannot tell everything: an op may be there and still
-refuse what it is given (a shape that depends on values, say); that is the compiler's part.
+This needs nothing but TensorFlow. The table of kernels does not say everything: an op that has one
+may still refuse its input, for example a shape that depends on values. The compiler finds that.
 """
 
 import collections
@@ -30,7 +30,7 @@ OUTSIDE = "_xla_outside_compilation"
 _CONTROL_FLOW = frozenset(
     ("ControlTrigger", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 )
-"""TensorFlow turns v1 control flow into While and If before it compiles for a TPU."""
+"""Ops of v1 control flow, which TensorFlow turns into While and If before it compiles for a TPU."""
 
 _SUMMARIES = frozenset(
     (
@@ -48,7 +48,7 @@ _SUMMARIES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class StepOp:
-    """One op of the step, from its graph or from a function that the step calls."""
+    """An op of the step, in its graph or in a function that it calls."""
 
     type: str
     name: str
@@ -61,15 +61,15 @@ class StepOp:
 
 
 def ops_of(step: Step) -> list[StepOp]:
-    """The ops that the results of the step need, those outside compilation among them."""
-    found = []
+    """Returns the ops that the results of the step need, with those outside compilation."""
+    ops = []
     functions: dict[str, Any] = {}
     arguments = {tensor.op for tensor in step.arguments}
     for op in reachable(step):
         if CLUSTER not in op.node_def.attr or op in arguments or op.type == "TPUReplicateMetadata":
             continue
-        found.append(StepOp(op.type, op.name, op.node_def.attr, program.line_of(op)))
-        if not found[-1].outside:
+        ops.append(StepOp(op.type, op.name, op.node_def.attr, program.line_of(op)))
+        if not ops[-1].outside:
             functions.update(called(op.node_def, step.graph))
     seen = set()
     while functions:
@@ -78,19 +78,19 @@ def ops_of(step: Step) -> list[StepOp]:
             continue
         seen.add(name)
         shown = re.sub(r"(_\d+)+$", "", name).removeprefix("__inference_")
-        for op in _needed(graph, [*(one.op for one in graph.outputs), *graph.control_outputs]):
+        for op in _needed(
+            graph, [*(output.op for output in graph.outputs), *graph.control_outputs]
+        ):
             if op.type == "Placeholder":  # An argument of the function.
                 continue
-            found.append(
-                StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, program.line_of(op))
-            )
-            if not found[-1].outside:
+            ops.append(StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, program.line_of(op)))
+            if not ops[-1].outside:
                 functions.update(called(op.node_def, graph))
-    return found
+    return ops
 
 
 def reachable(step: Step) -> list[tf.Operation]:
-    """What a session would run for the step, in the order of the graph."""
+    """Returns the ops that a session would run for the step, in the order of the graph."""
     roots = [tensor.op for _, tensor in step.results]
     if step.train_op is not None:
         roots.append(step.train_op)
@@ -102,15 +102,15 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
     stack = list(roots)
     while stack:
         op = stack.pop()
-        for one in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if one not in seen:
-                seen.add(one)
-                stack.append(one)
+        for previous in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
+            if previous not in seen:
+                seen.add(previous)
+                stack.append(previous)
     return [op for op in graph.get_operations() if op in seen]
 
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
-    """(name, graph) of the functions that an op calls."""
+    """Yields (name, graph) of the functions that an op calls."""
     for value in node.attr.values():
         functions = [value.func] if value.HasField("func") else value.list.func
         for function in functions:
@@ -123,7 +123,7 @@ def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, A
 
 
 def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
-    """Of the ops; those of inputs and outputs are the step's own."""
+    """Returns the findings about ops; `Step.findings` has those about inputs and outputs."""
     grouped: dict[tuple[str, str, str | None, str | None], list[StepOp]]
     grouped = collections.defaultdict(list)
     inside = [op for op in ops if not op.outside]
@@ -138,7 +138,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
         if refused:
             problem = "its TPU kernel does not take this type"
             grouped[problem, op.type, refused, op.where].append(op)
-    found = [
+    listed = [
         Finding(
             problem,
             instead_of_type(dtype) if dtype else instead_of_op(op_type),
@@ -150,14 +150,14 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
         )
         for (problem, op_type, dtype, where), same in grouped.items()
     ]
-    found += _reference_variables(step)
+    listed += _reference_variables(step)
     if step.mode == ModeKeys.TRAIN and step.replicas > 1 and step.train_op is not None:
-        found += _unsummed(inside)
-    return found
+        listed += _unsummed(inside)
+    return listed
 
 
 def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
-    """Summaries that the results do not need, but the session's summary hook fetches."""
+    """Returns summaries that no result needs, but that the session's summary hook fetches."""
     names = {op.name for op in reached}
     return [
         StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
@@ -187,7 +187,7 @@ def _reference_variables(step: Step) -> list[Finding]:
 
 def _unsummed(ops: list[StepOp]) -> list[Finding]:
     types = {op.type for op in ops}
-    trains = any(one.startswith(("ResourceApply", "ResourceSparseApply")) for one in types)
+    trains = any(op_type.startswith(("ResourceApply", "ResourceSparseApply")) for op_type in types)
     if not trains or types & unsummed.SUMS:
         return []
     return [
@@ -201,25 +201,25 @@ def _unsummed(ops: list[StepOp]) -> list[Finding]:
 
 @functools.cache
 def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
-    """Op type -> its kernels, each by the types that it takes for its type attributes."""
+    """Returns op type -> its kernels, each a dict: type attribute -> the types that it takes."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text(encoding="utf-8"))
     sets = [frozenset(types.split()) for types in table["type_sets"]]
     return {
-        op: [{name: sets[index] for name, index in one.items()} for one in of_op]
-        for op, of_op in table["kernels"].items()
+        op: [{name: sets[index] for name, index in kernel.items()} for kernel in op_kernels]
+        for op, op_kernels in table["kernels"].items()
     }
 
 
 def _refused_type(op: StepOp) -> str | None:
-    """A type that none of the op's kernels takes; None if one kernel takes them all."""
+    """Returns a type of the op that a kernel refuses; None if some kernel takes all of them."""
     first = None
     for kernel in kernels()[op.type]:
         refused = [
-            one
+            value
             for name, allowed in kernel.items()
-            for one in _types(op.attributes, name)
-            if one not in allowed
+            for value in _types(op.attributes, name)
+            if value not in allowed
         ]
         if not refused:
             return None
@@ -228,16 +228,16 @@ def _refused_type(op: StepOp) -> str | None:
 
 
 def _types(attributes: Any, name: str) -> list[str]:
-    """The values of a type attribute, in the spelling of the table."""
+    """Returns the values of a type attribute, in the spelling of the table."""
     if name not in attributes:
         return []
     value = attributes[name]
     types = [value.type] if value.type else value.list.type
-    return [types_pb2.DataType.Name(one).removeprefix("DT_").lower() for one in types]
+    return [types_pb2.DataType.Name(number).removeprefix("DT_").lower() for number in types]
 
 
 def _type_of(op: StepOp) -> str | None:
-    """The type that an op works on, where it has one."""
+    """Returns the type on which an op works; None if it has none."""
     for name in ("T", "dtype", "Tin", "SrcT"):
         types = _types(op.attributes, name)
         if types:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dense step of a program as one TPU core sees it, built without a TPU.
+"""Builds the dense step of a program as one TPU core runs it, without a TPU.
 
-TensorFlow's own `tpu.split_compile_and_replicate` builds it, so shards, variables, control flow and
-outside compilation are as they are on a TPU. Control flow is built in its v2 form, into which
-TensorFlow turns the other before it compiles for a TPU. Left out are the training loop around the
-step, the infeed (its tensors are arguments), and the embedding tables (their activations are
-arguments, the gradients of the activations results).
+TensorFlow's own `tpu.split_compile_and_replicate` builds it, so that shards, variables, control
+flow and outside compilation are as on a TPU. Control flow is built in its v2 form, into which
+TensorFlow turns the v1 form before it compiles for a TPU. The step lacks the training loop around
+it, the infeed, whose tensors are arguments, and the embedding tables, whose activations are
+arguments and whose gradients are results.
 """
 
 import contextlib
@@ -42,17 +42,17 @@ STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch
 
 @dataclasses.dataclass
 class Step:
-    """The graph of one step.
+    """The graph of a step.
 
     Attributes:
-      graph: holds the step in a TPU cluster, and its variables outside it.
+      graph: the graph, with the step inside a TPU cluster and its variables outside.
       mode: 'train', 'eval' or 'infer'.
       replicas: number of cores.
-      batch: samples per core.
+      batch: number of samples per core.
       arguments: the tensors in the cluster that the step reads.
-      results: the tensors that leave the core, by what they are called in messages.
-      train_op: what the step must run besides; None if there is nothing.
-      findings: of the inputs and outputs.
+      results: the tensors that leave the core, each with what messages call it.
+      train_op: the op that the step must run besides; None if there is none.
+      findings: findings about inputs and outputs.
       complete: False if model_fn could not be called to its end.
     """
 
@@ -70,16 +70,16 @@ class Step:
 def build(
     estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int | None = None
 ) -> Step:
-    """Calls input_fn and model_fn as a TPU core would be given them.
+    """Builds a step, by a call of input_fn and one of model_fn as for a TPU core.
 
     Args:
-      estimator: of the program.
-      input_fn: returns a dataset, or features, or (features, labels).
+      estimator: the estimator of the program.
+      input_fn: function that returns a dataset, or features, or (features, labels).
       mode: a `ModeKeys`.
-      replicas: number of cores; None for `TPUConfig.num_shards`, or 8 where that is None.
+      replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
 
     Raises:
-      CannotCheck: the program's own functions failed, or their configuration is no TPU's.
+      CannotCheck: a function of the program failed, or its configuration is not one for a TPU.
     """
     if not isinstance(estimator, TPUEstimator):
         raise CannotCheck(
@@ -101,7 +101,7 @@ def build(
 
 
 class _Context(InternalTPUContext):
-    """tensorflow-estimator's context of a TPU that is described instead of asked."""
+    """tensorflow-estimator's context, for a TPU that is described instead of asked."""
 
     def __init__(self, *args: Any, replicas: int, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -139,11 +139,11 @@ def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
 
 
 class _Inputs:
-    """Features, labels and activations of one core, as placeholders.
+    """The features, labels and activations of one core, as specs of placeholders.
 
     Attributes:
-      features, labels: nested `tf.TensorSpec` with static shapes.
-      activations: `tf.TensorSpec` by feature key.
+      features, labels: nested `tf.TensorSpec` of static shapes; None if there are no labels.
+      activations: feature key -> `tf.TensorSpec`.
     """
 
     def __init__(
@@ -200,14 +200,14 @@ class _Inputs:
         return features
 
     def _on_core(self, specs: Any, name: str, index: int) -> Any:
-        """The tensors of one core; what the infeed cannot carry is a finding, and left out."""
+        """Returns the specs of one core, without those that the infeed cannot carry: findings."""
         if isinstance(specs, Mapping):
             on_core = {
-                key: self._on_core(one, f"{name}[{key!r}]", index) for key, one in specs.items()
+                key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()
             }
-            return {key: one for key, one in on_core.items() if one is not None}
+            return {key: spec for key, spec in on_core.items() if spec is not None}
         if isinstance(specs, (list, tuple)):
-            parts = [self._on_core(one, f"{name}[{i}]", index) for i, one in enumerate(specs)]
+            parts = [self._on_core(spec, f"{name}[{i}]", index) for i, spec in enumerate(specs)]
             return type(specs)(*parts) if hasattr(specs, "_fields") else type(specs)(parts)
         return self._of_tensor(specs, name, index)
 
@@ -236,7 +236,7 @@ class _Inputs:
         return None
 
     def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
-        """What one core gets of a tensor that a host reads for all of its cores."""
+        """Returns the shape that a core gets of a tensor that its host reads for all its cores."""
         context = self._context
         sizes = shape.as_list()
         if (
@@ -270,21 +270,21 @@ def _element_spec(estimator: TPUEstimator, context: _Context, input_fn: Callable
         raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
     params = copy.deepcopy(estimator.params)
     add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
-    of_user = TPUContext(
+    context_of_input_fn = TPUContext(
         internal_ctx=context,
         input_device=HOST_DEVICE,
         invocation_index=0,
         call_from_input_fn=True,
         host_id=0,
     )
-    add_item_to_params(params, "context", of_user)
+    add_item_to_params(params, "context", context_of_input_fn)
     kwargs = {"params": params, "config": context.config, "mode": context.mode}
     with tf.Graph().as_default():
         with program.explained("input_fn"):
-            given = input_fn(**{key: value for key, value in kwargs.items() if key in names})
-        if isinstance(given, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
-            return given.element_spec
-        return tf.nest.map_structure(tf.type_spec_from_value, given)
+            returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
+        if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
+            return returned.element_spec
+        return tf.nest.map_structure(tf.type_spec_from_value, returned)
 
 
 def _build(
@@ -299,12 +299,14 @@ def _build(
         features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
         if activations:
             if step.mode == ModeKeys.TRAIN:
-                # Names that are the program's own stay so.
+                # A name scope of ours leaves the names of the program's ops as they are.
                 with tf.name_scope("embedding_input"):
                     tap = Tap()
                     activations = {
-                        key: tap.through(key, one) if one.dtype == tf.float32 else one
-                        for key, one in activations.items()
+                        key: tap.through(key, activation)
+                        if activation.dtype == tf.float32
+                        else activation
+                        for key, activation in activations.items()
                     }
                 gradients = tap.gradients
             features = {**features, **activations}
@@ -316,19 +318,19 @@ def _build(
         ):
             spec = wrapper._call_model_fn(features, labels)
         _take(spec, step)
-        step.results.extend((f"gradient of {key}", one) for key, one in gradients.items())
+        step.results.extend((f"gradient of {key}", gradient) for key, gradient in gradients.items())
         return tf.zeros([])
 
     with step.graph.as_default(), custom_gradients.ending_with_graph(), _control_flow_v2():
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         estimator._create_and_assert_global_step(step.graph)
-        placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in specs]
+        placeholders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
         replica = tf.compat.v1.placeholder(tf.int32, [])
         try:
             split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program.ProgramError as error:
-            # TensorFlow says so itself where a reference variable is assigned; `static` names it.
-            # And what was found in the inputs may be why model_fn fails.
+            # model_fn may fail because of a finding in the inputs, or because it assigns a
+            # reference variable, which TensorFlow refuses and `static` names.
             reference = "Non-resource Variables are not supported" in str(error.__cause__)
             if not (reference or step.findings):
                 raise
@@ -347,7 +349,7 @@ def _control_flow_v2() -> Iterator[None]:
 
 
 def _take(spec: Any, step: Step) -> None:
-    """Takes from what model_fn returned what the core computes."""
+    """Sets the results and the train_op of a step from what model_fn returned."""
     if step.mode == ModeKeys.TRAIN:
         if spec.train_op is None:
             raise CannotCheck("model_fn returned no train_op in mode 'train'.")
@@ -378,7 +380,7 @@ def _take(spec: Any, step: Step) -> None:
 
 
 def _outfed(name: str, tensors: Any, step: Step) -> None:
-    """Tensors that leave the core for the host, which concatenates those of all cores."""
+    """Adds tensors that leave the core for the host, which concatenates those of all cores."""
     for key, tensor in _named(tensors):
         tensor = tf.convert_to_tensor(tensor)
         step.results.append((f"{name}[{key!r}]", tensor))

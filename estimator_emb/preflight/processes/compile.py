@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives a lowered step to libtpu: python compile.py FOLDER.
 
-A program of its own, which imports jax alone: its interpreter may have neither TensorFlow nor this
-package. Reads step.hlo and targets.json, writes compiled.json. Uses parts of jax and jaxlib that
-are not public, for the versions which the extra `[preflight]` names.
+This is a program of its own, which imports only jax: its interpreter may have neither TensorFlow
+nor this package. It reads step.hlo and targets.json and writes compiled.json. It uses parts of jax
+and jaxlib that are not public, of the versions that the extra `[preflight]` names.
 """
 
 import importlib.metadata
@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-# libtpu would wait for a TPU machine's metadata server.
+# Without these, libtpu would wait for the metadata server of a TPU machine.
 os.environ.update(
     JAX_PLATFORMS="cpu",
     TPU_SKIP_MDS_QUERY="1",
@@ -33,14 +33,14 @@ _SUM = re.compile(
     r'custom_call_target="estimator_emb\.cross_replica_sum"'
     r'[^\n]*?backend_config="?(?P<groups>\{\{[\d,{}]*\}\})"?'
 )
-"""The stand-in of `lowering.CROSS_REPLICA_SUM`."""
+"""The custom call `lowering.CROSS_REPLICA_SUM` in the text of a module."""
 
 _COPY = re.compile(r"(= \S+ )copy\(")
-"""Variables leave TensorFlow's module as copies, which StableHLO has no form for."""
+"""A copy, as which a variable leaves TensorFlow's module, and of which StableHLO has no form."""
 
 
 def stablehlo(module: bytes, replicas: int) -> bytes:
-    """The module as the compiler takes it, with the sums over `replicas` cores."""
+    """Returns the module as the compiler takes it, with sums over `replicas` cores."""
     text = _hlo.XlaComputation(module).as_hlo_text(True)
     text = _COPY.sub(r"\1reshape(", text)
     if replicas == 1:
@@ -64,24 +64,24 @@ def _with_all_reduce(text: str) -> str:
         text,
     )
     sums = "".join(
-        f"%sum_over_cores_{one} (a: {one}[], b: {one}[]) -> {one}[] {{\n"
-        f"  %a = {one}[] parameter(0)\n  %b = {one}[] parameter(1)\n"
-        f"  ROOT %sum = {one}[] add(%a, %b)\n}}\n\n"
-        for one in dtypes
+        f"%sum_over_cores_{dtype} (a: {dtype}[], b: {dtype}[]) -> {dtype}[] {{\n"
+        f"  %a = {dtype}[] parameter(0)\n  %b = {dtype}[] parameter(1)\n"
+        f"  ROOT %sum = {dtype}[] add(%a, %b)\n}}\n\n"
+        for dtype in dtypes
     )
     entry = text.index("\nENTRY ") + 1
     return text[:entry] + sums + text[entry:]
 
 
 def compiled(module: bytes, topology: str, replicas: int) -> dict:
-    """What the compiler says of one topology."""
+    """Returns what the compiler says about one topology."""
     client_devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     devices = list(client_devices)[:replicas]
     options = xla_client.CompileOptions()
     build = options.executable_build_options
-    for one in (options, build):
-        one.num_replicas, one.num_partitions = replicas, 1
-        one.device_assignment = xla_client.DeviceAssignment.create(
+    for target in (options, build):
+        target.num_replicas, target.num_partitions = replicas, 1
+        target.device_assignment = xla_client.DeviceAssignment.create(
             np.array([[device.id] for device in devices])
         )
     code = stablehlo(module, replicas)
@@ -113,7 +113,7 @@ def main(folder: pathlib.Path) -> None:
             compiled(module, topology, replicas)
             for topology, replicas in json.loads((folder / "targets.json").read_text())
         ]
-    except Exception as error:  # Not the compiler's verdict: the parent says so.
+    except Exception as error:  # This is no verdict of the compiler, and the parent says so.
         result["error"] = f"{type(error).__name__}: {error}"
     (folder / "compiled.json").write_text(json.dumps(result))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowers a step that `lowering.write` has written: python lower.py FOLDER.
 
-A program of its own, which imports TensorFlow alone. Writes step.hlo and lowered.json.
+This is a program of its own, which imports only TensorFlow. It writes step.hlo and lowered.json.
 """
 
 import json
@@ -12,28 +12,31 @@ import tensorflow as tf
 
 
 class Refused(Exception):
-    """XLA's words for a step that it cannot take."""
+    """The error of a step that XLA does not take, with XLA's words."""
 
 
 def lower(folder: pathlib.Path) -> bool:
-    """Writes step.hlo, XLA's serialized module; True if the step has loops.
+    """Writes step.hlo, XLA's serialized module; returns whether the step has loops.
 
     Raises:
       Refused: XLA does not take the step.
     """
     interface = json.loads((folder / "step.json").read_text())
     graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
-    # XLA asks a variable for its shape, so each needs a value.
+    # XLA asks each variable for its shape, for which it needs a value.
     variables = {
-        one["name"]: tf.Variable(tf.zeros(one["shape"], one["dtype"]))
-        for one in interface["variables"]
+        variable["name"]: tf.Variable(tf.zeros(variable["shape"], variable["dtype"]))
+        for variable in interface["variables"]
     }
-    specs = [tf.TensorSpec(one["shape"], one["dtype"]) for one in interface["arguments"]]
+    specs = [
+        tf.TensorSpec(argument["shape"], argument["dtype"]) for argument in interface["arguments"]
+    ]
 
     def step(*arguments):
         inside = tf.compat.v1.get_default_graph()
         inputs = {
-            one["name"]: given for one, given in zip(interface["arguments"], arguments, strict=True)
+            argument["name"]: value
+            for argument, value in zip(interface["arguments"], arguments, strict=True)
         }
         inputs.update(
             {name: inside.capture(variable.handle) for name, variable in variables.items()}
@@ -42,7 +45,7 @@ def lower(folder: pathlib.Path) -> bool:
         wanted = tf.graph_util.import_graph_def(graph, inputs, names, name="")
         tensors = wanted[: len(interface["results"])]
         with tf.control_dependencies(wanted[len(interface["results"]) :]):
-            return [tf.identity(one) for one in tensors]
+            return [tf.identity(tensor) for tensor in tensors]
 
     wrapped = tf.compat.v1.wrap_function(step, specs)
     compiled = tf.function(
