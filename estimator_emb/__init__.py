@@ -42,7 +42,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     TPUEstimatorSpec,
 )
 
-# What else a training program takes from `tf.estimator`.
+# Other names of `tf.estimator` that training programs use.
 from estimator_emb import export
 from estimator_emb.compat.internals.estimator import (
     BestExporter,
@@ -66,7 +66,7 @@ from estimator_emb.compat import argument_names
 argument_names.install()
 failures.install()
 
-# For programs that are not to be changed.
+# For programs that run unchanged.
 from estimator_emb.compat.install import install, uninstall
 
 __version__ = "0.1.0"

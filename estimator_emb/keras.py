@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adagrad as Keras has it, for the dense variables of a model; it also trains in a model_fn.
+"""Keras's Adagrad for the dense variables of a model, which also trains in a model_fn.
 
     a <- a + g * g
     w <- w - lr * g / sqrt(a + epsilon)
@@ -7,9 +7,9 @@
 `epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
 `tf.keras.optimizers.legacy` adds it to the root.
 
-The arithmetic is Keras's own, by inheritance. What is here makes it work in a v1 graph, as in the
-model_fn of an Estimator: there Keras's optimizer returns nothing that would run the update, and its
-ops stand in no order.
+The arithmetic is inherited from Keras. The code here makes it work in a v1 graph, such as that of
+an Estimator's model_fn, where Keras's optimizer returns nothing that would run the update, and its
+ops run in any order.
 """
 
 import functools
@@ -27,15 +27,15 @@ _LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 def _in_v1_graph() -> bool:
-    """Whether ops are built for a session, or in a `tf.compat.v1.wrap_function`."""
+    """Returns whether ops are built for a session, or in a `tf.compat.v1.wrap_function`."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return not tf.executing_eagerly() and _unordered()
     return True
 
 
 def _unordered() -> bool:
-    """Whether the ops of this graph run in any order, and only if fetched: not in a tf.function."""
-    # The bodies of tf.cond and tf.while_loop are functions too, but keep to what surrounds them.
+    """Returns whether the ops of this graph run in any order, and only if fetched."""
+    # In a tf.function they do not. The bodies of tf.cond and tf.while_loop are as what is around.
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 
@@ -48,7 +48,7 @@ def _check_rate(learning_rate: Any) -> None:
 class Adagrad(_KerasAdagrad):
     """`tf.keras.optimizers.experimental.Adagrad`, also for the graph of an Estimator's model_fn.
 
-    One step, for each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g`
+    A step is, for each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g`
     (a Tensor like `w`, or IndexedSlices of its rows):
 
         g <- g, clipped; then of IndexedSlices the rows of one id are summed
@@ -62,8 +62,8 @@ class Adagrad(_KerasAdagrad):
     then `iterations` grows by 1. A schedule is evaluated at `iterations` before that.
 
     In a v1 graph `minimize` and `apply_gradients` return a Tensor, the number of `iterations` after
-    the step; to run it is to take the whole step, once. An Estimator counts steps by its global
-    step, which must therefore be what the optimizer counts with:
+    the step. A session that runs it takes the whole step, once. An Estimator counts steps by its
+    global step, and therefore the optimizer must count with it too:
 
         def model_fn(features, labels, mode, params):
             ...
@@ -72,12 +72,12 @@ class Adagrad(_KerasAdagrad):
             train_op = optimizer.minimize(loss, tf.compat.v1.trainable_variables())
             return estimator_emb.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    With an EmbeddingConfigSpec pass `tf.compat.v1.trainable_variables()`, as above: gradients reach
-    the tables by way of a variable in that list.
+    With an EmbeddingConfigSpec, pass `tf.compat.v1.trainable_variables()` as above: gradients reach
+    the tables through a variable in that list.
 
-    The variables of the optimizer are global variables of the graph and hence in its checkpoints,
-    `learning_rate` too: training that goes on from a checkpoint keeps the rate that was saved, but
-    evaluates the schedule that it was given.
+    The variables of the optimizer, `learning_rate` included, are global variables of the graph and
+    therefore in its checkpoints: a training that continues from a checkpoint keeps the rate that
+    was saved. A schedule that it is given, it evaluates.
 
     Args:
       learning_rate: step size, a finite number >= 0, or a
@@ -85,23 +85,23 @@ class Adagrad(_KerasAdagrad):
         (`tf.keras.backend.floatx()`). Default 0.001.
       initial_accumulator_value: start of every `a`, a finite number >= 0. Default 0.1.
       epsilon: keeps the root above 0, a finite number. Default 1e-7.
-      weight_decay: factor, see above. Default None.
+      weight_decay: factor, as in the formula above. Default None, no decay.
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
       global_clipnorm: largest L2 norm of all gradients together. Default None. One limit acts:
         `clipnorm`, else `global_clipnorm`, else `clipvalue`; what is not positive is ignored.
-      use_ema: keep a moving average `m` of every variable. Default False.
-      ema_momentum: see above, in [0, 1]. Default 0.99.
+      use_ema: True keeps a moving average `m` of every variable. Default False.
+      ema_momentum: factor in [0, 1], as in the formula above. Default 0.99.
       ema_overwrite_frequency: steps between two overwrites of `w`, >= 1. Default None: only
         `finalize_variable_values` overwrites.
-      jit_compile: compile the update by XLA where a GPU is visible. Default True.
+      jit_compile: True compiles the update by XLA if a GPU is visible. Default True.
       name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
 
     Raises:
-      ValueError: a number that is negative or not finite where it must be, a bad `ema_momentum` or
-        `ema_overwrite_frequency`, `clipnorm` together with `global_clipnorm`, an argument of the
-        legacy optimizer.
-      TypeError: an unknown argument; in a v1 graph, a Tensor or a function as `learning_rate`.
+      ValueError: a number is negative or not finite although it must be, `ema_momentum` or
+        `ema_overwrite_frequency` is out of its range, `clipnorm` and `global_clipnorm` are both
+        given, or an argument is one of the legacy optimizer.
+      TypeError: an argument is unknown, or in a v1 graph `learning_rate` is a Tensor or a function.
 
     Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
     tf_keras/src/optimizers/adagrad.py, tf-keras 2.21.0, whichever is `tf.keras`.
@@ -132,20 +132,21 @@ class Adagrad(_KerasAdagrad):
           None; in a v1 graph, what `apply_gradients` returns.
 
         Raises:
-          ValueError: a Tensor without its tape, not in a v1 graph; and see `apply_gradients`.
+          ValueError: outside a v1 graph, `loss` is a Tensor without a tape; or as
+          `apply_gradients`.
         """
         step = self.apply_gradients(self.compute_gradients(loss, var_list, tape))
         return step if _in_v1_graph() else None
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
-        """The pairs of gradient and variable, for the arguments and with the errors of `minimize`.
+        """Returns pairs of gradient and variable; arguments and errors are those of `minimize`.
 
-        The gradient is None for a variable that the loss does not depend on.
+        The gradient is None for a variable on which the loss does not depend.
         """
         if not _in_v1_graph() or tape is not None:
             return super().compute_gradients(loss, var_list, tape)
-        # A tape of our own would see only what the callable adds to the graph: not the way to the
-        # embedding tables.
+        # A tape of our own would record only what the callable adds to the graph, and not how that
+        # depends on the embedding tables.
         loss = loss() if callable(loss) else loss
         variables = list(var_list() if callable(var_list) else var_list)
         return list(zip(tf.gradients(loss, variables), variables, strict=True))
@@ -160,20 +161,20 @@ class Adagrad(_KerasAdagrad):
         """Takes a step with the given gradients.
 
         Args:
-          grads_and_vars: pairs of gradient and variable. The first call names all variables there
-            will be, unless `build` has. A pair whose gradient is None is left out.
-          name: prefix of the names of new variables; None: the optimizer's name.
-          skip_gradients_aggregation: True leaves out `aggregate_gradients`.
+          grads_and_vars: pairs of gradient and variable. Unless `build` was called, the first call
+            must have all variables. A pair whose gradient is None is left out.
+          name: prefix of the names of new variables; None means the optimizer's name.
+          skip_gradients_aggregation: True leaves out `aggregate_gradients`. False by default.
           **kwargs: `experimental_aggregate_gradients=False` does the same.
 
         Returns:
-          The variable `iterations`; in a v1 graph a Tensor, see the class.
+          The variable `iterations`; in a v1 graph a Tensor, as the class describes it.
 
         Raises:
-          ValueError: no pair has a gradient; in a v1 graph, a variable that is no resource variable
-            or belongs to another graph, and an optimizer created outside the graph.
-          KeyError: a variable that the first call did not name.
-          NotImplementedError: in a v1 graph, a distribution strategy.
+          ValueError: no pair has a gradient; or in a v1 graph, a variable is no resource variable
+            or of another graph, or the optimizer was created outside the graph.
+          KeyError: the first call did not have a variable.
+          NotImplementedError: there is a distribution strategy in a v1 graph.
         """
         apply = super().apply_gradients
         if not (_in_v1_graph() and _unordered()):
@@ -196,9 +197,9 @@ class Adagrad(_KerasAdagrad):
     def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
         """Sums each gradient over the replicas.
 
-        In a v1 graph the replicas are the TPU cores, as for `tf.compat.v1.tpu.CrossShardOptimizer`;
-        but the loss is not divided by their number. On a TPU IndexedSlices become dense; off a TPU
-        this changes nothing.
+        In a v1 graph the replicas are the TPU cores, as for `tf.compat.v1.tpu.CrossShardOptimizer`,
+        but the loss is not divided by their number. On a TPU, IndexedSlices become dense. Off a TPU
+        nothing changes.
         """
         if not _in_v1_graph():
             return super().aggregate_gradients(grads_and_vars)
@@ -209,9 +210,9 @@ class Adagrad(_KerasAdagrad):
         return [(None if g is None else total(g), variable) for g, variable in pairs]
 
     def update_step(self, grad: Any, variable: tf.Variable) -> Any:
-        """Updates a variable and its accumulator by the formula, without all else in a step.
+        """Updates a variable and its accumulator by the formula, and does nothing else of a step.
 
-        Returns None; in a v1 graph, outside a tf.function, a Tensor: to run it is to update, once.
+        Returns None; in a v1 graph, outside a tf.function, a Tensor that updates when it is run.
         """
         update = super().update_step
         if _in_v1_graph() and _unordered():
@@ -219,9 +220,9 @@ class Adagrad(_KerasAdagrad):
         return update(grad, variable)
 
     def finalize_variable_values(self, var_list: Iterable[tf.Variable]) -> Any:
-        """With `use_ema`, overwrites each variable with its average.
+        """Overwrites each variable with its average, if `use_ema`.
 
-        Returns None; in a v1 graph, outside a tf.function, a Tensor: to run it is to overwrite.
+        Returns None; in a v1 graph, outside a tf.function, a Tensor that overwrites when it is run.
         """
         finalize = super().finalize_variable_values
         if _in_v1_graph() and _unordered():
@@ -243,7 +244,7 @@ class Adagrad(_KerasAdagrad):
         """Creates the accumulators, and the averages if `use_ema`. Later calls change nothing.
 
         Raises:
-          ValueError, NotImplementedError: see `apply_gradients`.
+          ValueError, NotImplementedError: as `apply_gradients`.
         """
         var_list = list(var_list)
         if _in_v1_graph():
@@ -257,12 +258,12 @@ class Adagrad(_KerasAdagrad):
         shape: Any = None,
         initial_value: Any = None,
     ) -> tf.Variable:
-        """Creates `<variable_name>/<name of model_variable>`, of the dtype of that variable.
+        """Creates a variable `<variable_name>/<name of model_variable>` of that variable's dtype.
 
-        Its shape is that variable's too, and it starts at zeros, unless they are given.
+        Unless they are given, its shape is that of `model_variable` and its initial value is zero.
         """
         if _in_v1_graph() and isinstance(initial_value, tf.Variable):
-            # The initializers of a graph run in any order.
+            # The initializers of a graph run in any order, so the other may not have run.
             other = initial_value
             initial_value = tf.cond(
                 other.is_initialized(), other.read_value, lambda: other.initial_value
@@ -272,7 +273,7 @@ class Adagrad(_KerasAdagrad):
         )
 
     def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
-        """One op that does all that `act` does, in the order of the program."""
+        """Creates one op that does all that `act` does, in the program's order; returns its output."""
 
         @tf.function(autograph=False)
         def run() -> tf.Tensor:
@@ -303,8 +304,8 @@ class Adagrad(_KerasAdagrad):
                 )
 
     def _start_averages(self, variables: list[tf.Variable]) -> None:
-        # An Estimator warm-starts a variable after model_fn, where its average already has the
-        # initial value of before.
+        # An Estimator warm-starts variables after model_fn, when their averages have their former
+        # initial values already.
         def copy() -> None:
             for variable in variables:
                 index = self._index_dict[self._var_key(variable)]
@@ -316,7 +317,7 @@ class Adagrad(_KerasAdagrad):
         frequency = self.ema_overwrite_frequency
         if not (_in_v1_graph() and self.use_ema and frequency):
             return super()._internal_apply_gradients(grads_and_vars)
-        # Keras asks `tensor == 0`, which in a v1 graph compares objects and is never true.
+        # Keras asks whether `tensor == 0`, which in a v1 graph compares objects and is never true.
         self.ema_overwrite_frequency = None
         try:
             iterations = super()._internal_apply_gradients(grads_and_vars)
@@ -353,6 +354,7 @@ class Adagrad(_KerasAdagrad):
 
     def _serialize_hyperparameter(self, hyperparameter: Any) -> Any:
         if _in_v1_graph() and isinstance(hyperparameter, tf.Variable):
-            # No session to ask; the constructor's value, typed as `numpy()` gives it.
+            # There is no session to ask, but the constructor's value, in the type that numpy()
+            # returns.
             return tf.get_static_value(hyperparameter.initial_value)[()]
         return super()._serialize_hyperparameter(hyperparameter)
