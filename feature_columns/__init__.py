@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feature columns for programs with TPU embedding tables.
 
-The columns are TensorFlow's own, of any kind that it has; the functions that make them are gathered
-here because TensorFlow spreads them over four modules, two of them private.
+The columns are TensorFlow's own, of all kinds that it has. The functions that make them are here
+together, because TensorFlow has them in four modules, two of which are private.
 
-`embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`. They
-take any categorical column of one feature. The input layers turn columns into the input of a model.
+`embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`, from
+any categorical column of one feature. The input layers turn columns into the input of a model.
 """
 
 # ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.

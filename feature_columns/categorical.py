@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Categorical columns: how a feature's values become ids.
+"""Categorical columns, which turn the values of a feature into ids.
 
 A feature may be a dense tensor, a `tf.SparseTensor` or a `tf.RaggedTensor`, with any number of
 values for a sample. In a dense tensor of integers, -1 stands for no value; in one of strings, ''.
@@ -16,7 +16,7 @@ def categorical_column_with_hash_bucket(
 ) -> Any:
     """Makes a column whose ids are hashes of its values.
 
-    Different values may share an id. Integers are hashed as the text that they are written as.
+    Different values may share an id. Integers are hashed as decimal strings.
 
     Args:
       key: the feature's key.
@@ -40,7 +40,7 @@ def categorical_column_with_identity(
     Args:
       key: the feature's key. Its values are of any integer type.
       num_buckets: the number of ids, at least 1.
-      default_value: the id that stands for values outside [0, num_buckets), itself inside. With
+      default_value: the id of values outside [0, num_buckets), itself inside. With
         None such a value is an error of the step, which names the feature and the value.
 
     Returns:
@@ -62,13 +62,13 @@ def categorical_column_with_vocabulary_file(
 ) -> Any:
     """Makes a column whose ids are the numbers of lines in a file.
 
-    The arguments stand in the order of TensorFlow 1, in which `num_oov_buckets` comes before
+    The arguments are in the order of TensorFlow 1, in which `num_oov_buckets` comes before
     `default_value` and `dtype`.
 
     Args:
       key: the feature's key.
       vocabulary_file: path of a text file with one value on each line.
-      vocabulary_size: how many lines count, at least 1; None for all. The file must have as many.
+      vocabulary_size: how many lines count, at least 1; None means all. The file must have as many.
       num_oov_buckets: ids after the vocabulary, over which other values are hashed.
       default_value: the id of other values, where `num_oov_buckets` is 0; None means -1, which is
         no id: the value is left out.
@@ -139,7 +139,7 @@ def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | N
 
 
 def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
-    """Makes a column that tells in which interval a number lies.
+    """Makes a column of the intervals in which numbers lie.
 
     Boundaries (0, 1) make three: below 0, from 0 to below 1, and 1 or more.
 

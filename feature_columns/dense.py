@@ -19,10 +19,10 @@ def numeric_column(
     Args:
       key: the feature's key.
       shape: shape of the feature of one sample.
-      default_value: what `tf.io.parse_example` puts where an example lacks the feature: a number,
-        or numbers of that shape. With None, an example must have it.
+      default_value: value that `tf.io.parse_example` gives an example without the feature: a
+        number, or numbers of that shape. With None, an example must have it.
       dtype: a real type, which becomes float32.
-      normalizer_fn: from the feature to one of the same shape, after its conversion; None for none.
+      normalizer_fn: function from the converted feature to one of the same shape; None for none.
 
     Returns:
       A dense column: float32 [batch, size of `shape`].

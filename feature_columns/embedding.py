@@ -27,15 +27,15 @@ def embedding_column(
       dimension: the length of a row, at least 1.
       combiner: how the rows of a sample become one: 'sum'; 'mean', divided by the sum of weights;
         or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines nothing.
-      initializer: from (shape, dtype) to the initial table; None for a truncated normal
-        distribution with mean 0 and standard deviation 1 / sqrt(dimension).
-      max_sequence_length: of a sequence column, the number of positions: longer sequences are cut
+      initializer: function that returns the initial table for a shape and a dtype; None means a
+        truncated normal distribution of mean 0 and standard deviation 1 / sqrt(dimension).
+      max_sequence_length: for a sequence column, the number of positions: longer sequences are cut
         off, shorter ones end in zeros. 0 for any other column.
-      learning_rate_fn: from the global step to the learning rate of this table, a number or a
-        float32 scalar; None takes the optimizer's.
-      embedding_lookup_device: 'tpu_embedding_core' as None, 'tpu_tensor_core' for a table that the
-        model's own optimizer trains as one of its variables, or 'cpu' in serving.
-      tensor_core_shape: [None, n], n the number of values of a sample, for 'tpu_tensor_core'.
+      learning_rate_fn: function of the global step that returns the learning rate of this table, a
+        number or a float32 scalar; None means the optimizer's rate.
+      embedding_lookup_device: 'tpu_embedding_core', which None means; 'tpu_tensor_core' for a table
+        that the model's own optimizer trains as one of its variables; or 'cpu' in serving.
+      tensor_core_shape: for 'tpu_tensor_core', [None, n], with n the number of values of a sample.
       use_safe_embedding_lookup: False leaves out the checks of a lookup in exports, and in tables
         on the tensor core.
 
@@ -95,11 +95,11 @@ def shared_embedding_columns(
       `embedding_column`.
 
     Raises:
-      TypeError: one is no categorical column.
+      TypeError: a column is not categorical.
       ValueError: as in `embedding_column`; or the columns have different numbers of ids, or another
         number than `max_sequence_lengths`.
     """
-    made: list[Any] = columns.shared_embedding_columns(
+    shared: list[Any] = columns.shared_embedding_columns(
         categorical_columns,
         dimension,
         combiner,
@@ -111,4 +111,4 @@ def shared_embedding_columns(
         tensor_core_shape,
         use_safe_embedding_lookup,
     )
-    return made
+    return shared

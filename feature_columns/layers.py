@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What turns columns into the input of a model."""
+"""Layers that turn columns into the input of a model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ import tensorflow as tf
 DenseFeatures = tf.compat.v1.keras.layers.DenseFeatures
 """A layer that puts the values of dense columns side by side; the class is Keras 2's.
 
-`DenseFeatures(feature_columns)` makes the layer, `layer(features)` calls it, with the features that
-model_fn is given. Its variables are `dense_features/<column's name>/embedding_weights`.
+`DenseFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the features
+that model_fn is given. Its variables are `dense_features/<column's name>/embedding_weights`.
 
 Args:
   feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
@@ -28,8 +28,9 @@ Raises:
 SequenceFeatures = tf.keras.experimental.SequenceFeatures
 """A layer that puts sequences side by side; the class is Keras 2's.
 
-`SequenceFeatures(feature_columns)` makes the layer, `layer(features)` calls it, with the features
-that model_fn is given. Its variables are `sequence_features/<column's name>/embedding_weights`.
+`SequenceFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the
+features that model_fn is given. Its variables are `sequence_features/<column's
+name>/embedding_weights`.
 
 Args:
   feature_columns: embedding columns of sequences, shared ones included.
@@ -56,7 +57,7 @@ def input_layer(
 ) -> tf.Tensor:
     """Puts the values of dense columns side by side.
 
-    Its variables are `input_layer/<column's name>/embedding_weights`. `DenseFeatures` is the same,
+    Its variables are `input_layer/<column's name>/embedding_weights`. `DenseFeatures` does the same
     as a layer.
 
     Args:
@@ -127,7 +128,7 @@ def linear_model(
 
 
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
-    """Returns what `tf.io.parse_example` needs to read the features of columns.
+    """Returns the specification by which `tf.io.parse_example` reads the features of columns.
 
     Args:
       feature_columns: columns of any kind.
@@ -136,7 +137,7 @@ def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
       {key: `tf.io.FixedLenFeature` or `tf.io.VarLenFeature`}, weights included.
 
     Raises:
-      ValueError: two columns want one key in two ways, or one is no column.
+      ValueError: two columns need one key in different ways, or an object is no column.
     """
     spec: dict[str, Any] = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     return spec

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of sequences, and `sequence_input_layer`, which left TensorFlow with contrib."""
+"""Columns of sequences, and `sequence_input_layer`, which TensorFlow 1 had in contrib."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -115,10 +115,10 @@ def sequence_input_layer(
     weight_collections: Iterable[str] | None = None,
     trainable: bool = True,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts the sequences of columns side by side, to go into an RNN.
+    """Puts the sequences of columns side by side, as the input of an RNN.
 
     Its variables are `sequence_input_layer/<column>_embedding/embedding_weights`. Columns come in
-    the order of their names. `SequenceFeatures` is the same as a Keras layer, and takes shared
+    the order of their names. `SequenceFeatures` does the same as a Keras layer, and takes shared
     columns too.
 
     Args:
@@ -158,9 +158,11 @@ def sequence_input_layer(
             lengths.append(tf.cast(length, tf.int64))
         same = [
             tf.compat.v1.assert_equal(
-                one, lengths[0], message="sequence_input_layer: the lengths of the columns differ."
+                length,
+                lengths[0],
+                message="sequence_input_layer: the lengths of the columns differ.",
             )
-            for one in lengths[1:]
+            for length in lengths[1:]
         ]
         with tf.control_dependencies(same):
             return tf.concat(parts, axis=2), tf.identity(lengths[0])
