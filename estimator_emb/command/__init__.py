@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `estimator-emb` as far as it goes without TensorFlow: its help, and what is wrong.
+"""The part of the command `estimator-emb` that needs no TensorFlow: its arguments and its help.
 
-The script `estimator-emb` beside this file, which is installed, imports this package by the name
-`estimator_emb_command`, because to import `estimator_emb.command` is to import TensorFlow first.
+The installed script `estimator-emb`, which is beside this file, imports this package by the name
+`estimator_emb_command`, because an import of `estimator_emb.command` would import TensorFlow first.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `estimator-emb`: each subcommand is a module of `estimator_emb.tools`."""
+"""Runs the command `estimator-emb`; its subcommands are modules of `estimator_emb.tools`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main(args: list[str] | None = None) -> int:
       args: the subcommand's name and its own arguments; None means those of this process.
 
     Returns:
-      The exit status; 2 for a call that names no subcommand.
+      The exit status; 2 if `args` name no subcommand.
     """
     args = sys.argv[1:] if args is None else args
     if not args or args[0] in ("-h", "--help", "help"):
@@ -32,7 +32,9 @@ def main(args: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    parsers.parse(args[0], args[1:])  # Answers --help and refuses at once.
+    parsers.parse(
+        args[0], args[1:]
+    )  # Exits for --help or wrong arguments, before TensorFlow loads.
     return importlib.import_module(f"estimator_emb.tools.{args[0]}").main(args[1:])
 
 

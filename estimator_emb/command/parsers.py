@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of each subcommand. The first line of a description is its line in the help."""
+"""Parsers of the subcommands' arguments. A description's first line is its line in the help."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
 
 def parse(name: str, args: list[str]) -> argparse.Namespace:
-    """Returns the options of a subcommand; exits where they are wrong, or ask for help."""
+    """Returns the options of a subcommand; exits if they are wrong or ask for help."""
     parser = PARSERS[name]()
     options = parser.parse_args(args)
     if hasattr(options, "script"):
@@ -42,7 +42,7 @@ that Python would give it.
         "--device",
         choices=DEVICES,
         help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
-        "name, 'tpu' needs one; by default what ESTIMATOR_EMB_DEVICE says, or 'host'",
+        "name, 'tpu' needs a TPU; by default what ESTIMATOR_EMB_DEVICE says, or 'host'",
     )
     parser.add_argument(
         "--shards",
@@ -109,8 +109,9 @@ def inspect() -> argparse.ArgumentParser:
 
     estimator-emb inspect CHECKPOINT
 
-A checkpoint is named by its prefix, /models/a/model.ckpt-100, or by its folder, whose latest one is
-meant. Slots of embedding optimizers stand with their table. Only the index is read.
+A checkpoint is named by its prefix, such as /models/a/model.ckpt-100; a folder stands for the
+latest checkpoint in it. Slots of embedding optimizers are listed below their table. Only the index
+is read.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -130,7 +131,7 @@ new checkpoint.
 The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
 new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
 restores under either strategy and any number of hosts. Slots move with their tables; the legacy
-helper variables are left out; all else is copied.
+helper variables are left out; everything else is copied.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -162,7 +163,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
-    """Adds what names a program, after all other arguments."""
+    """Adds the arguments that name a program; they come after all others."""
     parser.add_argument(
         "--tf-v1",
         action="store_true",

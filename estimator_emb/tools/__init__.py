@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command `estimator-emb` does, one module for each of its subcommands."""
+"""The subcommands of `estimator-emb`, one module each."""

@@ -4,12 +4,12 @@
     estimator-emb check [options] SCRIPT.py [flags of the script]
     estimator-emb check [options] -m MODULE [its flags]
 
-Runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
-first time; then builds that step as a TPU core would see it, checks it, prints what it found, and
-leaves the program. `train_and_evaluate` has both of its steps checked. Nothing is trained, and what
-the program would have done afterwards is not done.
+It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
+first time. Then it builds that step as a TPU core would run it, checks it, prints what it found,
+and ends the program. For `train_and_evaluate` it checks both steps. Nothing is trained, and the
+rest of the program does not run.
 
-Exit status: 0 the step is accepted, 1 there are findings, 2 it could not be checked.
+The exit status is 0 if the step is accepted, 1 if there are findings, 2 if it could not be checked.
 """
 
 import os
@@ -30,17 +30,17 @@ from estimator_emb.tools import program
 
 
 class _Left(BaseException):
-    """Leaves the program; no `except Exception` of its own stops it."""
+    """An exception that ends the program, which no `except Exception` of the program catches."""
 
 
 def main(args: list[str]) -> int:
-    """Checks the program that `args` name; the exit status."""
+    """Checks the program that `args` name; returns the exit status."""
     options = parsers.parse("check", args)
     name = program.name_of(options)
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str) -> None:
-        found = preflight.check(
+        result = preflight.check(
             estimator,
             input_fn,
             mode,
@@ -50,8 +50,8 @@ def main(args: list[str]) -> int:
             compiler_python=options.compiler_python,
             timeout=options.timeout,
         )
-        print(found, flush=True)
-        reports.append(found)
+        print(result, flush=True)
+        reports.append(result)
 
     try:
         # A program that looks for a TPU finds an emulated one.
@@ -74,7 +74,7 @@ def main(args: list[str]) -> int:
         return _unchecked(
             f"{name} ended without a call of train, evaluate or predict of an Estimator."
         )
-    statuses = {one.status for one in reports}
+    statuses = {result.status for result in reports}
     for status in (report.FINDINGS, report.UNCHECKED):
         if status in statuses:
             return status
@@ -83,12 +83,12 @@ def main(args: list[str]) -> int:
 
 @contextmanager
 def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
-    """Within it, Estimators are checked where they would train, evaluate or predict."""
+    """Makes Estimators inside be checked when they would train, evaluate or predict."""
 
     def leave(*steps: tuple[Any, Any, str]) -> None:
         try:
-            for one in steps:
-                check(*one)
+            for arguments in steps:
+                check(*arguments)
         except preflight.CannotCheck as error:
             raise _Left from error
         raise _Left
@@ -120,7 +120,7 @@ def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
 
 @contextmanager
 def _legacy_names() -> Iterator[None]:
-    """Within it, unchanged programs find `tf.estimator` with the classes of this package in it."""
+    """Installs `tf.estimator` with the classes of this package for unchanged programs inside."""
     install.install()
     try:
         yield

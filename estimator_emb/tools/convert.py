@@ -11,7 +11,7 @@ from estimator_emb.command import parsers
 
 
 def main(args: list[str]) -> int:
-    """Converts, and prints what moved; returns 2 if an argument is wrong."""
+    """Converts a checkpoint and prints what was done; returns 0, or 2 if an argument is wrong."""
     options = parsers.parse("convert", args)
     try:
         tables = _matching(options.source, options.table)
@@ -21,7 +21,7 @@ def main(args: list[str]) -> int:
                 bar.total = total
                 bar.update(done - bar.n)
 
-            made = checkpoint.convert(
+            conversion = checkpoint.convert(
                 options.source,
                 options.destination,
                 tables,
@@ -32,22 +32,22 @@ def main(args: list[str]) -> int:
     except ValueError as error:
         print(f"estimator-emb convert: {error}", file=sys.stderr)
         return 2
-    for name in made.permuted:
+    for name in conversion.permuted:
         print(f"moved rows of {name}")
-    for name in made.dropped:
+    for name in conversion.dropped:
         print(f"left out {name}")
-    print(made.path)
+    print(conversion.path)
     return 0
 
 
 def _matching(source: str, patterns: list[str]) -> list[str]:
-    """The matrices whose names match, without slots."""
-    names = [one.name for one in checkpoint.inspect(source) if len(one.shape) == 2]
+    """Returns the names of the matrices that match, without slots."""
+    names = [variable.name for variable in checkpoint.inspect(source) if len(variable.shape) == 2]
     matching = []
     for pattern in patterns:
-        # A name that is no pattern may also be of a kind of slot that is not known.
-        found = fnmatch.filter(names, pattern) or [pattern]
-        if found == [pattern] and any(sign in pattern for sign in "*?["):
+        # A name that is no pattern may be that of a slot which `inspect` does not know as such.
+        matches = fnmatch.filter(names, pattern) or [pattern]
+        if matches == [pattern] and any(sign in pattern for sign in "*?["):
             raise ValueError(f"no matrix matches {pattern!r}; there are {names}.")
-        matching += found
+        matching += matches
     return matching

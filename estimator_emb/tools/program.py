@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that a subcommand is given: how it is named and started, and how it fails."""
+"""Names and starts the program that a subcommand is given, and shows how it failed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from estimator_emb.compat import legacy_names, tf_v1
 
 
 def name_of(options: argparse.Namespace) -> str:
-    """What the program is called in messages."""
+    """Returns what messages call the program."""
     return options.script or options.module[0]
 
 
 def run(options: argparse.Namespace) -> None:
     """Runs the program with the arguments, `__main__` and sys.path[0] that Python would give it.
 
-    Of these, it leaves everything as the program left it: see `restored`.
+    These stay afterwards as the program has left them; `restored` restores them.
     """
     if options.tf_v1:
         tf_v1.bind()
@@ -54,7 +54,7 @@ def show_failure(error: Exception, options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Puts `__main__`, sys.argv and sys.path back afterwards."""
+    """Restores `__main__`, sys.argv and sys.path at the end."""
     before = sys.modules["__main__"], list(sys.argv), list(sys.path)
     try:
         yield
@@ -63,7 +63,7 @@ def restored() -> Iterator[None]:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether what runs in `file` only leads to the program."""
+    """Returns whether code in `file` only leads to the program."""
     return os.path.dirname(file) == os.path.dirname(__file__) or file in (
         "<frozen runpy>",
         runpy.__file__,

@@ -25,8 +25,8 @@ def main(args: list[str]) -> int:
     """Runs the program that `args` name.
 
     Returns:
-      0 when the program ends by itself, 1 when it ends by an exception, 130 when Ctrl-C ends it. An
-      exit of its own (`SystemExit`) passes through, with 143 where SIGTERM ends a training.
+      0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An exit
+      of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
     """
     options = parsers.parse("run", args)
     device = options.device or os.environ.get(DEVICE_VARIABLE) or "host"
@@ -67,7 +67,7 @@ def _what_is_emulated(device: str) -> str:
 
 
 def _limit_steps(limit: int) -> None:
-    """Has every `train` and `evaluate` of every estimator end after `limit` steps."""
+    """Makes every `train` and `evaluate` of every estimator end after `limit` steps."""
     train, evaluate = Estimator.train, Estimator.evaluate
 
     @functools.wraps(train)
@@ -79,7 +79,7 @@ def _limit_steps(limit: int) -> None:
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
-        # What is an error without a limit stays one.
+        # A call that is an error without a limit stays one.
         if max_steps is None:
             steps = _limited("train: steps", self, steps, limit)
         elif steps is None:
@@ -100,7 +100,7 @@ def _limit_steps(limit: int) -> None:
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
     backend = getattr(estimator, "backend", None)
     if steps is None and backend is not None and backend.request.use_tpu:
-        return None  # The error of a TPU, where the number of steps must be given.
+        return None  # An error follows, as on a TPU, where the number of steps must be given.
     if steps is None or (isinstance(steps, int) and steps > limit):
         logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)
         return limit
