@@ -63,7 +63,7 @@ def shorten(error: tf.errors.OpError) -> None:
     if getattr(error, "_is_short", False):
         return
     op = _first_of_its_copies(error.op or _op_in_function(error))
-    lines = _cause(error.message)
+    lines = cause(error.message)
     line = _line_of_program(op)
     if line and not _is_of_library(op):
         lines.append(f"The op {op.name!r} was made by {line}")
@@ -149,7 +149,7 @@ def _folders(package: str) -> tuple[str, ...]:
     return tuple(os.path.join(place, "") for place in places)
 
 
-def _cause(message: str) -> list[str]:
+def cause(message: str) -> list[str]:
     """Returns the lines of a message that say what happened."""
     lines = message.splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith(("Node: ", "Node:'"))]
@@ -189,10 +189,16 @@ def _op_in_function(error: tf.errors.OpError) -> Any:
 
 def _function(error: tf.errors.OpError, name: str) -> Any:
     """Returns the graph of a function in the session that raised an error; None if it has none."""
+    graph = graph_of(error)
+    return None if graph is None else getattr(graph._get_function(name), "graph", None)
+
+
+def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
+    """Returns the graph of the session that raised an error; None where none did."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         session = frame.f_locals.get("self")
         if isinstance(session, tf.compat.v1.Session):
-            return getattr(session.graph._get_function(name), "graph", None)
+            return session.graph
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import arguments, failures, generations
+from estimator_emb.checks import input_errors
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     RunConfig,
@@ -239,10 +240,10 @@ def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
 def explained() -> Iterator[None]:
     """Adds to the error about a missing TPU how to do without one, and makes others readable.
 
-    See `failures.readable` for what becomes of the others.
+    See `failures.readable` and `input_errors.explained` for what becomes of the others.
     """
     try:
-        with failures.readable():
+        with failures.readable(), input_errors.explained():
             yield
     except tf.errors.InvalidArgumentError as error:
         error._message = checks.readable(error.message)

@@ -80,3 +80,162 @@ def test_labels_of_one_sample_train_with_a_warning(cores, tmp_path, caplog):
 def test_labels_that_fit_train_without(cores, tmp_path, caplog):
     train(tmp_path, cores, 4, 4)
     assert not [one for one in caplog.records if "expected" in one.getMessage()]
+
+
+def unknown_shapes(sizes, ragged_rank=False, **others):
+    """An input_fn of batches whose shapes only a step knows.
+
+    Args:
+      sizes: of each batch, those of x, d and y.
+      ragged_rank: whether not even the ranks are known.
+      **others: more features, the same in each batch.
+    """
+
+    def input_fn(params):
+        def generate():
+            for x, d, y in sizes:
+                features = {"x": np.arange(x) % 4, "d": np.ones([d, 1], np.float32)}
+                yield {**features, **others}, {"y": np.ones([y, 1], np.float32)}
+
+        def spec(*shape, dtype=tf.float32):
+            return tf.TensorSpec(None if ragged_rank else shape, dtype)
+
+        features = {"x": tf.TensorSpec([None], tf.int64), "d": spec(None, 1)}
+        more = {key: spec(*[None] * np.ndim(value)) for key, value in others.items()}
+        labels = {"y": spec(None, 1)}
+        return tf.data.Dataset.from_generator(
+            generate, output_signature=({**features, **more}, labels)
+        )
+
+    return input_fn
+
+
+def every_mode(features, labels, mode, params):
+    logits = tf.reduce_sum(features["x"], 1, keepdims=True) + tf.reshape(features["d"], [-1, 1])
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"logits": logits})
+    loss = tf.reduce_mean(tf.square(logits - tf.reshape(labels["y"], [-1, 1])))
+    if "scale" in features:
+        loss *= tf.reduce_sum(features["scale"]) * tf.reduce_sum(features["weights"])
+    if mode == ee.ModeKeys.EVAL:
+        return ee.TPUEstimatorSpec(mode, loss=loss)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def on_host(tmp_path):
+    return harness.estimator(every_mode, ee.EmbeddingConfigSpec(**SPEC), tmp_path)
+
+
+def run(estimator, mode, input_fn):
+    if mode == "train":
+        estimator.train(input_fn)
+    elif mode == "evaluate":
+        estimator.evaluate(input_fn)
+    else:
+        list(estimator.predict(input_fn))
+
+
+@pytest.mark.parametrize("ragged_rank", [False, True])
+@pytest.mark.parametrize(
+    "mode, sizes, said",
+    [
+        ("train", (4, 4, 3), ["labels['y'] has 3 samples, 4 expected."]),
+        ("train", (4, 3, 4), ["features['d'] has 3 samples, 4 expected."]),
+        (
+            "train",
+            (4, 3, 2),
+            [
+                "features['d'] has 3 samples, 4 expected.",
+                "labels['y'] has 2 samples, 4 expected.",
+            ],
+        ),
+        ("evaluate", (4, 4, 3), ["labels['y'] has 3 samples, 4 expected."]),
+        ("predict", (3, 4, 3), ["features['d'] has 4 samples, 3 expected."]),
+    ],
+)
+def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged_rank, tmp_path):
+    estimator = on_host(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        run(estimator, mode, unknown_shapes([(4, 4, 4), sizes], ragged_rank))
+    assert type(error.value).__name__ == "InvalidArgumentError"
+    lines = error.value.message.splitlines()
+    assert "ncompatible shapes: [" in lines[0]  # TensorFlow's words.
+    assert lines[1].startswith("The op ") and f" was made by {__file__}, line " in lines[1]
+    *named, last = said
+    assert lines[2:] == [*named, f"{last} {REMEDY}"]
+
+
+def test_what_trains_goes_on_training(tmp_path, caplog):
+    """A scalar, a constant of one value or of five, labels that are not samples, one label."""
+    others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
+    input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
+    estimator = on_host(tmp_path)
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("global_step") == 5
+    said = [one.getMessage() for one in caplog.records if "expected" in one.getMessage()]
+    assert said == [
+        "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. " + REMEDY
+    ]
+
+
+def test_an_error_tells_of_its_own_batch_only(tmp_path):
+    def failing(features, labels, mode, params):
+        of_batch = tf.cast(tf.reduce_sum(features["d"]) * 0.0, tf.int64)
+        step = tf.compat.v1.train.get_global_step()
+        fine = tf.debugging.assert_less(step + of_batch, tf.constant(1, tf.int64))
+        with tf.control_dependencies([fine]):
+            features = {**features, "d": features["d"] * 2.0}
+        return every_mode(features, labels, mode, params)
+
+    estimator = harness.estimator(failing, ee.EmbeddingConfigSpec(**SPEC), tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        estimator.train(unknown_shapes([(4, 1, 4), (4, 4, 4)]))
+    assert "assertion failed" in error.value.message and "expected" not in error.value.message
+
+
+def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
+    spec = ee.EmbeddingConfigSpec(**SPEC)
+    estimator = harness.estimator(model_fn, spec, tmp_path, device="host", num_shards=1)
+    with pytest.raises(ValueError) as error:
+        estimator.train(unknown_shapes([(4, 4, 4)]), steps=1)
+    first, *lines = str(error.value).splitlines()
+    assert first.startswith(
+        "The features to the model returned by input_fn must have static shape."
+    )
+    remedy = "batch the dataset with drop_remainder=True, and give its other dimensions sizes."
+    assert lines == [
+        f"features['d'] has shape (None, 1): {remedy}",
+        f"labels['y'] has shape (None, 1): {remedy}",
+    ]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
+    """The last batch is filled up, which would give a feature that lacks samples empty ones."""
+
+    def input_fn(params):
+        def generate():
+            for x, d in [(4, 4), (2, 3)]:
+                yield {"d": np.ones([d, 1], np.float32), "x": np.arange(x)}
+
+        def with_sparse(features):
+            return {**features, "x": tf.sparse.from_dense(features["x"][:, None] + 1)}
+
+        signature = {
+            "d": tf.TensorSpec([None, 1], tf.float32),
+            "x": tf.TensorSpec([None], tf.int64),
+        }
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        return dataset.map(with_sparse) if sparse else dataset
+
+    spec = {**SPEC, "table_to_config_dict": {"t": ee.TableConfig(6, 2, combiner="sum")}}
+    estimator = harness.estimator(
+        every_mode, ee.EmbeddingConfigSpec(**spec), tmp_path, device="host", num_shards=cores
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(estimator.predict(input_fn))
+    said = f"assertion failed: [features['x'] has 2 samples, but features['d'] has 3. {REMEDY}]"
+    assert error.value.message.endswith(said)

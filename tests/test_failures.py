@@ -241,5 +241,5 @@ def test_errors_of_the_program_itself_stay_as_they_are(tmp_path):
 def test_the_frames_of_a_python_function_end_in_their_cause():
     frames = ["Traceback (most recent call last):", "  File 'a.py'", "    ^^^", "  File 'b.py'"]
     told = ["RuntimeError: file 7", *frames, "    ^^^", "RuntimeError: file 7"]
-    assert failures._cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
-    assert failures._cause("bad id\n\t [[x]]\nbad id") == ["bad id"]
+    assert failures.cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
+    assert failures.cause("bad id\n\t [[x]]\nbad id") == ["bad id"]

@@ -87,6 +87,10 @@ class HostStep:
             console.say_once(self._tables.describe(), self._model_dir)
         tap = self._tables.enqueue(features)
         kept = {key: value for key, value in features.items() if key not in self._tables.consumed}
+        if not self._exporting:
+            samples = tap.reading.batch.samples
+            kept, labels = batch_sizes.watched(kept, kwargs.get("labels"), samples)
+            kwargs = {**kwargs, "labels": labels} if "labels" in kwargs else kwargs
         if kwargs.get("labels") is not None:
             kept, labels = self._tables.from_previous_step((kept, kwargs["labels"]))
             kwargs = {**kwargs, "labels": labels}
@@ -106,6 +110,8 @@ class HostStep:
             spec = spec._replace(training_hooks=(*spec.training_hooks, report))
         if self._tables.next_step:
             spec = spec._replace(training_hooks=(*spec.training_hooks, self._tables.next_step))
+        else:
+            spec = batch_sizes.added_to(spec)
         return self._dropped.added_to(spec) if self._dropped else spec
 
     def warm_start(self, settings: Any) -> Any:

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains errors of a model whose features and labels differ in their batch size."""
+"""Errors of a model whose input comes in batches of different sizes, told in words.
+
+Nothing is refused that trains: a model may well read what is no sample, or flatten its labels. Only
+where building or running a step fails is it said what has another number of samples.
+"""
+
+from __future__ import annotations
 
 import contextlib
+import copy
 import logging
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
 
-_REMEDY = (
+REMEDY = (
     "All features and labels of a batch need the same number of samples: batch the dataset as a "
     "whole, with drop_remainder=True."
 )
@@ -20,55 +29,230 @@ _REMEDY = (
 
 @contextlib.contextmanager
 def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to an error which input has another number of samples than the batch.
+    """Adds to an error what input has another number of samples than the batch.
 
-    Nothing is refused where the model raises no error, since it may well read what is no sample, or
-    flatten its labels. Labels of one sample cause a warning: most losses broadcast them silently.
+    Labels of one sample are warned of: most losses spread them over the batch silently.
 
     Args:
-      features: tensors in any structure; those of unknown shape are passed over.
-      labels: tensors likewise.
-      samples: number of samples of the batch; None if the graph does not fix it.
+      features: tensors of known shape, in any structure; others are passed over.
+      labels: the same.
+      samples: of the batch; None where the graph does not fix it.
 
     Raises:
-      ValueError: the context raised one; a line for each such tensor is added to it.
+      ValueError: one that the context raised, with a line for each such tensor.
     """
     try:
         yield
     except ValueError as error:
-        sizes = list(_of_another_size({"features": features, "labels": labels}, samples))
-        if not sizes or type(error) is not ValueError:
+        if "returned by input_fn must have static shape" in str(error):
+            raise ValueError(f"{error}{_of_unknown_shape(features, labels)}") from error
+        found = list(_of_another_size({"features": features, "labels": labels}, samples))
+        if not found or type(error) is not ValueError:
             raise
-        lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in sizes)
-        raise ValueError(f"{error}{lines} {_REMEDY}") from error
+        raise ValueError(f"{error}{_lines(found, samples)}") from error
     for name, size in _of_another_size({"labels": labels}, samples):
         if size == 1:
-            logger.warning(
-                "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
-                name,
-                samples,
-                _REMEDY,
-            )
+            _warn_of_one(name, samples)
+
+
+class _Sizes:
+    """The tensors of a graph whose batch sizes are known only when a step runs.
+
+    Attributes:
+      watched: their names, by tensors that nothing reads before their sizes were compared.
+      found: the size of those that differed in the last batch where any did, and what was expected.
+    """
+
+    def __init__(self) -> None:
+        self.watched: dict[str, str] = {}
+        self.found: dict[str, tuple[int, int]] = {}
+        self._warned: set[str] = set()
+
+    def note(self, names: list[str], sizes: np.ndarray, samples: np.ndarray) -> np.bool_:
+        """Keeps which of `sizes` are others than `samples`, for the error that they may cause."""
+        differing = {
+            name: (int(size), int(samples))
+            for name, size in zip(names, sizes, strict=True)
+            if size != samples
+        }
+        self.found = differing
+        for name, (size, _) in differing.items():
+            if size == 1 and name.startswith("labels") and name not in self._warned:
+                self._warned.add(name)
+                _warn_of_one(name, int(samples))
+        return np.bool_(True)
+
+
+_of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Sizes] = weakref.WeakKeyDictionary()
+
+
+def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
+    """Returns features and labels, whose sizes are compared where the graph does not know them.
+
+    That takes a few ops of a few numbers. A batch where they differ goes on all the same.
+
+    Args:
+      features: tensors in any structure.
+      labels: the same; None without.
+      samples: how many the batch has: an int or an integer scalar; None where nothing says it.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    structure = {"features": features, "labels": labels}
+    chosen = {id(value): (name, value) for name, value in named(structure) if _may_differ(value)}
+    if not chosen or samples is None:
+        return features, labels
+    names = [name for name, _ in chosen.values()]
+    values = [value for _, value in chosen.values()]
+    notes = _of_graphs.setdefault(graph, _Sizes())
+    with tf.name_scope("batch_sizes"), tf.device("/cpu:0"):
+        sizes = _first_dimensions(values, samples)
+        samples = tf.cast(samples, tf.int32)
+
+        def note() -> tf.Tensor:
+            def called(found: np.ndarray, expected: np.ndarray) -> np.bool_:
+                return notes.note(names, found, expected)
+
+            return tf.numpy_function(called, [sizes, samples], tf.bool)
+
+        alike = tf.reduce_all(tf.equal(sizes, samples))
+        compared = tf.cond(alike, lambda: tf.constant(True), note)
+        with tf.control_dependencies([compared]):
+            # One op for all; it is cheaper than one for each.
+            after = tf.raw_ops.IdentityN(input=values)
+    replaced = dict(zip(chosen, after, strict=True))
+    for name, tensor in zip(names, after, strict=True):
+        notes.watched[tensor.name] = name
+    return _with(features, replaced), _with(labels, replaced)
+
+
+class _Forget(tf.compat.v1.train.SessionRunHook):
+    """Has an error of a step tell of that step's batch and no earlier one."""
+
+    def __init__(self, notes: _Sizes):
+        self._notes = notes
+
+    def before_run(self, run_context: Any) -> None:
+        self._notes.found = {}
+
+
+def added_to(spec: Any) -> Any:
+    """Returns an `EstimatorSpec` in whose session each step is judged by its own batch."""
+    notes = _of_graphs.get(tf.compat.v1.get_default_graph())
+    if notes is None:
+        return spec
+    name = {"train": "training", "eval": "evaluation", "infer": "prediction"}[spec.mode] + "_hooks"
+    return spec._replace(**{name: (*(getattr(spec, name) or ()), _Forget(notes))})
+
+
+def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
+    """Returns lines on the batch of a step that failed; '' where its sizes have no part in that."""
+    notes = _of_graphs.get(graph)
+    if notes is None or not notes.found or not isinstance(error, tf.errors.InvalidArgumentError):
+        return ""
+    op, read = error.op, None
+    if op is not None and op.graph is graph:
+        read = {notes.watched[name] for name in _leading_to(op) if name in notes.watched}
+    if read is not None and read.isdisjoint(notes.found):
+        return ""
+    lines = (
+        _lines([(name, size)], samples, remedy=False)
+        for name, (size, samples) in notes.found.items()
+    )
+    return f"{''.join(lines)} {REMEDY}"
+
+
+def _leading_to(op: tf.Operation) -> set[str]:
+    """Returns the names of all tensors that an op is computed from."""
+    names: set[str] = set()
+    waiting = [op]
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.name not in names:
+                names.add(tensor.name)
+                waiting.append(tensor.op)
+    return names
+
+
+def _may_differ(value: Any) -> bool:
+    """Returns whether a tensor may be a batch whose size only the step knows."""
+    if not isinstance(value, tf.Tensor) or value.dtype in (tf.resource, tf.variant):
+        return False
+    rank = value.shape.rank
+    return rank is None or (rank > 0 and tf.compat.dimension_value(value.shape[0]) is None)
+
+
+def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
+    """Returns int32 [n]: the first dimension of each tensor; `samples` for one without any."""
+    shapes = tf.shape_n(values)
+    places, start = [], 0
+    for number, value in enumerate(values):
+        places.append(start)
+        if value.shape.rank is None:
+            first = tf.concat([shapes[number], [tf.cast(samples, tf.int32)]], axis=0)
+            shapes[number] = first[:1]
+            start += 1
+        else:
+            start += value.shape.rank
+    return tf.gather(tf.concat(shapes, axis=0), places) if start > 1 else shapes[0]
+
+
+def _with(structure: Any, replaced: dict[int, tf.Tensor]) -> Any:
+    """Returns a structure, as `named` goes through it, with other tensors."""
+    if isinstance(structure, dict):
+        copied = copy.copy(structure)
+        for key, value in structure.items():
+            copied[key] = _with(value, replaced)
+        return copied
+    if isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
+        return type(structure)(_with(value, replaced) for value in structure)
+    if structure is None:
+        return None
+    return data_nest.map_structure(lambda value: replaced.get(id(value), value), structure)
+
+
+def _warn_of_one(name: str, samples: int | None) -> None:
+    logger.warning(
+        "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
+        name,
+        samples,
+        REMEDY,
+    )
+
+
+def _of_unknown_shape(features: Any, labels: Any) -> str:
+    """Returns lines on what a TPU does not take, whose graph fixes the shape of every tensor."""
+    return "".join(
+        f"\n{name} has shape {value.shape}: batch the dataset with drop_remainder=True, and give "
+        "its other dimensions sizes."
+        for name, value in named({"features": features, "labels": labels})
+        if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined()
+    )
+
+
+def _lines(found: list[tuple[str, int]], samples: int | None, remedy: bool = True) -> str:
+    lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in found)
+    return f"{lines} {REMEDY}" if remedy else lines
 
 
 def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
-    """Yields (name, first dimension) of each dense tensor of another batch size."""
+    """Yields the name and the first dimension of each dense tensor of another batch size."""
     if samples is None:
         return
-    for name, value in _named("", structure):
+    for name, value in named(structure):
         if isinstance(value, tf.Tensor) and value.shape.rank and value.shape[0] is not None:
             size = value.shape[0]
             if size != samples:
                 yield name, size
 
 
-def _named(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
+def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields each leaf of a structure with the words that lead to it, as `features['x'][0]`."""
     if isinstance(structure, dict):
         for key, value in structure.items():
-            yield from _named(f"{name}[{key!r}]" if name else key, value)
+            yield from named(value, f"{name}[{key!r}]" if name else key)
     elif isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
         for index, value in enumerate(structure):
-            yield from _named(f"{name}[{index}]", value)
+            yield from named(value, f"{name}[{index}]")
     elif structure is not None:
         for value in data_nest.flatten(structure):
             yield name, value

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from estimator_emb import config, console
 from estimator_emb.arguments import suggestion
-from estimator_emb.checks import keras_optimizers
+from estimator_emb.checks import input_errors, keras_optimizers
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters
@@ -152,6 +152,8 @@ def checked_input_fn(input_fn: Any, needs_dict: bool, on_cores: bool) -> Callabl
     def checked(**kwargs: Any) -> Any:
         returned = input_fn(**kwargs)
         _check_input(owner, returned, needs_dict, on_cores)
+        if isinstance(returned, _DATASETS):
+            input_errors.note_dataset(returned)
         return returned
 
     return takes(checked, arguments)

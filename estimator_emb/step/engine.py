@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints import saver
+from estimator_emb.checks import input_errors
 from estimator_emb.checks.nan_loss import TableOnHost
 from estimator_emb.compat.internals.columns import sequence_length_key
 from estimator_emb.compat.internals.estimator import ExportOutput
@@ -91,6 +92,7 @@ class TableStep:
         self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
         self.training = training
         self.cores = cores or Cores()
+        input_errors.note_tables(self.tables)
         self._batch_size = batch_size
         self._as_parts = as_parts
         self._shards = shards
@@ -150,6 +152,7 @@ class TableStep:
                 f"With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
                 f"{found}."
             )
+        input_errors.note_batch(features)
         if self._look_up_integers:
             features = integers.as_strings(self.tables, features)
         read = [

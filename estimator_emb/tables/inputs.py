@@ -32,6 +32,14 @@ class Batch:
     features: Mapping[str, Any]
     size: int | None
 
+    @property
+    def samples(self) -> Any:
+        """How many samples: an int, or an unchecked int64 scalar; None where nothing says it."""
+        first = next(iter(self.ids), None)
+        if first is None:
+            return self.size
+        return first.batch if first.static_batch is None else first.static_batch
+
 
 @dataclasses.dataclass(frozen=True)
 class Ids:

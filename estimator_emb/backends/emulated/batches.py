@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks import input_errors
 from estimator_emb.tables import forms
 from estimator_emb.tables.checks import require
 from estimator_emb.tables.inputs import Places
@@ -27,9 +28,9 @@ def after_checks(
     fit, inside = [], []
     for key, values in of_cores.items():
         for core, value in enumerate(values):
-            owner = f"Feature {key} of core {core}"
+            owner = input_errors.owner(key, core)
             if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-                fit += forms.of_parts(f"{owner}: its ids or weights", value)
+                fit += forms.of_parts(owner, value)
             elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
                 fit += _as_wide(owner, value, values[0])
     if not fit:
@@ -38,7 +39,7 @@ def after_checks(
     with tf.control_dependencies([checked]):
         for key, values in of_cores.items():
             for core, value in enumerate(values):
-                owner = f"Feature {key} of core {core}"
+                owner = input_errors.owner(key, core)
                 if isinstance(value, tf.SparseTensor):
                     inside.append(_inside(owner, value))
                 inside += _as_many(owner, value, values[0])
@@ -68,7 +69,7 @@ def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Probl
     if value is first:
         return []
     widths = tf.shape(first)[1], tf.shape(value)[1]
-    text = f"{owner} has shape {{}}, but that of core 0 has {{}}: pad batches to one width."
+    text = f"{owner} have shape {{}}, but those of core 0 have {{}}: pad batches to one width."
     shapes = tf.shape(value), tf.shape(first)
     return [(tf.equal(*widths), lambda: tf.strings.format(text, shapes))]
 
@@ -77,7 +78,7 @@ def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
     if value is first or (value.shape.rank and value.shape[0] == first.shape[0] is not None):
         return []
     counts = _samples(value), _samples(first)
-    text = f"{owner} has {{}} samples, but that of core 0 has {{}}."
+    text = f"{owner} have {{}} samples, but those of core 0 have {{}}."
     return [(tf.equal(*counts), lambda: tf.strings.format(text, counts))]
 
 
@@ -92,5 +93,5 @@ def _samples(value: Any) -> tf.Tensor:
 def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
     places = Places(value.indices, value.dense_shape)
     few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
-    text = f"{owner}: sparse indices are outside the dense shape {{}}."
+    text = f"{owner} have sparse indices outside the dense shape {{}}."
     return few & places.all_inside(), lambda: tf.strings.format(text, value.dense_shape)

@@ -17,11 +17,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import batches
-from estimator_emb.checks import batch_sizes
+from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
 from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
 from estimator_emb.step.cores import Cores
+from estimator_emb.tables.checks import require
+from estimator_emb.tables.forms import Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +141,7 @@ def _batches(
         result = _filled_up(
             result, ctx.batch_size_for_input_fn, count if each_core_takes_one else 1
         )
+    input_errors.note_dataset(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     batches = []
     before: list[tf.Tensor] = []
@@ -152,6 +155,8 @@ def _batches(
             batches.append(_Batch(element["features"], element.get("labels"), element["real"]))
         else:
             batches.append(_Batch(*Inputs._parse_inputs(element)))
+        of_core = f" of core {len(batches) - 1}" if count > 1 and each_core_takes_one else ""
+        input_errors.note_batch(batches[-1].features, batches[-1].labels, of_core)
     return batches, [iterator.initializer]
 
 
@@ -186,6 +191,8 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
         with tf.control_dependencies([fits] if fits is not None else []):
             missing = tf.cast(size - samples, tf.int32)
         structure = _structure(_Batch(features, labels))
+        with tf.control_dependencies(_as_many(structure, features)):
+            missing = tf.identity(missing)
         return {
             **data_nest.map_structure(lambda value: _with_empty(value, missing, size), structure),
             "real": tf.range(size) < size - missing,
@@ -198,6 +205,21 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     if together > 1:
         dataset = dataset.concatenate(dataset.take(1).map(not_real).repeat(together - 1))
     return dataset.prefetch(2)
+
+
+def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
+    """Returns what cannot be computed where something has other samples than the first feature."""
+    (first, samples), *others = (
+        (name, _samples(value))
+        for name, value in batch_sizes.named({**structure, "features": features})
+    )
+
+    def problem(name: str, size: tf.Tensor) -> Problem:
+        text = f"{name} has {{}} samples, but {first} has {{}}. {batch_sizes.REMEDY}"
+        return tf.equal(size, samples), lambda: tf.strings.format(text, (size, samples))
+
+    problems = [problem(name, size) for name, size in others]
+    return [require(problems, "check_batch")] if problems else []
 
 
 def _samples(value: Any) -> tf.Tensor:

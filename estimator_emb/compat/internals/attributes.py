@@ -40,6 +40,7 @@ _v1 = tf.compat.v1
 with tf.Graph().as_default():
     _variable = _v1.get_variable("any", [1], use_resource=True)
     _variable_store = graphs.default_variable_store()
+    _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
 _GRAPHS = [
     *_of(
@@ -72,6 +73,15 @@ _GRAPHS = [
             "pack_sequence_as": "a batch of other tensors",
         },
     ),
+    *_of(
+        _mapped,
+        {
+            "_functions": "an error in a dataset's function names the feature that it makes",
+            "_inputs": "the same, of the datasets that a dataset is made from",
+            "_variant_tensor": "the op that was given the tensors of a feature",
+        },
+    ),
+    *_of(_mapped._functions()[0], {"_input_structure": "the features that a function is given"}),
     *_of(graphs.gradient_registry, {"_registry": "a graph's custom gradients are taken out of it"}),
     *_of(_variable_store, {"_vars": "the names that get_variable has given"}),
     *_of(tf.errors.OpError, {"_message": "an error is made readable where it is raised again"}),

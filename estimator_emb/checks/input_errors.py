@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that a step ends in because of its input, told with the names of what input_fn gives.
+
+A dataset hands on a SparseTensor or RaggedTensor as one variant, which TensorFlow refuses to make,
+or to take apart, where its parts do not fit. That error knows ops and no feature; the ops of each
+feature are noted here while the graph is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb import failures
+from estimator_emb.checks import batch_sizes
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.spec import Table
+
+_ALLOWED = {
+    "Sparse": (
+        "Of a SparseTensor in a dataset, each value needs one index: n values, indices of shape "
+        "[n, rank] and a dense shape of shape [rank]."
+    ),
+    "Ragged": (
+        "Of a RaggedTensor, row splits begin with 0, do not decrease, and end with the number of "
+        "values."
+    ),
+}
+_MAKES = ("SerializeSparse", "SerializeManySparse", "RaggedTensorToVariant")
+_TAKES_APART = ("DeserializeSparse", "RaggedTensorFromVariant")
+_FROM_TENSORS = ("TensorDataset", "TensorSliceDataset")
+_EXPLAINED = "_estimator_emb_explained"
+_NODE = re.compile(r"\[\[\{\{node ([^}]+)\}\}\]\]")
+_OF_DATASET = re.compile(
+    r"^(\{\{function_node [^}]+\}\} )?"
+    r"(Error in user-defined function passed to .*? transformation with iterator: \S+: )?"
+)
+
+
+class _Notes:
+    """What is known of a graph.
+
+    Attributes:
+      tables: whose features these are.
+      of_ops: names of features by the op that makes or takes apart their variants.
+      in_functions: the same of ops in the functions of datasets, of which an error does not tell
+        which function it is.
+    """
+
+    def __init__(self) -> None:
+        self.tables: Sequence[Table] = ()
+        self.of_ops: dict[str, list[str]] = {}
+        self.in_functions: dict[str, list[str]] = {}
+
+
+_of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Notes] = weakref.WeakKeyDictionary()
+
+
+def _notes() -> _Notes:
+    return _of_graphs.setdefault(tf.compat.v1.get_default_graph(), _Notes())
+
+
+def note_tables(tables: Sequence[Table]) -> None:
+    """Notes whose features are in the batches of the default graph."""
+    _notes().tables = tables
+
+
+def owner(key: str, core: int) -> str:
+    """Returns how messages name what the batch of a core has under a key that tables read."""
+    return _owner(f"features[{key!r}] of core {core}", _notes().tables)
+
+
+def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
+    """Notes the ops that took a batch out of an iterator.
+
+    Args:
+      features: as the iterator gives them, in any structure.
+      labels: the same; None without.
+      core: where the batch is that of one core, ' of core 1'.
+    """
+    notes = _notes().of_ops
+    for name, value in batch_sizes.named({"features": features, "labels": labels}):
+        for part in _parts(value):
+            if part.op.type in _TAKES_APART:
+                _add(notes, part.op.name, name + core)
+
+
+def note_dataset(dataset: Any) -> None:
+    """Notes the ops of a dataset, and of those that it is made from."""
+    notes = _notes()
+    waiting, seen = [dataset], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += one._inputs()
+        made_by = one._variant_tensor
+        if hasattr(made_by, "op") and made_by.op.type in _FROM_TENSORS:
+            _note(notes.of_ops, made_by.op.inputs, one.element_spec, _MAKES)
+        for function in one._functions():
+            graph = function.function.graph
+            _note(notes.in_functions, graph.outputs, function.output_structure, _MAKES)
+            readers = [next(iter(part.consumers()), None) for part in graph.inputs]
+            first = [reader and reader.outputs and reader.outputs[0] for reader in readers]
+            _note(notes.in_functions, first, function._input_structure, _TAKES_APART)
+
+
+def _note(
+    notes: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
+) -> None:
+    """Notes the ops of `kinds` that made `tensors`, of which each is a leaf of a structure."""
+    names = list(_names(structure))
+    for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
+        op = getattr(tensor, "op", None)
+        if op is not None and op.type in ("Identity", "Reshape"):
+            op = op.inputs[0].op
+        if op is not None and op.type in kinds:
+            _add(notes, op.name, name)
+
+
+def _names(structure: Any) -> list[str]:
+    """Returns the name of each leaf of the elements of a dataset, in tf.data's order."""
+    count = len(data_nest.flatten(structure))
+    numbered = data_nest.pack_sequence_as(structure, list(range(count)))
+    if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:
+        whole = numbered  # Prediction on emulated cores.
+    elif isinstance(numbered, tuple) and len(numbered) == 2 and not hasattr(numbered, "_fields"):
+        whole = {"features": numbered[0], "labels": numbered[1]}
+    else:
+        whole = {"features": numbered}
+    by_number = {number: name for name, number in batch_sizes.named(whole)}
+    return [by_number[number] for number in range(count)]
+
+
+def _add(notes: dict[str, list[str]], op: str, name: str) -> None:
+    names = notes.setdefault(op, [])
+    if name not in names:
+        names.append(name)
+
+
+def _parts(value: Any) -> Sequence[tf.Tensor]:
+    if isinstance(value, tf.SparseTensor):
+        return value.indices, value.values, value.dense_shape
+    if isinstance(value, tf.RaggedTensor):
+        return value.row_splits, value.flat_values
+    return ()
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Adds to an error of a session what it says of the input.
+
+    Raises:
+      tf.errors.OpError: that a session has raised inside, with another message.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        graph = failures.graph_of(error)
+        if graph is not None and not hasattr(error, _EXPLAINED):
+            setattr(error, _EXPLAINED, True)  # By an evaluation within a training.
+            _explain(error, graph)
+        raise
+
+
+def _explain(error: tf.errors.OpError, graph: tf.Graph) -> None:
+    malformed = _malformed(error, _of_graphs.get(graph))
+    if malformed:
+        error._message = malformed + (f"\n\n{error.message}" if failures.is_full() else "")
+        return
+    of_sizes = batch_sizes.of_failed_step(error, graph)
+    if not failures.is_full():
+        failures.shorten(error)
+    error._message += of_sizes
+
+
+def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
+    """Returns what is wrong with a variant of a dataset; None where the error is another one."""
+    found = _NODE.search(error.message)
+    if notes is None or found is None:
+        return None
+    node = found[1]
+    in_dataset = "[[IteratorGetNext" in error.message or "IteratorGetNext}}]]" in error.message
+    names = notes.in_functions.get(node) if in_dataset else None
+    names = names or notes.of_ops.get(node) or notes.in_functions.get(node)
+    if not names:
+        return None
+    kind = "Sparse" if "Sparse" in node.rpartition("/")[2] else "Ragged"
+    said = _OF_DATASET.sub("", failures.cause(error.message)[0]).rstrip(".")
+    owners = " or ".join(dict.fromkeys(_owner(name, notes.tables) for name in names))
+    return f"{owners}: malformed in its dataset. {said}. {_ALLOWED[kind]}"
+
+
+def _owner(name: str, tables: Sequence[Table]) -> str:
+    """Returns how messages name what input_fn gives under a name."""
+    path, of_core, core = name.partition(" of core ")
+    for table in tables:
+        for feature in table.features:
+            owner = f"Feature {feature.key} of table {table.name}"
+            if path == f"features[{feature.key!r}]":
+                return f"{owner}: its ids{of_core}{core}"
+            if feature.weight_key is not None and path == f"features[{feature.weight_key!r}]":
+                return f"{owner}: its weights {feature.weight_key}{of_core}{core}"
+    return name

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dataset itself refuses to hand on is named all the same."""
+
+import harness
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+SPARSE = (
+    "Of a SparseTensor in a dataset, each value needs one index: n values, indices of shape "
+    "[n, rank] and a dense shape of shape [rank]."
+)
+RAGGED = (
+    "Of a RaggedTensor, row splits begin with 0, do not decrease, and end with the number of "
+    "values."
+)
+OLD = tf.__version__.startswith("2.15.")
+
+
+def model_fn(features, labels, mode, params):
+    activations = features["x"] + features["z"]
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"sum": activations})
+    loss = tf.reduce_sum(activations * tf.cast(labels, tf.float32)[:, None])
+    if mode == ee.ModeKeys.EVAL:
+        return ee.TPUEstimatorSpec(mode, loss=loss)
+    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    )
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def make(tmp_path, cores=None):
+    weighted = fc.weighted_categorical_column(fc.categorical_column_with_identity("z", 5), "w")
+    columns = [
+        fc.embedding_column(fc.categorical_column_with_identity("x", 5), 2, combiner="sum"),
+        fc.embedding_column(weighted, 2, combiner="sum"),
+    ]
+    config = ee.RunConfig(
+        model_dir=str(tmp_path),
+        tpu_config=ee.TPUConfig(
+            1,
+            device=cores and "host",
+            num_shards=cores,
+            per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+        ),
+    )
+    return ee.TPUEstimator(
+        model_fn,
+        config=config,
+        use_tpu=cores is not None,
+        train_batch_size=2 * (cores or 1),
+        eval_batch_size=2 * (cores or 1),
+        predict_batch_size=2 * (cores or 1),
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            columns, ee.StochasticGradientDescentParameters(0.5)
+        ),
+    )
+
+
+def sparse(values, indices=2, rank=2):
+    """A SparseTensor of so many values and indices, whose graph knows neither."""
+    unknown = tf.compat.v1.placeholder_with_default
+    places = tf.stack([tf.range(2, dtype=tf.int64)] * rank, axis=1)[:indices]
+    return tf.SparseTensor(unknown(places, [None, rank]), unknown(values, [None]), [2] * rank)
+
+
+def ids(count):
+    return tf.ones([count], tf.int64)
+
+
+def ragged(count):
+    unknown = tf.compat.v1.placeholder_with_default
+    splits = unknown(tf.constant([0, 1, 2], tf.int64), [3])
+    return tf.RaggedTensor.from_row_splits(unknown(ids(count), [None]), splits, validate=False)
+
+
+def batch(x=None, z=None, w=None):
+    features = {
+        "x": sparse(ids(2)) if x is None else x,
+        "z": sparse(ids(2)) if z is None else z,
+        "w": sparse(tf.ones([2])) if w is None else w,
+    }
+    return features, tf.ones([2])
+
+
+def repeated(make_batch):
+    """A dataset whose batches are made in a function of its own."""
+    return tf.data.Dataset.range(8).map(lambda _: make_batch())
+
+
+def row(count):
+    return {**batch(sparse(ids(count), rank=1), sparse(ids(2), rank=1))[0], "w": tf.ones([])}
+
+
+INPUTS = {
+    "map": lambda: repeated(lambda: batch(x=sparse(ids(3)))),
+    "map of a map": lambda: repeated(lambda: batch(z=sparse(ids(3)))).map(
+        lambda features, labels: ({**features, "x": features["z"], "z": features["x"]}, labels)
+    ),
+    "weights": lambda: repeated(lambda: batch(w=sparse(tf.ones([1])))),
+    "tensors": lambda: tf.data.Dataset.from_tensors(batch(x=sparse(ids(3)))).repeat(),
+    "ragged in a map": lambda: repeated(lambda: batch(x=ragged(4))),
+    "ragged tensors": lambda: tf.data.Dataset.from_tensors(batch(x=ragged(4))).repeat(),
+    "slices": lambda: tf.data.Dataset.from_tensor_slices(batch(x=sparse(ids(3)))).batch(2, True),
+}
+OWNERS = {
+    "weights": "Feature z of table tbl_z_weighted_by_w: its weights w",
+}
+DESERIALIZING = (
+    "Expected row counts of SparseTensor[0].indices and SparseTensor[0].values to match but they "
+    "do not: 2 vs. {}"
+)
+SPLITS = (
+    "Requires nested_row_splits[0][-1]=2 to be equal with the number of values in this dimension, "
+    "which is 4"
+    if OLD
+    else "Invalid ragged splits: last element of ragged splits must be the number of ragged "
+    "values(4) but is 2"
+)
+SAID = {
+    "map": DESERIALIZING.format(3),
+    "map of a map": DESERIALIZING.format(3),
+    "weights": DESERIALIZING.format(1),
+    "tensors": DESERIALIZING.format(3),
+    "ragged in a map": SPLITS,
+    "ragged tensors": SPLITS,
+    "slices": "indices and values rows (indexing dimension) must match. (indices = 2, values = 3)",
+}
+
+
+def failure(estimator, mode, make_dataset):
+    def input_fn(params):
+        dataset = make_dataset()
+        return dataset.map(lambda features, labels: features) if mode == "predict" else dataset
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        if mode == "train":
+            estimator.train(input_fn, steps=1)
+        elif mode == "evaluate":
+            estimator.evaluate(input_fn, steps=1)
+        else:
+            list(estimator.predict(input_fn))
+    return error.value.message.splitlines()
+
+
+@pytest.mark.parametrize(
+    "name, cores",
+    [
+        *((name, None) for name in INPUTS),
+        ("map", 1),
+        *((name, 2) for name in ("map", "weights", "tensors", "ragged in a map")),
+    ],
+)
+def test_it_names_feature_and_table(name, cores, tmp_path):
+    said, *more = failure(make(tmp_path, cores), "train", INPUTS[name])
+    owner = "Feature x of table tbl_x: its ids"
+    if name == "map of a map":  # In the second function, or where it takes z for what it calls x.
+        owner = "Feature z of table tbl_z_weighted_by_w: its ids"
+    owner = OWNERS.get(name, owner)
+    of_each = cores == 2 and name in ("map", "weights", "tensors")
+    allowed = RAGGED if "ragged" in name else SPARSE
+    assert said in [
+        f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"
+        for of_core in ([" of core 0", " of core 1"] if of_each else [""])
+    ]
+    # Where the program made the dataset of what is malformed, that line is shown.
+    made = name in ("slices", "ragged tensors")
+    assert len(more) == made and all(f"was made by {__file__}, line" in line for line in more)
+
+
+@pytest.mark.parametrize("cores", [None, 2])
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_in_other_modes(mode, cores, tmp_path):
+    (said,) = failure(make(tmp_path, cores), mode, INPUTS["weights"])
+    owner = OWNERS["weights"]
+    of_each = cores and mode == "evaluate"
+    assert said in [
+        f"{owner}{of_core}: malformed in its dataset. {SAID['weights']}. {SPARSE}"
+        for of_core in ([" of core 0", " of core 1"] if of_each else [""])
+    ]
+
+
+def test_two_that_an_error_cannot_tell_apart(tmp_path):
+    def both():
+        first = repeated(lambda: batch(z=ragged(2), w=None))
+        features = first.map(lambda features, labels: {"z": features["z"].to_sparse()})
+        second = repeated(lambda: batch(x=ragged(4)))
+        return tf.data.Dataset.zip((features, second)).map(
+            lambda one, two: ({**two[0], **one}, two[1])
+        )
+
+    (said,) = failure(make(tmp_path), "train", both)
+    assert said == (
+        "Feature z of table tbl_z_weighted_by_w: its ids or Feature x of table tbl_x: its ids: "
+        f"malformed in its dataset. {SPLITS}. {RAGGED}"
+    ) or said == (
+        "Feature x of table tbl_x: its ids or Feature z of table tbl_z_weighted_by_w: its ids: "
+        f"malformed in its dataset. {SPLITS}. {RAGGED}"
+    )
+
+
+def test_the_whole_of_tensorflows_error_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
+    first, *lines = failure(make(tmp_path), "train", INPUTS["map"])
+    owner = "Feature x of table tbl_x: its ids"
+    assert first == f"{owner}: malformed in its dataset. {SAID['map']}. {SPARSE}"
+    assert any("Original stack trace for" in line or "Node: " in line for line in lines)
+
+
+def test_an_error_of_another_cause_stays_as_it_is(tmp_path):
+    def failing():
+        def check(features, labels):
+            with tf.control_dependencies([tf.debugging.Assert(False, ["of the program"])]):
+                return features, tf.identity(labels)
+
+        return repeated(batch).map(check)
+
+    lines = failure(make(tmp_path), "train", failing)
+    assert lines[0].endswith("assertion failed: [of the program]")
+    assert not any("malformed" in line for line in lines)
+
+
+@pytest.mark.parametrize("shape", [[2, 3]])
+def test_the_batches_of_two_cores_that_do_not_go_together(shape, tmp_path):
+    """Of dense ids as wide as a batch happens to be, and of sparse ones outside their shape."""
+
+    def of_width(width):
+        dense = tf.compat.v1.placeholder_with_default(tf.ones([2, width], tf.int64), [2, None])
+        return tf.data.Dataset.from_tensors(batch(x=dense))
+
+    def both():
+        return of_width(shape[0]).concatenate(of_width(shape[1]))
+
+    (said,) = failure(make(tmp_path, 2), "train", both)
+    assert said == (
+        f"assertion failed: [Feature x of table tbl_x: its ids of core 1 have shape [2 {shape[1]}]"
+        f", but those of core 0 have [2 {shape[0]}]: pad batches to one width.]"
+    )
+
+
+def test_harness_inputs_train(tmp_path):
+    make(tmp_path / "one").train(lambda params: repeated(batch), steps=1)
+    make(tmp_path / "two", 2).train(lambda params: repeated(batch), steps=1)
+    assert harness.saved(tmp_path / "two", 1)["global_step"] == 1
