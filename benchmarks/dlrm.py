@@ -9,9 +9,9 @@ given activations, which only adds a trained vector to each. All train the dense
 reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of BATCH samples from
 tf.data.
 
-After the warm-up prints as JSON the seconds from the start of the process to the end of the first
-step. Then, for each line on stdin, a number of steps, trains these and prints the examples per
-second and the CPU milliseconds of a step.
+After the warm-up it prints, as JSON, the seconds from the start of the process to the end of the
+first step. Then it reads numbers of steps from stdin, one in each line, trains for as many, and
+prints the examples per second and the CPU milliseconds of a step.
 """
 
 import json
@@ -122,8 +122,8 @@ def legacy(folder, batch):
             column = tf.feature_column.embedding_column(
                 tf.feature_column.categorical_column_with_identity(key, VOCABULARY), DIMENSION
             )
-            one = {key: tf.expand_dims(features[key], 1)}
-            activations.append(tf.compat.v1.feature_column.input_layer(one, column))
+            ids = {key: tf.expand_dims(features[key], 1)}
+            activations.append(tf.compat.v1.feature_column.input_layer(ids, column))
         return activations
 
     return on_estimator(folder, batch, activations_of)
@@ -138,7 +138,7 @@ def no_tables(folder, batch):
 
 
 class Clock(tf.compat.v1.train.SessionRunHook):
-    """Times the steps that it is asked for; training ends with the last line of stdin."""
+    """A hook that times as many steps as stdin asks for, and ends training with its last line."""
 
     def __init__(self, batch):
         self.batch = batch
@@ -169,7 +169,7 @@ class Clock(tf.compat.v1.train.SessionRunHook):
 
 
 def now():
-    """Seconds by the clock, and of CPU time of this process."""
+    """Returns seconds by the clock, and of CPU time of this process."""
     return time.perf_counter(), cpu_seconds()
 
 

@@ -4,8 +4,9 @@
     python benchmarks/embedding_step.py [--quick] [--torch_python=VENV/bin/python]
         [--json=FILE] [--plot=FILE]
 
-Look up, combine, take a given gradient, update: no input pipeline and no dense model. Each peer is
-a process of its own; all run in turns, round after round, and figures are medians over the rounds:
+A step looks up, combines, takes a given gradient and updates; it has no input pipeline and no dense
+model. Each peer is a process of its own. All run in turns, round after round, and figures are
+medians over the rounds:
 
   wall ms, cpu ms   of a step; cpu is user and system time of the process
   x ours            the peer's cpu ms over that of 'ours' in the same round: above 1, ours is faster
@@ -17,8 +18,8 @@ rest. It needs a C++ compiler.
 
 Before it is timed, each peer takes two steps and must have the tables that NumPy has.
 
-'ours' is the graph that TPUEstimator builds, with TensorFlow's own ops; 'ours (native)' the same
-with the native kernels, where there are any. Both differ only in ESTIMATOR_EMB_NATIVE.
+'ours' is the graph that TPUEstimator builds with TensorFlow's own ops, and 'ours (native)' that
+with the native kernels, if there are any. The two differ only in ESTIMATOR_EMB_NATIVE.
 """
 
 import argparse
@@ -50,7 +51,7 @@ WORKLOADS = {
     "batch 32768": Workload(batch=32768),
 }
 PROCESS_BYTES = 6e8
-"""What a peer's process takes beside its tables, about."""
+"""About how many bytes a peer's process takes besides its tables."""
 
 
 class Peer:
@@ -81,9 +82,9 @@ class Peer:
         answer = self._answer()
         self.unsupported = answer.get("unsupported")
         if self.unsupported is None:
-            found = np.load(file)
+            computed = np.load(file)
             for key, table in (("first", 0), ("last", work.tables - 1)):
-                if not np.allclose(found[key], work.expected(table), atol=1e-5, rtol=0):
+                if not np.allclose(computed[key], work.expected(table), atol=1e-5, rtol=0):
                     self.unsupported = f"computes another table {table} than NumPy"
                     if name.startswith("ours"):
                         raise AssertionError(f"{name} {self.unsupported}")
@@ -109,7 +110,7 @@ class Peer:
 
 
 def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
-    """The peers that run at the same time, as many as memory allows; 'ours' is always there."""
+    """Returns groups of peers that memory allows to run at the same time, each with 'ours'."""
     size = max(2, int(memory / (work.table_bytes() + PROCESS_BYTES)))
     others = [name for name in names if name != "ours"]
     starts = range(0, max(len(others), 1), size - 1)
@@ -119,8 +120,8 @@ def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
 def measure(
     work: Workload, names: list[str], options: argparse.Namespace
 ) -> tuple[dict[str, dict], float | None]:
-    """Figures by peer, in the order of `names`, and the memory floor in milliseconds."""
-    found: dict[str, dict] = {name: {"rounds": []} for name in names}
+    """Returns figures by peer, in the order of `names`, and the memory floor in milliseconds."""
+    figures: dict[str, dict] = {name: {"rounds": []} for name in names}
     floors = []
     with tempfile.TemporaryDirectory() as folder:
         floor = Floor(work, folder)
@@ -137,7 +138,7 @@ def measure(
                     peer = Peer(name, work, python, folder)
                     running.append(peer)
                     if peer.unsupported is not None:
-                        found[name]["unsupported"] = peer.unsupported
+                        figures[name]["unsupported"] = peer.unsupported
                 active = [peer for peer in running if peer.unsupported is None]
                 steps = {
                     peer.name: max(2, min(200, int(400 / max(peer.run(5)["wall"], 0.1))))
@@ -146,27 +147,27 @@ def measure(
                 for peer in active:
                     peer.run(steps[peer.name] // 2 + 1)
                 for _ in range(options.rounds):
-                    of_round = {peer.name: peer.run(steps[peer.name]) for peer in active}
+                    round_figures = {peer.name: peer.run(steps[peer.name]) for peer in active}
                     floor_ms = floor.measure()
                     if floor_ms is not None:
                         floors.append(floor_ms)
-                    for name, one in of_round.items():
-                        one["x ours"] = one["cpu"] / of_round["ours"]["cpu"]
+                    for name, peer_figures in round_figures.items():
+                        peer_figures["x ours"] = peer_figures["cpu"] / round_figures["ours"]["cpu"]
                         if floor_ms is not None:
-                            one["x floor"] = one["wall"] / floor_ms
-                        found[name]["rounds"].append(one)
+                            peer_figures["x floor"] = peer_figures["wall"] / floor_ms
+                        figures[name]["rounds"].append(peer_figures)
             finally:
                 for peer in running:
                     peer.stop()
-    for one in found.values():
-        rounds = one.pop("rounds")
+    for peer_figures in figures.values():
+        rounds = peer_figures.pop("rounds")
         for key in rounds[0] if rounds else ():
-            one[key] = statistics.median(of_round[key] for of_round in rounds)
-    return found, statistics.median(floors) if floors else None
+            peer_figures[key] = statistics.median(round_figures[key] for round_figures in rounds)
+    return figures, statistics.median(floors) if floors else None
 
 
 class Floor:
-    """Measures what memory needs for a step, now."""
+    """A measurement of the time that the memory accesses of a step need at this moment."""
 
     def __init__(self, work: Workload, folder: str):
         program, source = os.path.join(folder, "floor"), str(HERE / "floor.cc")
@@ -181,7 +182,7 @@ class Floor:
         self._rows, self._stream = work.row_bytes(), work.stream_bytes()
 
     def measure(self) -> float | None:
-        """Milliseconds; None without a compiler."""
+        """Returns milliseconds; None without a compiler."""
         if self._command is None:
             return None
         done = subprocess.run(self._command, check=True, capture_output=True)
@@ -189,7 +190,9 @@ class Floor:
         return (self._rows / bandwidth["random"] + self._stream / bandwidth["copy"]) / 1e6
 
 
-def show(title: str, work: Workload, found: dict[str, dict], floor_ms: float | None) -> None:
+def show(
+    title: str, work: Workload, peers_figures: dict[str, dict], floor_ms: float | None
+) -> None:
     print(
         f"\n{title}: {work.tables} tables of {work.vocabulary:,} x {work.dimension}, batch "
         f"{work.batch}, ids {work.ids}, {work.optimizer}"
@@ -199,11 +202,13 @@ def show(title: str, work: Workload, found: dict[str, dict], floor_ms: float | N
     else:
         print(f"memory floor: {floor_ms:.2f} ms")
     print(f"{'':18s} {'wall ms':>8s} {'cpu ms':>8s} {'x ours':>8s} {'x floor':>8s}")
-    for name, one in found.items():
-        if "cpu" not in one:
-            print(f"{name:18s} {one['unsupported']}")
+    for name, peer_figures in peers_figures.items():
+        if "cpu" not in peer_figures:
+            print(f"{name:18s} {peer_figures['unsupported']}")
             continue
-        figures = (one.get(key, float("nan")) for key in ("wall", "cpu", "x ours", "x floor"))
+        figures = (
+            peer_figures.get(key, float("nan")) for key in ("wall", "cpu", "x ours", "x floor")
+        )
         print(f"{name:18s}", *(f"{figure:8.2f}" for figure in figures))
     sys.stdout.flush()
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of a training step against vocabulary, ids, tables and cores.
+"""Measures how the cost of a training step grows with vocabulary, ids, tables and cores.
 
     python benchmarks/growth.py [--sweeps vocabulary ids ...] [--vocabulary=1000000]
 
-Tables of dimension 16 under Adagrad, ids drawn by Zipf's law (exponent 1.05), through
-`TPUEstimator.train` on the host. A step must cost what its ids cost: whatever the vocabulary, in
-proportion to the number of ids, and less than in proportion to the number of tables; N emulated
-cores (`TPUConfig(num_shards=N, device='host')`) no more than N times one, for the batch of one core
-times N. Each line is a process of its own; 0 cores are `use_tpu=False`.
+It trains tables of dimension 16 under Adagrad, with ids drawn by Zipf's law (exponent 1.05), by
+`TPUEstimator.train` on the host. A step must cost what its ids cost: it must not depend on the
+vocabulary, grow in proportion to the number of ids, and less than in proportion to the number of
+tables. N emulated cores (`TPUConfig(num_shards=N, device='host')`) must cost no more than N times
+one core, for N times its batch. Each line is a process of its own; 0 cores are `use_tpu=False`.
 
   distinct     rows that a batch touches: those a step must read and write
   ms           median wall time of a step, in rounds of 20 steps
@@ -59,12 +59,14 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
 
     def input_fn(params):
         features = {
-            key: of_table if ids > 1 else of_table[:, :, 0]
-            for key, of_table in zip(keys, drawn, strict=True)
+            key: table_ids if ids > 1 else table_ids[:, :, 0]
+            for key, table_ids in zip(keys, drawn, strict=True)
         }
         dataset = tf.data.Dataset.from_tensor_slices(features).repeat()
         shape = [batch, ids] if ids > 1 else [batch]
-        return dataset.map(lambda one: {k: tf.ensure_shape(v, shape) for k, v in one.items()})
+        return dataset.map(
+            lambda features: {k: tf.ensure_shape(v, shape) for k, v in features.items()}
+        )
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_mean(tf.square(features[key] - 1.0)) for key in keys])
@@ -86,7 +88,7 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
                 rounds.append((time.perf_counter(), used.ru_utime + used.ru_stime))
             self.steps += 1
 
-    # A hook sees every step only where each is a session call of its own.
+    # A hook sees every step only if each is a session call of its own.
     emulated = {"iterations_per_loop": 1, "num_shards": cores, "device": "host"}
     tpu_config = ee.TPUConfig(**emulated if cores else {})
     estimator = ee.TPUEstimator(
@@ -110,7 +112,9 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
     per_step = np.diff(rounds[1:], axis=0) / STEPS_PER_ROUND * 1e3  # The first round warms up.
     wall, cpu = np.median(per_step, axis=0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    distinct = sum(np.mean([len(np.unique(one)) for one in of_table]) for of_table in drawn)
+    distinct = sum(
+        np.mean([len(np.unique(batch_ids)) for batch_ids in table_ids]) for table_ids in drawn
+    )
     return {"ms": float(wall), "cpu ms": float(cpu), "peak": peak, "distinct": float(distinct)}
 
 
@@ -140,21 +144,21 @@ def main() -> None:
             point = {**FIRST, **change}
             if options.vocabulary and point["vocabulary"] > options.vocabulary:
                 continue
-            found = measured(point)
-            found["ids"] = point["tables"] * point["batch"] * point["ids"]
-            first = first or found
-            slower = found["cpu ms"] / first["cpu ms"]
-            work = max(found[key] / first[key] for key in ("ids", "distinct"))
+            figures = measured(point)
+            figures["ids"] = point["tables"] * point["batch"] * point["ids"]
+            first = first or figures
+            slower = figures["cpu ms"] / first["cpu ms"]
+            work = max(figures[key] / first[key] for key in ("ids", "distinct"))
             print(
                 f"{point['vocabulary']:13d} {point['tables']:6d} {point['batch']:6d} "
-                f"{point['ids']:3d} {point['cores']:5d} {found['distinct']:8.0f} "
-                f"{found['ms']:8.2f} {found['cpu ms']:7.2f} {slower:8.2f} {work:8.2f}",
+                f"{point['ids']:3d} {point['cores']:5d} {figures['distinct']:8.0f} "
+                f"{figures['ms']:8.2f} {figures['cpu ms']:7.2f} {slower:8.2f} {work:8.2f}",
                 end="",
             )
             if "vocabulary" in change:
                 size = point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
                 empty = measured({**point, "vocabulary": 1000})["peak"]
-                print(f" {size:8.1f} {found['peak'] - empty:8.1f}", end="")
+                print(f" {size:8.1f} {figures['peak'] - empty:8.1f}", end="")
             print("" if slower <= work * TOLERANCE else " more than the work", flush=True)
 
 

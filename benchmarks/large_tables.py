@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and checkpoints of large tables.
+"""Measures memory and checkpoints of large tables.
 
     python benchmarks/large_tables.py [--gigabytes=1]
 
-Trains that many gigabytes of tables under Adagrad, which adds a slot of the same size, through
-`TPUEstimator.train`, without checkpoints, for each input form; and once more with one, which is
+It trains that many gigabytes of tables under Adagrad, which adds a slot of the same size, by
+`TPUEstimator.train`: for each input form without checkpoints, and once with a checkpoint, which is
 then restored.
 
   peak      the most memory that the process had to itself, tables and slots included: all but the
@@ -70,23 +70,23 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
         ids = rng.integers(0, vocabulary, [TABLES, BATCH, IDS])
 
         def features():
-            of_batch = {}
-            for key, of_table in zip(keys, ids, strict=True):
+            features_of_batch = {}
+            for key, table_ids in zip(keys, ids, strict=True):
                 if form == "dense":
-                    of_batch[key] = tf.constant(of_table[:, 0])
+                    features_of_batch[key] = tf.constant(table_ids[:, 0])
                 elif form == "matrix":
-                    of_batch[key] = tf.constant(of_table)
+                    features_of_batch[key] = tf.constant(table_ids)
                 elif form == "ragged":
-                    of_batch[key] = tf.RaggedTensor.from_tensor(of_table)
+                    features_of_batch[key] = tf.RaggedTensor.from_tensor(table_ids)
                 else:
-                    of_batch[key] = tf.sparse.from_dense(of_table + 1)
-                    sparse = of_batch[key]
-                    of_batch[key] = tf.SparseTensor(
+                    features_of_batch[key] = tf.sparse.from_dense(table_ids + 1)
+                    sparse = features_of_batch[key]
+                    features_of_batch[key] = tf.SparseTensor(
                         sparse.indices, sparse.values - 1, sparse.dense_shape
                     )
                     if form == "weighted":
-                        of_batch[f"{key}_w"] = tf.cast(sparse, tf.float32)
-            return of_batch
+                        features_of_batch[f"{key}_w"] = tf.cast(sparse, tf.float32)
+            return features_of_batch
 
         return tf.data.Dataset.from_tensors(features()).repeat()
 
@@ -135,32 +135,32 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
             for _ in range(ROUNDS):
                 estimator.train(input_fn, steps=STEPS)
                 plain(estimator.latest_checkpoint(), spent)
-    seconds = {name: statistics.median(of_one) for name, of_one in spent.items()}
+    seconds = {name: statistics.median(times) for name, times in spent.items()}
     return {"peak": max(own), "resident": resident, **seconds}
 
 
 @contextlib.contextmanager
 def own_memory() -> Iterator[list[float]]:
-    """Megabytes of memory that no file backs, at all times until the end. Linux only."""
-    found: list[float] = []
+    """Yields a list to which megabytes of memory that no file backs are added; Linux only."""
+    sizes: list[float] = []
     done = threading.Event()
 
     def watch():
         while not done.wait(0.005):
             status = pathlib.Path("/proc/self/status").read_text()
-            found.append(int(status.split("RssAnon:")[1].split()[0]) * 1024 / 1e6)
+            sizes.append(int(status.split("RssAnon:")[1].split()[0]) * 1024 / 1e6)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield sizes
     finally:
         done.set()
         watcher.join()
 
 
 def plain(checkpoint: str, spent: dict[str, list[float]]) -> None:
-    """Seconds to write and to read one file of as many bytes as a checkpoint."""
+    """Adds to `spent` the seconds to write and to read one file as large as a checkpoint."""
     import numpy as np
 
     folder, prefix = os.path.split(checkpoint)
@@ -180,7 +180,7 @@ def plain(checkpoint: str, spent: dict[str, list[float]]) -> None:
 
 
 def settle(folder: str) -> None:
-    """Writes what waits for the disk, and takes the folder's files out of the cache."""
+    """Writes what waits for the disk, and drops the folder's files from the cache."""
     os.sync()
     for path in pathlib.Path(folder).iterdir():
         if path.is_file():
@@ -205,21 +205,23 @@ def main() -> None:
     print(f"tables and slots {size:.0f} MB, limit {limit:.0f} MB")
 
     def measured(name: str, *arguments: str) -> dict[str, float]:
-        found = apart(__file__, *arguments, f"--gigabytes={options.gigabytes}")
-        verdict = "above the limit" if found["peak"] > limit else ""
+        figures = apart(__file__, *arguments, f"--gigabytes={options.gigabytes}")
+        verdict = "above the limit" if figures["peak"] > limit else ""
         print(
-            f"{name:12s} peak {found['peak']:7.0f} MB, resident {found['resident']:7.0f} MB",
+            f"{name:12s} peak {figures['peak']:7.0f} MB, resident {figures['resident']:7.0f} MB",
             verdict,
             flush=True,
         )
-        return found
+        return figures
 
     for form in options.forms:
         measured(form, f"--run={form}")
-    found = measured("checkpoints", "--run=dense", "--checkpoint")
+    seconds = measured("checkpoints", "--run=dense", "--checkpoint")
     for ours, theirs in (("save", "write"), ("restore", "read")):
-        ratio = found[ours] / found[theirs]
-        print(f"{ours:8s} {found[ours]:6.2f} s, {theirs} {found[theirs]:6.2f} s, ratio {ratio:.2f}")
+        ratio = seconds[ours] / figures[theirs]
+        print(
+            f"{ours:8s} {seconds[ours]:6.2f} s, {theirs} {figures[theirs]:6.2f} s, ratio {ratio:.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One peer of `embedding_step.py` in a process of its own.
+"""Runs one peer of `embedding_step.py` in a process of its own.
 
     python benchmarks/peers.py PEER WORKLOAD
 
@@ -34,14 +34,14 @@ Table = Callable[[int], np.ndarray]
 
 
 class Unsupported(Exception):
-    """The peer cannot do this workload."""
+    """The error of a peer that cannot do this workload."""
 
 
 class _Graph:
-    """What the peers in v1 graphs share: inputs that are there already, and given gradients.
+    """The part that peers in v1 graphs share: inputs that are ready, and given gradients.
 
-    Inputs lie in local variables, so that no peer pays for a pipeline and nothing is folded into
-    a constant.
+    Inputs are in local variables, so that no peer pays for a pipeline and TensorFlow folds nothing
+    into a constant.
     """
 
     def __init__(self, work: Workload):
@@ -64,7 +64,7 @@ class _Graph:
         return variable.read_value()
 
     def dense(self, table: int):
-        """int64 [batch], or [batch, ids] for more than one."""
+        """Returns the ids of a table, int64 [batch], or [batch, ids] for several ids."""
         ids = self.work.ids_of(table)
         return self.local(ids[:, :, 0] if self.work.ids == 1 else ids)[self.index]
 
@@ -79,7 +79,7 @@ class _Graph:
         return self.local(self.work.gradient_of(table))
 
     def initial(self, shape, dtype=None, partition_info=None):
-        # Not folded: it waits for a placeholder.
+        # A placeholder keeps TensorFlow from folding it into a constant.
         tf = self.tf
         one = tf.compat.v1.placeholder_with_default(tf.constant(1, tf.int64), [])
         places = tf.range(one * 0, int(np.prod(shape)), dtype=tf.int64) % 1009
@@ -92,7 +92,7 @@ class _Graph:
         return train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
 
     def minimize(self, tables, activations):
-        """One step of a v1 optimizer from the given gradients of the activations."""
+        """Adds a step of a v1 optimizer, from the given gradients of the activations."""
         tf = self.tf
         gradients = [self.gradient(table) for table in range(self.work.tables)]
         slopes = tf.gradients(activations, tables, grad_ys=gradients)
@@ -100,9 +100,9 @@ class _Graph:
         return apply, self.used(activations)
 
     def used(self, activations):
-        """Something small to fetch that needs every activation, so that none is pruned."""
+        """Returns a scalar to fetch that needs every activation, so that none is pruned."""
         tf = self.tf
-        return tf.add_n([one[(0,) * one.shape.rank] for one in activations])
+        return tf.add_n([activation[(0,) * activation.shape.rank] for activation in activations])
 
     def start(self, fetched, tables) -> tuple[Step, Table]:
         tf = self.tf
@@ -116,7 +116,7 @@ class _Graph:
 
 
 def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
-    """The training graph that `TPUEstimator` builds with the host engine."""
+    """Builds the graph in which `TPUEstimator` trains on the host."""
     import estimator_emb as ee
 
     graph = _Graph(work)
@@ -138,7 +138,7 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
         gradients = [graph.gradient(table) for table in range(work.tables)]
         slopes = tf.gradients(activations, tf.compat.v1.trainable_variables(), grad_ys=gradients)
         step = tf.compat.v1.train.get_global_step()
-        with tf.control_dependencies([one for one in slopes if one is not None]):
+        with tf.control_dependencies([slope for slope in slopes if slope is not None]):
             train_op = step.assign_add(1, read_value=False)
         return ee.TPUEstimatorSpec(mode, loss=graph.used(activations), train_op=train_op)
 
@@ -162,20 +162,20 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
     features = {key: read(table) for table, key in enumerate(keys)}
     tf.compat.v1.train.create_global_step()
     spec = estimator._call_model_fn(features, None, ee.ModeKeys.TRAIN, estimator.config)
-    variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
+    variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     return graph.start([spec.train_op, spec.loss], [variables[key] for key in keys])
 
 
 def ours_native(work: Workload) -> tuple[Step, Table]:
-    """The same with native kernels, on by the environment variable ESTIMATOR_EMB_NATIVE."""
+    """Builds the same with native kernels, which ESTIMATOR_EMB_NATIVE=1 in the environment allows."""
     if importlib.util.find_spec("estimator_emb.native") is None:
         raise Unsupported("there are no native kernels")
     started = ours(work)
     import tensorflow as tf
 
-    ops = {one.type for one in tf.compat.v1.get_default_graph().get_operations()}
+    ops = {op.type for op in tf.compat.v1.get_default_graph().get_operations()}
     if "HostTablesLookup" not in ops:
-        raise Unsupported("the engine does not use its native kernels here")
+        raise Unsupported("the native kernels are not used here")
     return started
 
 
@@ -233,9 +233,9 @@ def plain_gather(work: Workload) -> tuple[Step, Table]:
     graph = _Graph(work)
     tf = graph.tf
     tables = _v1_tables(graph)
-    activations = [tf.gather(one, graph.dense(table)) for table, one in enumerate(tables)]
+    activations = [tf.gather(variable, graph.dense(table)) for table, variable in enumerate(tables)]
     if work.ids > 1:
-        activations = [tf.reduce_mean(one, axis=1) for one in activations]
+        activations = [tf.reduce_mean(rows, axis=1) for rows in activations]
     return graph.start(graph.minimize(tables, activations), tables)
 
 
@@ -267,20 +267,21 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
     def run(index):
         with tf.GradientTape() as tape:
             activations = []
-            for layer, of_table in zip(layers, ids, strict=True):
-                batch = of_table[index]
+            for layer, table_ids in zip(layers, ids, strict=True):
+                batch = table_ids[index]
                 if work.ids == 1:
                     activations.append(layer(batch[:, 0]))
                 else:
                     activations.append(tf.reduce_mean(layer(batch), axis=1))
         trained = [
-            getattr(one, "value", one) if keras.__name__ == "keras" else one for one in tables
+            getattr(table, "value", table) if keras.__name__ == "keras" else table
+            for table in tables
         ]
         slopes = tape.gradient(activations, trained, output_gradients=gradients)
         if keras.__name__ == "keras":
             slopes = [_summed(slope) for slope in slopes]
         optimizer.apply_gradients(zip(slopes, tables, strict=True))
-        return tf.add_n([one[0, 0] for one in activations])
+        return tf.add_n([activation[0, 0] for activation in activations])
 
     def step(index: int) -> None:
         run(tf.constant(index)).numpy()
@@ -289,10 +290,10 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
 
 
 def _summed(slope):
-    """A sparse gradient with one term per row.
+    """Returns a sparse gradient with one term for each row.
 
-    Keras 3 (3.15.1) squares each occurrence of a row by itself where its optimizers square the
-    gradient, so that a row that occurs twice gets another accumulator than from the gradient's sum.
+    The optimizers of Keras 3 (3.15.1) square each occurrence of a row by itself, so that a row that
+    occurs twice gets another accumulator than from the sum of its gradient.
     """
     import tensorflow as tf
 
@@ -376,7 +377,7 @@ def embedding_bag(work: Workload) -> tuple[Step, Table]:
 
     def step(index: int) -> None:
         optimizer.zero_grad(set_to_none=True)
-        activations = [bag(of_table[index]) for bag, of_table in zip(bags, ids, strict=True)]
+        activations = [bag(table_ids[index]) for bag, table_ids in zip(bags, ids, strict=True)]
         torch.autograd.backward(activations, gradients)
         optimizer.step()
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a whole training step goes, from TensorFlow's own trace of kernels.
+"""Shows where the time of a whole training step goes, from TensorFlow's own trace of kernels.
 
     python benchmarks/profile_step.py [--batch=4096] [--steps=10] [--ops=5]
 
 Trains the DLRM of `dlrm.py` on one thread, so that the time of a kernel is CPU time and nothing
-waits inside it, and adds up kernels by where in the step they belong. Input that tf.data prepares
-on its own threads is the benchmark's: a batch from memory.
+waits inside it, and adds up kernels by the part of the step to which they belong. The input is a
+batch from memory, which tf.data prepares on threads of its own.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ORDER = (
 
 
 def part_of(name: str, op: str) -> str:
-    """The part of the step that a node belongs to."""
+    """Returns the part of the step to which a node belongs."""
     if op.startswith(("Iterator", "_Recv", "_Send")):
         return "input pipeline"
     if "check_ids" in name:
@@ -54,7 +54,7 @@ def part_of(name: str, op: str) -> str:
 
 
 class Trace(tf.compat.v1.train.SessionRunHook):
-    """Microseconds by (part, op), in the steps after the tenth."""
+    """A hook that adds up microseconds by (part, op), in the steps after the tenth."""
 
     def __init__(self):
         self.spent, self.steps, self.ops = collections.Counter(), 0, {}

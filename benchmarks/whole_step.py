@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole training programs: DLRM through TPUEstimator, and as it was written without it.
+"""Measures whole training programs: DLRM with TPUEstimator, and as it was written without it.
 
     python benchmarks/whole_step.py [--batches 128 1024 4096] [--starts=3] [--rounds=5]
         [--samples=40960]
@@ -60,28 +60,28 @@ class Program:
 
 
 def measure(batch: int, options: argparse.Namespace) -> None:
-    found = {peer: {figure: [] for figure in FIGURES} for peer in PEERS}
+    measured = {peer: {figure: [] for figure in FIGURES} for peer in PEERS}
     for start in range(options.starts):
         programs = {peer: Program(peer, batch) for peer in PEERS}
         for peer, program in programs.items():
-            found[peer]["start"].append(program.started["start"])
+            measured[peer]["start"].append(program.started["start"])
         if not start:
             version = programs["ours"].started["tensorflow"]
             print(f"\nTensorFlow {version}, batch {batch}", flush=True)
         for _ in range(options.rounds):
             for peer, program in programs.items():
-                one = program.run(max(options.samples // batch, 1))
+                figures = program.run(max(options.samples // batch, 1))
                 for figure in ("examples", "cpu"):
-                    found[peer][figure].append(one[figure])
+                    measured[peer][figure].append(figures[figure])
         for program in programs.values():
             program.stop()
     print(f"{'':10s}start s examples/s   cpu ms    ratios to legacy")
     for peer in PEERS:
-        values = [statistics.median(found[peer][figure]) for figure in FIGURES]
+        values = [statistics.median(measured[peer][figure]) for figure in FIGURES]
         ratios = [
             statistics.median(
-                one / other
-                for one, other in zip(found[peer][key], found["legacy"][key], strict=True)
+                value / legacy
+                for value, legacy in zip(measured[peer][key], measured["legacy"][key], strict=True)
             )
             for key in FIGURES
         ]

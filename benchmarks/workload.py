@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every peer of `embedding_step.py` computes, in NumPy alone; and processes for benchmarks.
+"""The work of every peer of `embedding_step.py`, in NumPy; and processes for benchmarks.
 
 A step looks up the ids of one batch, combines them, takes a given gradient for each activation, and
-updates the tables. Everything is a function of the workload and so the same in every process.
+updates the tables. Everything is a function of the workload, and so the same in every process.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 BATCHES = 16
-"""How many batches a peer cycles through."""
+"""The number of batches that a peer cycles through."""
 LEARNING_RATE = 0.05
 INITIAL_ACCUMULATOR = 0.1
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -26,14 +26,14 @@ IDS_VARIABLE = "EMBEDDING_STEP_IDS"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of a process which imports this checkout and sees no GPU, with `changes`."""
+    """Returns this environment with `changes`, for a process that imports this checkout."""
     root = str(pathlib.Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **changes}
 
 
 def positive(text: str) -> int:
-    """A count on the command line."""
+    """Returns a count of the command line."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
@@ -41,7 +41,7 @@ def positive(text: str) -> int:
 
 
 def apart(program: str, *arguments: str) -> dict[str, float]:
-    """What the Python file `program` prints as JSON, run as a process of its own."""
+    """Runs the Python file `program` in a process of its own; returns what it prints as JSON."""
     done = subprocess.run(
         [sys.executable, program, *arguments],
         env=environment(),
@@ -60,7 +60,7 @@ class Workload:
       tables: number of tables, one feature each.
       vocabulary: rows of a table.
       dimension: columns of a table.
-      batch: samples.
+      batch: number of samples.
       ids: ids per sample; their activations are averaged.
       optimizer: 'adagrad' or 'adam'.
     """
@@ -73,9 +73,10 @@ class Workload:
     optimizer: str = "adagrad"
 
     def ids_of(self, table: int) -> np.ndarray:
-        """int64 [BATCHES, batch, ids], by Zipf's law with exponent 1.05.
+        """Returns ids by Zipf's law with exponent 1.05, int64 [BATCHES, batch, ids].
 
-        NumPy's versions draw differently, so that other processes read what the first has drawn.
+        Versions of NumPy draw differently, and so the other processes read what the first has
+        drawn.
         """
         if IDS_VARIABLE in os.environ:
             return np.array(np.load(os.environ[IDS_VARIABLE], mmap_mode="r")[table])
@@ -84,23 +85,23 @@ class Workload:
         return np.minimum(drawn, 2**62).astype(np.int64) % self.vocabulary
 
     def indices(self) -> np.ndarray:
-        """int64 [batch * ids, 2]: where the ids stand in a sparse [batch, ids] matrix."""
+        """Returns where ids stand in a sparse [batch, ids] matrix, int64 [batch * ids, 2]."""
         places = np.indices([self.batch, self.ids], np.int64)
         return places.reshape(2, -1).T.copy()
 
     def gradient_of(self, table: int) -> np.ndarray:
-        """float32 [batch, dimension]: the gradient of the table's activation."""
+        """Returns the gradient of the table's activation, float32 [batch, dimension]."""
         rng = np.random.default_rng(1000 + table)
         return rng.normal(size=[self.batch, self.dimension]).astype(np.float32)
 
     def initial(self) -> np.ndarray:
-        """float32 [vocabulary, dimension]: what every table starts from."""
+        """Returns the initial values of every table, float32 [vocabulary, dimension]."""
         places = np.arange(self.vocabulary * self.dimension, dtype=np.int64)
         values = (places % 1009).astype(np.float32) * np.float32(1e-4)
         return values.reshape(self.vocabulary, self.dimension)
 
     def expected(self, table: int) -> np.ndarray:
-        """The table after CHECK_STEPS steps on its first batch, in float64."""
+        """Returns the table after CHECK_STEPS steps on its first batch, in float64."""
         ids = self.ids_of(table)[0]
         gradient = np.repeat(self.gradient_of(table).astype(np.float64) / self.ids, self.ids, 0)
         rows, places = np.unique(ids.reshape(-1), return_inverse=True)
@@ -128,14 +129,14 @@ class Workload:
         return 1 if self.optimizer == "adagrad" else 2
 
     def table_bytes(self) -> int:
-        """Bytes of all tables and their slots."""
+        """Returns the bytes of all tables and their slots."""
         return self.tables * self.vocabulary * self.dimension * 4 * (1 + self.slots)
 
     def row_bytes(self) -> int:
-        """Bytes of rows at random places that a step must at least read and write.
+        """Returns the bytes of rows at random places that a step must at least read and write.
 
-        The distinct rows of the lookup are read; so are weight and slots for the update, where the
-        weight is still in the cache; and weight and slots are written.
+        The lookup reads the distinct rows; the update reads their slots, while the weights are
+        still in the cache, and writes weights and slots.
         """
         distinct = sum(
             np.mean([len(np.unique(batch)) for batch in self.ids_of(table)])
@@ -144,10 +145,9 @@ class Workload:
         return int(distinct * self.dimension * 4 * 2 * (1 + self.slots))
 
     def stream_bytes(self) -> int:
-        """Bytes that a step must at least read and write one after the other.
+        """Returns the bytes that a step must at least read and write one after the other.
 
-        Ids, and per occurrence a row of activations' terms from the cache, are read; activations
-        are written; gradients are read.
+        It reads ids, writes activations, and reads gradients.
         """
         samples = self.tables * self.batch
         return samples * (8 * self.ids + 2 * 4 * self.dimension)

@@ -273,7 +273,7 @@ class Adagrad(_KerasAdagrad):
         )
 
     def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
-        """Creates one op that does all that `act` does, in the program's order."""
+        """Returns the output of a new op that does all that `act` does, in the program's order."""
 
         @tf.function(autograph=False)
         def run() -> tf.Tensor:

@@ -78,7 +78,7 @@ PUBLISHED = "NBTree 14.10%, C4.5 15.54%"
 
 
 def read(data_dir, name):
-    """The columns of one of the files, each an array of strings, and the labels: 1 above 50K."""
+    """Returns the columns of a file, name -> array of strings, and the labels: 1 above 50K."""
     plain, packed = pathlib.Path(data_dir, name), pathlib.Path(data_dir, name + ".gz")
     if not plain.exists() and not packed.exists():
         sys.exit(f"Neither {plain} nor {packed} exists; see the top of this program.")
@@ -93,10 +93,10 @@ def read(data_dir, name):
 
 
 class Preparation:
-    """Turns columns of strings into features; learns vocabularies and buckets from training rows.
+    """A conversion of columns of strings to features, learned from the training rows.
 
     Attributes:
-      rows: of each column with a table of its own, how many ids it has.
+      rows: name of each column with a table of its own -> its number of ids.
     """
 
     def __init__(self, columns):
@@ -104,7 +104,7 @@ class Preparation:
         self._boundaries, self._scales = {}, {}
         for name in NUMBERS:
             values = columns[name].astype(np.float32)
-            # Most people gain and lose no capital: quantiles of those who do.
+            # Most people neither gain nor lose capital, so the quantiles are of those who do.
             some = values[values != 0] if values.any() else values
             quantiles = np.quantile(some, np.linspace(0, 1, BUCKETS), method="nearest")
             self._boundaries[name] = np.unique(quantiles)
@@ -133,7 +133,7 @@ class Preparation:
 
 
 def _hashed(cross, ids):
-    """For each row, an id in [0, WIDE_ROWS) of its values in the columns of `cross`."""
+    """Returns, for each row, an id in [0, WIDE_ROWS) of its values in the columns of `cross`."""
     state = np.full(len(ids[cross[0]]), zlib.crc32(" ".join(cross).encode()), np.uint64)
     for name in cross:
         state = (state ^ ids[name].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -142,7 +142,7 @@ def _hashed(cross, ids):
 
 
 def embedding_config_spec(rows):
-    """The tables, the features that look them up, and who trains them."""
+    """Returns the tables, the features that look them up, and the optimizers."""
     tables = {
         name: ee.TableConfig(
             vocabulary_size=count,
@@ -200,9 +200,9 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(features, labels, training=False):
-    """An input_fn of batches of one size: once through the rows, or in training without end.
+    """Returns an input_fn of equal batches: one pass through the rows, or endless for training.
 
-    A TPU takes no smaller last batch. It is filled up with rows whose feature 'counts' is 0.
+    A TPU takes no smaller last batch, so it is filled up with rows whose feature 'counts' is 0.
     """
 
     def input_fn(params):
@@ -284,13 +284,13 @@ def export(estimator, features):
 def main(argv):
     del argv
     absl_logging.set_verbosity(absl_logging.WARNING)
-    engine_log = logging.getLogger("estimator_emb")  # It says in one line what trains where.
-    engine_log.setLevel(logging.INFO)
-    engine_log.addHandler(logging.StreamHandler(sys.stdout))
-    engine_log.propagate = False
+    log = logging.getLogger("estimator_emb")  # It logs in one line what trains where.
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    log.propagate = False
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
-    tf.keras.utils.set_random_seed(_SEED.value)  # for first weights and dropout
+    tf.keras.utils.set_random_seed(_SEED.value)  # For initial weights and dropout.
 
     columns, labels = read(_DATA_DIR.value, "adult.data")
     test_columns, test_labels = read(_DATA_DIR.value, "adult.test")

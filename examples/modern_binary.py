@@ -31,7 +31,7 @@ EXAMPLES, EVAL_EXAMPLES = 40000, 4096
 
 
 def make_examples(count, seed):
-    """Ids from 1 on; 0 fills up the histories."""
+    """Returns features and labels, with ids from 1 on; 0 fills up the histories."""
     world, random = np.random.RandomState(0), np.random.RandomState(seed)
     eagerness, charm = world.normal(size=USERS + 1), 2 * world.normal(size=ITEMS + 1)
     charm[0] = 0
@@ -167,7 +167,9 @@ def main(argv):
         f"step {result['global_step']}: loss {result['loss']:.6f}, "
         f"accuracy {result['accuracy']:.6f}, auc {result['auc']:.6f}"
     )
-    clicks = [one["click"][0] for one in estimator.predict(make_input_fn(training=False))]
+    clicks = [
+        prediction["click"][0] for prediction in estimator.predict(make_input_fn(training=False))
+    ]
     print(f"{len(clicks)} predictions, mean {np.mean(clicks):.6f}")
     path = estimator.export_saved_model(f"{FLAGS.model_dir}/export", serving_input_fn)
     print(f"SavedModel: {path.decode()}")

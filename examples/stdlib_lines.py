@@ -74,7 +74,7 @@ Lines = collections.namedtuple("Lines", ["line", "previous", "package"])
 
 
 def read_library():
-    """Names of the packages, lines to train on, and lines of held-out files."""
+    """Returns names of packages, lines to train on, and lines of held-out files."""
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     texts = {
         package.name: _texts(package)
@@ -100,7 +100,7 @@ def read_library():
 
 
 def _texts(package):
-    """The lines of each source file, blank ones left out, in an order that follows no topic."""
+    """Returns the lines of each source file but blank ones, in an order that follows no topic."""
     names = {
         file.relative_to(package.parent).as_posix(): file
         for file in package.rglob("*.py")
@@ -118,7 +118,7 @@ def _texts(package):
 
 
 def _up_to(limit, texts):
-    """Those of `texts` that fit into `limit` lines, in order."""
+    """Yields those of `texts` that fit into `limit` lines, in order."""
     for lines in texts:
         if len(lines) <= limit:
             limit -= len(lines)
@@ -129,14 +129,14 @@ def _shuffled(rows):
     order = np.random.default_rng(0).permutation(len(rows))
     dtypes = (object, object, np.int32)
     columns = zip(*rows, strict=True)
-    return Lines(*(np.array(c, t)[order] for c, t in zip(columns, dtypes, strict=True)))
+    return Lines(*(np.array(column, t)[order] for column, t in zip(columns, dtypes, strict=True)))
 
 
 def features_of(line, previous):
-    """The features of lines of text; used in training as well as in the SavedModel.
+    """Returns the features of lines of text, for training as well as for the SavedModel.
 
     Args:
-      line: string [batch].
+      line: string [batch], the lines.
       previous: string [batch], the line before each.
     """
     tokens = _tokens(line)
@@ -158,12 +158,12 @@ def features_of(line, previous):
 
 
 def _tokens(line):
-    """Words and single punctuation marks, a ragged [batch, n] of strings."""
+    """Returns words and single punctuation marks, as ragged strings [batch, n]."""
     return tf.strings.split(tf.strings.regex_replace(line, r"(\w+|[^\w\s])", r" \1 "))
 
 
 def _weighted_ids(line, tokens):
-    """Ids of the tokens and of the parts of words: of `call_soon` and `callSoon`, call and soon."""
+    """Returns ids and weights of tokens and of parts of words, as call and soon in `callSoon`."""
     spread = tf.strings.regex_replace(line, r"([a-z0-9])([A-Z])", r"\1 \2")
     parts = tf.strings.split(tf.strings.lower(tf.strings.regex_replace(spread, r"[\W_]+", " ")))
     strings = tf.concat([tokens, parts], axis=1)
@@ -174,7 +174,7 @@ def _weighted_ids(line, tokens):
 
 
 def embedding_columns():
-    """The columns of the line's tokens, of the previous line's, and of the first tokens."""
+    """Returns columns of the line's tokens, of the previous line's, and of the first tokens."""
     initializer = tf.compat.v1.truncated_normal_initializer(stddev=0.1)
     tokens, previous = (
         fc.weighted_categorical_column(
@@ -212,7 +212,7 @@ def model_fn(features, labels, mode, params):
 
     if mode == ee.ModeKeys.PREDICT:
         outputs = {"probabilities": tf.nn.softmax(logits)}
-        if params["use_tpu"]:  # no strings there
+        if params["use_tpu"]:  # A TPU has no strings.
             return ee.TPUEstimatorSpec(mode, predictions=outputs)
         named = {**outputs, "package": tf.gather(params["packages"], tf.argmax(logits, axis=1))}
         exported = {"serving_default": ee.export.PredictOutput(named)}
@@ -234,7 +234,7 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(lines, training=False):
-    """An input_fn of whole batches: once through `lines`, or in training without end."""
+    """Returns an input_fn of whole batches: one pass through `lines`, or endless for training."""
 
     def input_fn(params):
         size = params["batch_size"]
@@ -274,7 +274,7 @@ def steps_trained(model_dir):
 
 
 def check_packages(model_dir, names):
-    """Another Python has other packages; a model of one must not name those of the other."""
+    """Exits if the model is of another Python with other packages; else saves their names."""
     path = pathlib.Path(model_dir, "packages.txt")
     if path.exists() and path.read_text().split() != names:
         sys.exit(f"{path} lists other packages than this Python's; use another --model_dir.")
@@ -314,13 +314,13 @@ def predict(estimator, names, line, previous):
 def main(argv):
     del argv
     absl_logging.set_verbosity(absl_logging.WARNING)
-    engine_log = logging.getLogger("estimator_emb")  # It says in one line what trains where.
-    engine_log.setLevel(logging.INFO)
-    engine_log.addHandler(logging.StreamHandler(sys.stdout))
-    engine_log.propagate = False
+    log = logging.getLogger("estimator_emb")  # It logs in one line what trains where.
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    log.propagate = False
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     warnings.filterwarnings("ignore", message="`tf.layers", category=UserWarning)
-    tf.keras.utils.set_random_seed(1)  # for first weights and dropout
+    tf.keras.utils.set_random_seed(1)  # For initial weights and dropout.
 
     names, train_lines, held_out = read_library()
     model_dir = _MODEL_DIR.value or tempfile.mkdtemp(prefix="stdlib_lines_")
