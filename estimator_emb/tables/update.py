@@ -6,6 +6,7 @@ import dataclasses
 import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
+from estimator_emb.tables import exclusive
 from estimator_emb.tables.lookup import Occurrences, row_gradients
 from estimator_emb.tables.storage import Shards, by_shard, read_rows
 
@@ -106,7 +107,8 @@ def apply(
     """Updates the shards of a table, once for each of `updates`, one after the other.
 
     Args:
-      shards: the table, which is written. Each shard is updated on its own device.
+      shards: the table, which is written. Each shard is updated on its own device, by one trainer
+        at a time.
       parameters: the table's optimizer.
       learning_rate: float32 scalar.
       updates: the updates, in order.
@@ -119,9 +121,22 @@ def apply(
             parts = []
             for shard, part in zip(shards, _of_shards(update, shards), strict=True):
                 with shard.device():
-                    parts.append(run(shard, parameters, learning_rate, part, clipping_limit))
+                    parts.append(
+                        _run(run, shard, parameters, learning_rate, part, clipping_limit)
+                    )
             done = tf.group(*parts)
     return done
+
+
+def _run(run, shard, parameters, learning_rate, update, clipping_limit):
+    if not shard.shared:
+        return run(shard, parameters, learning_rate, update, clipping_limit)
+
+    def step(inputs):
+        rate, rows, gradients = inputs
+        return run(shard, parameters, rate, RowUpdate(rows, gradients), clipping_limit)
+
+    return exclusive.run(step, [learning_rate, update.rows, update.gradients])
 
 
 def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:

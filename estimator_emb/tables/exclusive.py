@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trainer at a time in the tables of a parameter server.
+
+An optimizer step on a row reads it, computes, and writes it: between graphs, nothing holds the row
+meanwhile, and the step of another trainer that falls in between would be lost. So every step on the
+tables of a server, whatever computes it, holds that server's one mutex.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+_MUTEX = "estimator_emb_tables"
+"""A resource of the server's process, which the graphs of all trainers find by this name."""
+
+
+def run(
+    step: Callable[[Sequence[tf.Tensor]], tf.Operation], inputs: Sequence[tf.Tensor]
+) -> tf.Operation:
+    """Runs a step on the tables of the device that the graph is on now, and lets no other in.
+
+    Args:
+      step: called with `inputs` as they arrived on the device; creates the step's ops, which read
+        all else that they need where the tables are: it waits for no other process.
+      inputs: of the step.
+    """
+    with tf.name_scope("exclusive"):
+        # Arrived before the mutex is taken: a trainer that dies while it sends holds nothing up.
+        arrived = [tf.identity(one) for one in inputs]
+        mutex = tf.raw_ops.MutexV2(shared_name=_MUTEX)
+        with tf.control_dependencies(arrived):
+            lock = tf.raw_ops.MutexLock(mutex=mutex)
+        with tf.control_dependencies([lock]):
+            done = step([tf.identity(one) for one in arrived])
+        # The mutex is free again when this lock is: after the step, or with it where it fails.
+        with tf.control_dependencies([done]):
+            return tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

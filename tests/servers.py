@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters of parameter servers and trainers in one process, for tests."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+
+import tensorflow as tf
+
+import estimator_emb as ee
+
+
+class _Start(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, barrier):
+        self._barrier = barrier
+
+    def after_create_session(self, session, coord):
+        self._barrier.wait(timeout=120)
+
+
+@contextlib.contextmanager
+def _workers_that_look_again_soon():
+    """Lets a worker whose model is not initialized yet look again in 0.2 s, and not in 30."""
+    manager = tf.compat.v1.train.SessionManager
+    as_it_was = manager.__init__
+
+    def soon(self, *args, **kwargs):
+        as_it_was(self, *args, **{**kwargs, "recovery_wait_secs": 0.2})
+
+    manager.__init__ = soon
+    try:
+        yield
+    finally:
+        manager.__init__ = as_it_was
+
+
+class Cluster:
+    """A chief, workers and parameter servers on loopback, all in this process.
+
+    Args:
+      workers: beside the chief.
+      servers: parameter servers.
+    """
+
+    def __init__(self, workers, servers):
+        jobs = {"chief": 1, "worker": workers, "ps": servers}
+        self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
+        # A port that was free a moment ago may not be now.
+        for attempt in range(5):
+            try:
+                self._start(jobs)
+                return
+            except tf.errors.OpError:
+                if attempt == 4:
+                    raise
+
+    def _start(self, jobs):
+        with contextlib.ExitStack() as stack:
+            ports = {
+                task: stack.enter_context(socket.create_server(("localhost", 0))).getsockname()[1]
+                for task in self.tasks
+            }
+        self.cluster = {
+            job: [f"localhost:{ports[job, index]}" for index in range(count)]
+            for job, count in jobs.items()
+            if count
+        }
+        self._servers = [
+            tf.distribute.Server(self.cluster, job_name=job, task_index=index)
+            for job, index in self.tasks
+        ]
+
+    @property
+    def trainers(self):
+        return [task for task in self.tasks if task[0] != "ps"]
+
+    def config(self, job, index, **kwargs):
+        """The RunConfig of a task."""
+        task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
+        before = os.environ.get("TF_CONFIG")
+        os.environ["TF_CONFIG"] = json.dumps(task)
+        try:
+            return ee.RunConfig(**kwargs)
+        finally:
+            if before is None:
+                del os.environ["TF_CONFIG"]
+            else:
+                os.environ["TF_CONFIG"] = before
+
+    def train(self, make, **kwargs):
+        """Trains on all trainers at once: none takes a step before all have a session.
+
+        Args:
+          make: called with the job and index of each; returns its estimator and input_fn.
+          kwargs: of `TPUEstimator.train`.
+        """
+        errors = []
+        estimators = {task: make(*task) for task in self.trainers}
+        start = threading.Barrier(len(estimators))
+
+        def run(task):
+            try:
+                estimator, input_fn = estimators[task]
+                estimator.train(input_fn, hooks=[_Start(start)], **kwargs)
+            except BaseException as error:
+                start.abort()
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(task,), daemon=True) for task in estimators]
+        with _workers_that_look_again_soon():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(timeout=240)
+        if errors:
+            raise errors[0]
+        assert not any(thread.is_alive() for thread in threads)
