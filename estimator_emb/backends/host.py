@@ -21,6 +21,7 @@ from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import RunConfig, add_item_to_params
 from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.native import serving
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.spec import Table, check_for_host
 from estimator_emb.step import transfer
@@ -39,7 +40,7 @@ class HostStep:
       tables: those of the spec.
       mode: a `ModeKeys`.
       model_dir: the program's, of which the log tells once.
-      shards: how many parameter servers hold the tables.
+      servers: host:port of each parameter server that holds the tables.
       dropped: leaves bad ids out; None makes them errors.
       exporting: True for a graph that others will run.
     """
@@ -50,7 +51,7 @@ class HostStep:
         tables: Sequence[Table],
         mode: str,
         model_dir: str,
-        shards: int,
+        servers: Sequence[str],
         dropped: DroppedIds | None,
         exporting: bool,
     ):
@@ -65,7 +66,8 @@ class HostStep:
             tables,
             self._training,
             self._cores,
-            shards=shards,
+            shards=max(len(servers), 1),
+            servers=servers,
             dropped=dropped,
             native=not exporting,
             look_up_integers=True,
@@ -195,7 +197,7 @@ class HostTables(Backend):
                 self.request.tables,
                 mode,
                 estimator.model_dir,
-                shards=1 if exporting else max(estimator.config.num_ps_replicas, 1),
+                servers=() if exporting else serving.addresses(estimator.config),
                 dropped=self._dropped(exporting),
                 exporting=exporting,
             )
@@ -213,6 +215,9 @@ class HostTables(Backend):
 
 class HostBackend(HostTables):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
+
+    def attach(self, estimator: Any) -> None:
+        serving.load(estimator.config, self.request.tables, self.request.spec)
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         input_fn = self._checked_input_fn(input_fn, mode, batches_ahead=1)

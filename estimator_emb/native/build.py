@@ -88,6 +88,12 @@ def read(name: str) -> str:
     return (HERE / name).read_text()
 
 
+def sources() -> str:
+    """Returns a digest of all C++ sources of this folder."""
+    files = sorted((*HERE.glob("*.h"), *HERE.glob("*.cc")))
+    return hashlib.sha256("".join(file.read_text() for file in files).encode()).hexdigest()[:24]
+
+
 def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: str = "") -> str:
     """Returns the path of the shared library made from `units`, and builds it if it is not cached.
 

@@ -159,10 +159,19 @@ Result update(const Feature* features, const float* const* gradients, int count,
   return kGood;
 }
 
+struct StoreSum {
+  static inline void run(int64_t n, float, const float*, const float* g, float* const* variables,
+                         int64_t at) {
+    memcpy(variables[0] + at, g, sizeof(float) * n);
+  }
+};
+
+void sums(const Rows* rows) { update_rows<StoreSum>(rows, 0); }
+
 }  // namespace
 
 extern const Kernels KERNELS = {
     ids_in_range,    finite,         places_in_range, places_ascend, lookup,
-    lookup_unsorted, update_scratch, update};
+    lookup_unsorted, update_scratch, update,          sums};
 
 }  // namespace estimator_emb

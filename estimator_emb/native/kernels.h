@@ -86,6 +86,8 @@ struct Kernels {
   // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row.
   Result (*update)(const Feature* features, const float* const* gradients, int count,
                    int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* scratch);
+  // A rule that writes the sum of a row's gradients in the place of the row.
+  Rule sums;
 };
 
 }  // namespace estimator_emb

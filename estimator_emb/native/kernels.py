@@ -2,27 +2,19 @@
 """Looks up and updates all tables of a step, in one op each."""
 
 import dataclasses
-import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import build, ops
+from estimator_emb.native import ops
 from estimator_emb.step.transfer import Transfer, waits_for
 from estimator_emb.tables import checks, forms, inputs
 from estimator_emb.tables.inputs import Batch, Ids
 from estimator_emb.tables.storage import StoredTable
 
-logger = logging.getLogger("estimator_emb")
-
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
 _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.h.
-
-
-class CannotUse(Exception):
-    """The reason why the kernels cannot be used for the tables of a step, in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,63 +41,52 @@ class _Occurrences:
     raw: bool
 
 
-def kernels_for(
-    tables: Sequence[StoredTable],
-    clipping_limit: float | None,
-    transfer: Transfer | None,
-    obstacle: str | None = None,
-) -> "NativeKernels | None":
-    """Returns kernels for tables; None if they cannot be used, which training says in the log.
+class Checked:
+    """Kernels that read raw ids, which begin with one op that checks all ids of the batch.
 
     Args:
-      tables: all tables of the step.
-      clipping_limit: that of the spec; None means no limit.
-      transfer: as in `NativeKernels`.
-      obstacle: why the step itself cannot use them; None if it can.
+      library: the ops.
     """
-    try:
-        if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
-            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0")
-        if obstacle:
-            raise CannotUse(obstacle)
-        _check_tables(tables)
-        return NativeKernels(ops.load(), tables, clipping_limit, transfer)
-    except (CannotUse, build.BuildError) as reason:
-        training = any(table.optimizer is not None for table in tables)
-        logger.log(
-            logging.INFO if training else logging.DEBUG,
-            "Tables use TensorFlow's ops, without native kernels: %s.",
-            str(
-                reason
-            ),  # The exception would keep its graph alive in a handler that keeps records.
-        )
-        return None
+
+    def __init__(self, library: ops.Library):
+        self._ops = library.ops
+        self.checked: tf.Tensor | None = None
+
+    def check(self, batch: Batch) -> "dict[str, _Occurrences]":
+        """Sets `checked`, and returns the occurrences of each feature by its key."""
+        read, features = batch.ids, batch.features
+        raw = {ids.feature.key: _occurrences(ids, features) for ids in read}
+
+        def explain() -> tf.Tensor:
+            # It reads raw ids in this branch; read outside, they would be read in every step.
+            again = [_read_in_branch(ids, raw[ids.feature.key].raw, features) for ids in read]
+            _, good_again = checks.checked(again, batch.size)
+            unknown = (
+                "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
+                "ESTIMATOR_EMB_NATIVE=0 trains without them."
+            )
+            with tf.control_dependencies([good_again]):
+                refused = tf.raw_ops.Assert(condition=tf.constant(False), data=[unknown])
+            with tf.control_dependencies([refused]):
+                return tf.constant(False)
+
+        computed = [ids for ids in read if not raw[ids.feature.key].raw]
+        with tf.name_scope("check_ids"), checks.after_forms(computed):
+            good = self._ops.host_tables_ids_are_good(
+                **arguments(read, raw, [0] * len(read)),
+                others=checks.reading_holds(computed),
+                sizes=[ids.table.config.vocabulary_size for ids in read],
+                most_samples=[forms.most_samples(ids.table, ids.feature) for ids in read],
+                batch_size=-1 if batch.size is None else batch.size,
+            )
+            self.checked = tf.cond(good, lambda: tf.constant(True), explain)
+        for ids in read:
+            if raw[ids.feature.key].raw:
+                forms.hold(ids, self.checked)  # Ops that compute the lengths of a sequence.
+        return raw
 
 
-def _check_tables(tables: Sequence[StoredTable]) -> None:
-    seen = set()
-    for table in tables:
-        if len(table.variables) > 1:
-            raise CannotUse(f"table {table.name} is divided into shards")
-        (whole,) = table.variables
-        for variable in (whole.weights, *whole.slots):
-            device = tf.DeviceSpec.from_string(variable.handle.device or "")
-            if device.job not in (None, "localhost"):
-                raise CannotUse(f"table {table.name} is on {variable.handle.device}")
-            if device.device_type not in (None, "CPU") or (
-                device.device_type is None and tf.config.list_physical_devices("GPU")
-            ):
-                raise CannotUse(f"table {table.name} may be on a GPU")
-            if variable.handle.ref() in seen:
-                raise CannotUse(f"variable {variable.name} serves twice")
-            seen.add(variable.handle.ref())
-        if whole.weights.shape[0] >= 2**31:
-            raise CannotUse(f"table {table.name} has 2^31 rows or more")
-        if table.optimizer is not None and table.optimizer.updates_untouched_rows:
-            raise CannotUse(f"the optimizer of table {table.name} updates every row")
-
-
-class NativeKernels:
+class NativeKernels(Checked):
     """`step.kernels.Kernels` with one op over all tables for the lookup, and one for the update.
 
     Args:
@@ -126,7 +107,7 @@ class NativeKernels:
         clipping_limit: float | None,
         transfer: Transfer | None,
     ):
-        self._ops = library.ops
+        super().__init__(library)
         self._tables = list(tables)
         self._number = {table.name: number for number, table in enumerate(tables)}
         self._rules = [
@@ -137,39 +118,10 @@ class NativeKernels:
         self._transfer = transfer
         self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
-        self.checked: tf.Tensor | None = None
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
-        features = batch.features
-        raw = {ids.feature.key: _occurrences(ids, features) for ids in batch.ids}
-
-        def explain() -> tf.Tensor:
-            # It reads raw ids in this branch; read outside, they would be read in every step.
-            again = [_read_in_branch(ids, raw[ids.feature.key].raw, features) for ids in batch.ids]
-            _, good_again = checks.checked(again, batch.size)
-            unknown = (
-                "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
-                "ESTIMATOR_EMB_NATIVE=0 trains without them."
-            )
-            with tf.control_dependencies([good_again]):
-                refused = tf.raw_ops.Assert(condition=tf.constant(False), data=[unknown])
-            with tf.control_dependencies([refused]):
-                return tf.constant(False)
-
-        computed = [ids for ids in batch.ids if not raw[ids.feature.key].raw]
-        with tf.name_scope("check_ids"), checks.after_forms(computed):
-            good = self._ops.host_tables_ids_are_good(
-                **_arguments(batch.ids, raw, [0] * len(batch.ids)),
-                others=checks.reading_holds(computed),
-                sizes=[ids.table.config.vocabulary_size for ids in batch.ids],
-                most_samples=[forms.most_samples(ids.table, ids.feature) for ids in batch.ids],
-                batch_size=-1 if batch.size is None else batch.size,
-            )
-            self.checked = tf.cond(good, lambda: tf.constant(True), explain)
-        for ids in batch.ids:
-            if raw[ids.feature.key].raw:
-                forms.hold(ids, self.checked)  # Ops that compute the lengths of a sequence.
-        self._features = _arguments(used, raw, [self._number[ids.table.name] for ids in used])
+        raw = self.check(batch)
+        self._features = arguments(used, raw, [self._number[ids.table.name] for ids in used])
         with tf.control_dependencies([self.checked]):
             self._read = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
@@ -231,10 +183,10 @@ def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
     return inputs.read(ids.table, ids.feature, {ids.feature.key: copied})
 
 
-def _arguments(
+def arguments(
     used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
 ) -> dict[str, Any]:
-    """Returns the arguments of every op that describe features."""
+    """Returns the arguments that describe features, alike for every op."""
     occurrences = [raw[ids.feature.key] for ids in used]
     return {
         "ids": [feature.ids for feature in occurrences],

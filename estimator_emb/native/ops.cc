@@ -3,15 +3,9 @@
 // sum is in the order of the occurrences, whatever the number of threads.
 
 #include <algorithm>
-#include <atomic>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "kernels.h"
-#include "runtime.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "ops.h"
 
 namespace estimator_emb {
 
@@ -22,10 +16,6 @@ extern const Kernels kernels_avx2;
 
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::TensorShape;
-
 bool has_avx2() {
 #ifdef ESTIMATOR_EMB_X86
   return __builtin_cpu_supports("avx2");
@@ -34,16 +24,7 @@ bool has_avx2() {
 #endif
 }
 
-const Kernels& kernels() {
-#ifdef ESTIMATOR_EMB_X86
-  static const Kernels* const chosen = has_avx2() ? &kernels_avx2 : &kernels_any;
-  return *chosen;
-#else
-  return kernels_any;
-#endif
-}
-
-// The rules that their libraries have registered, by name.
+// The rules that libraries built for them have brought, by name.
 struct Rules {
   tensorflow::mutex mu;
   std::unordered_map<std::string, Rule> by_name;
@@ -54,128 +35,24 @@ Rules& rules() {
   return *all;
 }
 
-// The attributes and inputs of every op that describe the occurrences of all features.
-#define ESTIMATOR_EMB_FEATURES                                                                  \
-  Input("ids: I")                    /* per feature */                                          \
-      .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */           \
-      .Input("shapes: P * int64")    /* of the same: number of samples first */                 \
-      .Input("weights: W * float32") /* of weighted features: [n] */                            \
-      .Attr("I: list({int32, int64})")                                                          \
-      .Attr("P: int >= 0")                                                                      \
-      .Attr("W: int >= 0")                                                                      \
-      .Attr("forms: list(int)")                                                                 \
-      .Attr("combiners: list(int)")                                                             \
-      .Attr("limits: list(int)")                                                                \
-      .Attr("weighted: list(bool)")                                                             \
-      .Attr("owners: list(string)")      /* how errors begin */                                 \
-      .Attr("table_of: list(int)")
+}  // namespace
 
-class FeaturesKernel : public OpKernel {
- public:
-  explicit FeaturesKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("forms", &forms_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiners", &combiners_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("limits", &limits_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("weighted", &weighted_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("owners", &owners_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_of", &table_of_));
-    const size_t n = forms_.size();
-    OP_REQUIRES(ctx,
-                combiners_.size() == n && limits_.size() == n && weighted_.size() == n &&
-                    owners_.size() == n && table_of_.size() == n,
-                errors::InvalidArgument("The attributes of features differ in length."));
-  }
+const Kernels& kernels() {
+#ifdef ESTIMATOR_EMB_X86
+  static const Kernels* const chosen = has_avx2() ? &kernels_avx2 : &kernels_any;
+  return *chosen;
+#else
+  return kernels_any;
+#endif
+}
 
- protected:
-  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
-    int unfit = -1;
-    TF_RETURN_IF_ERROR(read(ctx, features, &unfit));
-    if (unfit < 0) return tensorflow::Status();
-    return errors::InvalidArgument(owners_[unfit], ": its ids and what belongs to them (places, ",
-                                   "weights, batch) differ in shape.");
-  }
+Rule rule_of(const std::string& name) {
+  tensorflow::mutex_lock lock(rules().mu);
+  const auto found = rules().by_name.find(name);
+  return found == rules().by_name.end() ? nullptr : found->second;
+}
 
-  // Sets `unfit` to the number of the first feature whose parts do not belong together, and reads
-  // no further then.
-  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
-                          int* unfit) const {
-    OpInputList ids, places, shapes, weights;
-    TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
-    TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
-    TF_RETURN_IF_ERROR(ctx->input_list("shapes", &shapes));
-    TF_RETURN_IF_ERROR(ctx->input_list("weights", &weights));
-    int next_place = 0, next_weights = 0;
-    for (int i = 0; i < ids.size(); ++i) {
-      const Tensor& one = ids[i];
-      Feature f{};
-      f.wide = one.dtype() == tensorflow::DT_INT64;
-      f.ids = one.tensor_data().data();
-      f.form = static_cast<Form>(forms_[i]);
-      f.combiner = static_cast<Combiner>(combiners_[i]);
-      f.limit = limits_[i];
-      f.count = one.NumElements();
-      f.stride = 1;
-      f.width = 1;
-      bool fits = true;
-      if (f.form == kPlaces) {
-        const Tensor& place = places[next_place];
-        fits = place.dims() >= 1 && place.dim_size(0) == f.count &&
-               (place.dims() == 1 || (place.dims() == 2 && place.dim_size(1) == 2)) &&
-               shapes[next_place].NumElements() >= 1;
-        if (fits) {
-          f.places = place.flat<tensorflow::int64>().data();
-          f.stride = place.dims();
-          const auto shape = shapes[next_place].flat<tensorflow::int64>();
-          f.batch = shape(0);
-          f.positions = shape.size() > 1 ? shape(1) : 0;
-          fits = shape.size() == f.stride;
-          ++next_place;
-        }
-      } else {
-        fits = one.dims() >= 1;
-        f.batch = fits ? one.dim_size(0) : 0;
-        if (fits && f.form == kDense) f.width = one.dims() == 2 ? one.dim_size(1) : 1;
-        fits = fits && f.count == f.batch * f.width;
-      }
-      if (weighted_[i]) {
-        const Tensor& weight = weights[next_weights++];
-        fits = fits && weight.NumElements() == f.count && f.form != kDense;
-        f.weights = weight.flat<float>().data();
-      }
-      if (!fits || f.batch < 0) {
-        *unfit = i;
-        return tensorflow::Status();
-      }
-      features->push_back(f);
-    }
-    return tensorflow::Status();
-  }
-
-  // The error that a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds
-  // it before, unless a graph lacks that op.
-  tensorflow::Status explain(int result, int i, const Feature& f, int64_t vocabulary) const {
-    if (result == kGood) return tensorflow::Status();
-    if (result == kBadId) {
-      for (int64_t j = 0; j < f.count; ++j) {
-        const int64_t id = f.wide ? static_cast<const int64_t*>(f.ids)[j]
-                                  : static_cast<const int32_t*>(f.ids)[j];
-        if ((id < 0 && !(id == -1 && f.form == kDense)) || id >= vocabulary) {
-          return errors::InvalidArgument(owners_[i], ": id ", id, " is outside [0, ", vocabulary,
-                                         ").");
-        }
-      }
-    }
-    if (result == kBadPlace) {
-      return errors::InvalidArgument(owners_[i], ": sparse indices are outside the dense shape.");
-    }
-    return errors::InvalidArgument(owners_[i], ": its table has more ids in one batch than the ",
-                                   "native kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
-  }
-
-  std::vector<int> forms_, combiners_, limits_, table_of_;
-  std::vector<bool> weighted_;
-  std::vector<std::string> owners_;
-};
+namespace {
 
 REGISTER_OP("HostTablesIdsAreGood")
     .ESTIMATOR_EMB_FEATURES.Input("others: B * bool")
@@ -374,13 +251,9 @@ class Update : public FeaturesKernel {
     int variable = 0, constant = 0;
     for (size_t t = 0; t < names.size(); ++t) {
       Table table{};
-      {
-        tensorflow::mutex_lock lock(rules().mu);
-        auto found = rules().by_name.find(names[t]);
-        OP_REQUIRES(ctx, found != rules().by_name.end(),
-                    errors::NotFound("The optimizer rule ", names[t], " is not loaded."));
-        table.rule = found->second;
-      }
+      table.rule = rule_of(names[t]);
+      OP_REQUIRES(ctx, table.rule != nullptr,
+                  errors::NotFound("The optimizer rule ", names[t], " is not loaded."));
       table.variable = variable;
       table.variables = slots[t] + 1;
       table.constant = constant;

@@ -51,11 +51,12 @@ def load() -> Library:
       build.BuildError: it cannot be built or loaded.
     """
     kernels = build.read("kernels.cc")
+    # What matters for speed is in the other units.
+    flags = ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86"))
     units = [
+        build.Unit(build.read("ops.cc"), flags),
         build.Unit(
-            build.read("ops.cc"),
-            # -O1 compiles faster; the code that needs speed is in the other units.
-            ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86")),
+            build.read("servers.cc"), (*flags, f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"')
         ),
         build.numeric(kernels, "-DKERNELS=kernels_any"),
     ]

@@ -62,6 +62,7 @@ class TableStep:
       batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
         another size stops the step.
       as_parts, shards: see `tables.storage.create`.
+      servers: host:port of each parameter server that holds them.
       dropped: leaves bad ids out; None makes them errors.
       native: False leaves the native kernels out, for a graph that others will run.
       look_up_integers: see `tables.integers`.
@@ -82,6 +83,7 @@ class TableStep:
         batch_size: int | None = None,
         as_parts: bool = False,
         shards: int = 1,
+        servers: Sequence[str] = (),
         dropped: DroppedIds | None = None,
         native: bool = True,
         look_up_integers: bool = False,
@@ -96,6 +98,7 @@ class TableStep:
         self._batch_size = batch_size
         self._as_parts = as_parts
         self._shards = shards
+        self._servers = servers
         self._dropped = dropped
         self._native = native
         self._look_up_integers = look_up_integers
@@ -198,6 +201,7 @@ class TableStep:
             self._transfer,
             self._native,
             self._dropped is not None,
+            self._servers,
         )
 
 

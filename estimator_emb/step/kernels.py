@@ -6,7 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from estimator_emb.native.kernels import kernels_for
+from estimator_emb.native.choice import kernels_for
 from estimator_emb.step.transfer import Transfer, waits_for
 from estimator_emb.tables import checks, lookup, storage, update
 from estimator_emb.tables.inputs import Batch, Ids
@@ -130,6 +130,7 @@ def choose(
     transfer: Transfer | None,
     native: bool,
     drops_ids: bool,
+    servers: Sequence[str] = (),
 ) -> Kernels:
     """Returns native kernels where they can do what a step must, else TensorFlow's ops.
 
@@ -140,11 +141,12 @@ def choose(
       transfer: as in `TensorFlowKernels`.
       native: False leaves the native kernels out.
       drops_ids: whether bad ids are left out of the batch.
+      servers: host:port of each parameter server.
     """
-    found = None
+    found: Kernels | None = None
     if native:
         obstacle = _obstacle(tables, num_cores, transfer, drops_ids)
-        found = kernels_for(tables, clipping_limit, transfer, obstacle)
+        found = kernels_for(tables, clipping_limit, transfer, servers, obstacle)
     return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
 
 

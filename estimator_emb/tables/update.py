@@ -121,9 +121,7 @@ def apply(
             parts = []
             for shard, part in zip(shards, _of_shards(update, shards), strict=True):
                 with shard.device():
-                    parts.append(
-                        _run(run, shard, parameters, learning_rate, part, clipping_limit)
-                    )
+                    parts.append(_run(run, shard, parameters, learning_rate, part, clipping_limit))
             done = tf.group(*parts)
     return done
 

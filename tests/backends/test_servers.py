@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import servers
 import tensorflow as tf
+import test_every_optimizer
 
 import estimator_emb as ee
 
@@ -30,14 +31,22 @@ def counts(saved):
     }
 
 
-@pytest.fixture(params=["0", None], ids=["tensorflow", "native"])
-def native(request, monkeypatch):
-    if request.param:
-        monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", request.param)
-    return request.param is None
+@pytest.fixture(autouse=True)
+def said(kernels, caplog):
+    """The lines of the log, which say at the end which kernels there were."""
+    caplog.set_level("INFO", "estimator_emb")
+    yield lambda: [record.getMessage() for record in caplog.records]
+    lines = {
+        "native": "Tables are looked up and updated on their parameter servers, by native kernels.",
+        "tensorflow": "Tables use TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE "
+        "is 0.",
+    }
+    messages = [record.getMessage() for record in caplog.get_records("call")]
+    for name, line in lines.items():
+        assert (line in messages) == (name == kernels)
 
 
-def test_no_update_of_three_trainers_is_lost(native, tmp_path):
+def test_no_update_of_three_trainers_is_lost(tmp_path):
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
     spec = ee.EmbeddingConfigSpec(
@@ -53,7 +62,7 @@ def test_no_update_of_three_trainers_is_lost(native, tmp_path):
         },
     )
     ones = np.ones([len(ids), dimension], np.float32)
-    batch = ({name: ids for name in OPTIMIZERS}, {name: ones for name in OPTIMIZERS})
+    batch = (dict.fromkeys(OPTIMIZERS, ids), dict.fromkeys(OPTIMIZERS, ones))
 
     def make(job, index):
         config = cluster.config(
@@ -81,3 +90,130 @@ def test_no_update_of_three_trainers_is_lost(native, tmp_path):
         want = np.zeros([rows, dimension])
         want[ids] = steps
         np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)
+
+
+FORMS = ("one", "dense", "weighted", "sequence")
+LENGTH = 3  # Positions of a sequence, of which some samples have more.
+
+
+def forms(rng, vocabulary, samples):
+    """Ids in every form that a feature has, with ids that many occurrences share."""
+
+    def ids(size):
+        return np.minimum(rng.geometric(0.2, size) - 1, vocabulary - 1).astype(np.int64)
+
+    rows = [ids(n) for n in rng.integers(0, 4, samples)]
+    places = harness.sparse(rows)
+    weights = rng.uniform(0.5, 2, len(places.values)).astype(np.float32)
+    sequence = harness.sparse([ids(n) for n in rng.integers(0, LENGTH + 3, samples)])
+    return {
+        "one": ids(samples),
+        "dense": np.where(rng.random([samples, 3]) < 0.3, -1, ids([samples, 3])),
+        "weighted": places,
+        "weights": tf.compat.v1.SparseTensorValue(places.indices, weights, places.dense_shape),
+        "sequence": sequence,
+    }
+
+
+def forms_of(number):
+    """Two forms for a table, which share its rows: a graph of all would take long to build."""
+    return FORMS[number % 4], FORMS[(number + 1 + number // 4 % 3) % 4]
+
+
+def of_every_optimizer(strategy, optimizers):
+    """A spec with a table for each optimizer, and two batches for it."""
+    tables, features = {}, {}
+    combiners = ("mean", "sum", "sqrtn")
+    rng = np.random.default_rng(1)
+    for number, optimizer in enumerate(optimizers):
+        name, dimension = f"table_{number}", optimizer.required_dimension or (2, 8, 3)[number % 3]
+        start = rng.normal(size=[11 + number, dimension]).astype(np.float32)
+        tables[name] = ee.TableConfig(
+            11 + number,
+            dimension,
+            initializer=tf.constant_initializer(start),
+            combiner=combiners[number % 3],
+            optimization_parameters=optimizer,
+        )
+        for form in forms_of(number):
+            features[f"{form}_{number}"] = ee.FeatureConfig(
+                name,
+                max_sequence_length=LENGTH if form == "sequence" else 0,
+                weight_key=f"weights_{number}" if form == "weighted" else None,
+            )
+    batches = []
+    for _ in range(2):
+        batch, labels = {}, {}
+        for number, table in enumerate(tables.values()):
+            for form, ids in forms(rng, table.vocabulary_size, 6).items():
+                batch[f"{form}_{number}"] = ids
+            for form in forms_of(number):
+                shape = [6, LENGTH] if form == "sequence" else [6]
+                labels[f"{form}_{number}"] = rng.normal(size=[*shape, table.dimension]).astype(
+                    np.float32
+                )
+        batches.append((batch, labels))
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict=features, table_to_config_dict=tables, partition_strategy=strategy
+    )
+    return spec, batches
+
+
+def squares_model_fn(keys):
+    """A model whose gradients follow from the activations."""
+
+    def model_fn(features, labels, mode, params):
+        losses = [
+            tf.reduce_sum(tf.square(features[key] - labels[key]) * (1 + number % 5))
+            for number, key in enumerate(keys)
+        ]
+        loss = 0.01 * tf.add_n(losses)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+FOUR = [ee.StochasticGradientDescentParameters(0.1), ee.AdagradParameters(0.1)]
+FOUR += [ee.AdamParameters(0.1), ee.FtrlParameters(0.1, l2_regularization_strength=0.1)]
+ALL = [*test_every_optimizer.OBJECTS, ee.AdamParameters(0.1, lazy_adam=False)]
+
+
+@pytest.mark.parametrize(
+    "optimizers, strategy",
+    [
+        pytest.param(FOUR, "mod", id="four"),
+        pytest.param(ALL, "div", id="all-div", marks=pytest.mark.slow),
+        pytest.param(ALL, "mod", id="all-mod", marks=pytest.mark.slow),
+    ],
+)
+def test_one_trainer_and_two_servers_train_as_one_process_does(
+    optimizers, strategy, kernels, tmp_path
+):
+    if kernels == "native":  # They do not update every row.
+        optimizers = [one for one in optimizers if not one.updates_untouched_rows]
+    spec, batches = of_every_optimizer(strategy, optimizers)
+    cluster = servers.Cluster(workers=0, servers=2)
+
+    def make(config):
+        return ee.TPUEstimator(
+            squares_model_fn(spec.feature_to_config_dict),
+            config=config,
+            use_tpu=False,
+            train_batch_size=6,
+            embedding_config_spec=spec,
+        )
+
+    folders = {name: str(tmp_path / name) for name in ("cluster", "process")}
+    input_fn = harness.input_fn_of(batches)
+    cluster.train(
+        lambda *task: (make(cluster.config(*task, model_dir=folders["cluster"])), input_fn)
+    )
+    make(ee.RunConfig(model_dir=folders["process"])).train(input_fn)
+    got, want = (harness.saved(folder, len(batches)) for folder in folders.values())
+    first = harness.saved(folders["process"], 0)
+    assert set(got) == set(want)
+    for name, value in want.items():
+        assert not np.allclose(value, first[name], rtol=1e-3) or name.endswith("last_hit_step")
+        np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=1e-6, err_msg=name)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which native kernels serve the tables of a step, if any do."""
+
+import logging
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from estimator_emb.native import build, ops, serving
+from estimator_emb.native.kernels import NativeKernels
+from estimator_emb.native.sharded import ShardedKernels
+from estimator_emb.step.transfer import Transfer
+from estimator_emb.tables.storage import StoredTable
+
+logger = logging.getLogger("estimator_emb")
+
+
+class CannotUse(Exception):
+    """Why the kernels do not apply to tables, in one line."""
+
+
+def kernels_for(
+    tables: Sequence[StoredTable],
+    clipping_limit: float | None,
+    transfer: Transfer | None,
+    servers: Sequence[str] = (),
+    obstacle: str | None = None,
+) -> NativeKernels | ShardedKernels | None:
+    """Returns kernels for these tables; None where they have none, which training says in the log.
+
+    Args:
+      tables: all tables of the step.
+      clipping_limit: of the spec.
+      transfer: as of `NativeKernels`.
+      servers: host:port of each parameter server.
+      obstacle: what the step itself knows to be in the way.
+    """
+    training = any(table.optimizer is not None for table in tables)
+    try:
+        if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
+            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0")
+        if obstacle:
+            raise CannotUse(obstacle)
+        tasks = _tasks(tables, servers)
+        library = ops.load()
+        if not tasks and all(len(table.variables) == 1 for table in tables):
+            return NativeKernels(library, tables, clipping_limit, transfer)
+        if transfer:
+            raise CannotUse("tables in shards are updated in another step than looked up")
+        rules = [
+            library.rule(table.optimizer, clipping_limit)
+            for table in tables
+            if table.optimizer is not None
+        ]
+        if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
+            raise CannotUse(found)
+        if training and tasks:
+            logger.info(
+                "Tables are looked up and updated on their parameter servers, by native kernels."
+            )
+        return ShardedKernels(library, tables, rules)
+    except (CannotUse, build.BuildError) as reason:
+        logger.log(
+            logging.INFO if training else logging.DEBUG,
+            "Tables use TensorFlow's ops, without native kernels: %s.",
+            str(reason),  # A handler that keeps records would keep the exception's graph.
+        )
+        return None
+
+
+def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
+    """Returns the parameter servers that hold something of the tables.
+
+    Raises:
+      CannotUse: the kernels cannot serve one of the tables.
+    """
+    seen = set()
+    tasks: set[int] = set()
+    for table in tables:
+        for shard in table.variables:
+            for variable in (shard.weights, *shard.slots):
+                device = tf.DeviceSpec.from_string(variable.handle.device or "")
+                if device.job not in (None, "localhost"):
+                    if device.job != serving.JOB or (device.task or 0) >= len(servers):
+                        raise CannotUse(f"table {table.name} is on {variable.handle.device}")
+                    tasks.add(device.task or 0)
+                if device.device_type not in (None, "CPU") or (
+                    device.device_type is None
+                    and device.job != serving.JOB  # It looks for itself.
+                    and tf.config.list_physical_devices("GPU")
+                ):
+                    raise CannotUse(f"table {table.name} may be on a GPU")
+                if variable.handle.device != shard.weights.handle.device:
+                    raise CannotUse(f"a slot of table {table.name} is not where its rows are")
+                if variable.handle.ref() in seen:
+                    raise CannotUse(f"variable {variable.name} serves twice")
+                seen.add(variable.handle.ref())
+        if table.config.vocabulary_size >= 2**31:
+            raise CannotUse(f"table {table.name} has 2^31 rows or more")
+        if table.optimizer is not None and table.optimizer.updates_untouched_rows:
+            raise CannotUse(f"the optimizer of table {table.name} updates every row")
+    return sorted(tasks)

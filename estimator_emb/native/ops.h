@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all TensorFlow ops of this library share: the kernels of this machine, the rules of
+// optimizers, and how ops are told of the features of a batch.
+
+#ifndef ESTIMATOR_EMB_NATIVE_OPS_H_
+#define ESTIMATOR_EMB_NATIVE_OPS_H_
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "runtime.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace estimator_emb {
+
+// Those of the best instruction set that this machine has.
+const Kernels& kernels();
+
+// The rule that a library built for it has brought under a name; null for none.
+Rule rule_of(const std::string& name);
+
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::TensorShape;
+
+// The attributes and inputs that describe the occurrences of all features, alike in every op.
+#define ESTIMATOR_EMB_FEATURES                                                                  \
+  Input("ids: I")                    /* per feature */                                          \
+      .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */           \
+      .Input("shapes: P * int64")    /* of the same: number of samples first */                 \
+      .Input("weights: W * float32") /* of weighted features: [n] */                            \
+      .Attr("I: list({int32, int64})")                                                          \
+      .Attr("P: int >= 0")                                                                      \
+      .Attr("W: int >= 0")                                                                      \
+      .Attr("forms: list(int)")                                                                 \
+      .Attr("combiners: list(int)")                                                             \
+      .Attr("limits: list(int)")                                                                \
+      .Attr("weighted: list(bool)")                                                             \
+      .Attr("owners: list(string)")      /* how errors begin */                                 \
+      .Attr("table_of: list(int)")
+
+class FeaturesKernel : public OpKernel {
+ public:
+  explicit FeaturesKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("forms", &forms_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("combiners", &combiners_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("limits", &limits_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("weighted", &weighted_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("owners", &owners_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_of", &table_of_));
+    const size_t n = forms_.size();
+    OP_REQUIRES(ctx,
+                combiners_.size() == n && limits_.size() == n && weighted_.size() == n &&
+                    owners_.size() == n && table_of_.size() == n,
+                errors::InvalidArgument("The attributes of features differ in length."));
+  }
+
+ protected:
+  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
+    int unfit = -1;
+    TF_RETURN_IF_ERROR(read(ctx, features, &unfit));
+    if (unfit < 0) return tensorflow::Status();
+    return errors::InvalidArgument(owners_[unfit], ": its ids and what belongs to them (places, ",
+                                   "weights, batch) differ in shape.");
+  }
+
+  // Puts the number of a feature whose parts do not belong together in `unfit`, and then reads no
+  // further.
+  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
+                          int* unfit) const {
+    OpInputList ids, places, shapes, weights;
+    TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
+    TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
+    TF_RETURN_IF_ERROR(ctx->input_list("shapes", &shapes));
+    TF_RETURN_IF_ERROR(ctx->input_list("weights", &weights));
+    int next_place = 0, next_weights = 0;
+    for (int i = 0; i < ids.size(); ++i) {
+      const Tensor& one = ids[i];
+      Feature f{};
+      f.wide = one.dtype() == tensorflow::DT_INT64;
+      f.ids = one.tensor_data().data();
+      f.form = static_cast<Form>(forms_[i]);
+      f.combiner = static_cast<Combiner>(combiners_[i]);
+      f.limit = limits_[i];
+      f.count = one.NumElements();
+      f.stride = 1;
+      f.width = 1;
+      bool fits = true;
+      if (f.form == kPlaces) {
+        const Tensor& place = places[next_place];
+        fits = place.dims() >= 1 && place.dim_size(0) == f.count &&
+               (place.dims() == 1 || (place.dims() == 2 && place.dim_size(1) == 2)) &&
+               shapes[next_place].NumElements() >= 1;
+        if (fits) {
+          f.places = place.flat<tensorflow::int64>().data();
+          f.stride = place.dims();
+          const auto shape = shapes[next_place].flat<tensorflow::int64>();
+          f.batch = shape(0);
+          f.positions = shape.size() > 1 ? shape(1) : 0;
+          fits = shape.size() == f.stride;
+          ++next_place;
+        }
+      } else {
+        fits = one.dims() >= 1;
+        f.batch = fits ? one.dim_size(0) : 0;
+        if (fits && f.form == kDense) f.width = one.dims() == 2 ? one.dim_size(1) : 1;
+        fits = fits && f.count == f.batch * f.width;
+      }
+      if (weighted_[i]) {
+        const Tensor& weight = weights[next_weights++];
+        fits = fits && weight.NumElements() == f.count && f.form != kDense;
+        f.weights = weight.flat<float>().data();
+      }
+      if (!fits || f.batch < 0) {
+        *unfit = i;
+        return tensorflow::Status();
+      }
+      features->push_back(f);
+    }
+    return tensorflow::Status();
+  }
+
+  // What a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds it first,
+  // unless a graph leaves it out.
+  tensorflow::Status explain(int result, int i, const Feature& f, int64_t vocabulary) const {
+    if (result == kGood) return tensorflow::Status();
+    if (result == kBadId) {
+      for (int64_t j = 0; j < f.count; ++j) {
+        const int64_t id = f.wide ? static_cast<const int64_t*>(f.ids)[j]
+                                  : static_cast<const int32_t*>(f.ids)[j];
+        if ((id < 0 && !(id == -1 && f.form == kDense)) || id >= vocabulary) {
+          return errors::InvalidArgument(owners_[i], ": id ", id, " is outside [0, ", vocabulary,
+                                         ").");
+        }
+      }
+    }
+    if (result == kBadPlace) {
+      return errors::InvalidArgument(owners_[i], ": sparse indices are outside the dense shape.");
+    }
+    return errors::InvalidArgument(owners_[i], ": its table has more ids in one batch than the ",
+                                   "native kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
+  }
+
+  std::vector<int> forms_, combiners_, limits_, table_of_;
+  std::vector<bool> weighted_;
+  std::vector<std::string> owners_;
+};
+
+}  // namespace
+}  // namespace estimator_emb
+
+#endif  // ESTIMATOR_EMB_NATIVE_OPS_H_

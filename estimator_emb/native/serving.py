@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native kernels in the processes of parameter servers: loading them there, and asking for them.
+
+A session finds an op only in a process that has loaded it. So a server loads the ops and the rules
+of its tables' optimizers when its estimator is made, and a trainer asks every server, by an op of
+ours, before it builds a graph that needs them.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.native import build, ops
+from estimator_emb.spec import Table, optimizer_of
+
+logger = logging.getLogger("estimator_emb")
+
+JOB = "ps"
+_NEXT_LOOK = 0.5
+_NEXT_LINE = 30.0
+
+
+def addresses(config: Any) -> list[str]:
+    """Returns host:port of each parameter server of a `RunConfig`; none without a cluster."""
+    cluster = getattr(config, "cluster_spec", None)
+    return list(cluster.job_tasks(JOB)) if cluster and JOB in cluster.jobs else []
+
+
+def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None) -> None:
+    """Loads what the tables of a spec need, where this process is a parameter server.
+
+    Where it cannot, a line of the log says why, and trainers do without.
+
+    Args:
+      config: the `RunConfig`.
+      tables: those of the spec.
+      spec: checked; None does nothing.
+    """
+    if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
+        return
+    reason = None
+    if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
+        reason = "ESTIMATOR_EMB_NATIVE is 0"
+    elif tf.config.list_physical_devices("GPU"):
+        reason = "tables may be on its GPU"
+    else:
+        try:
+            library = ops.load()
+            for table in tables:
+                library.rule(optimizer_of(table), spec.clipping_limit)
+        except build.BuildError as error:
+            reason = str(error)
+    name = f"Parameter server {config.task_id}"
+    if reason:
+        logger.info(
+            "%s serves tables by TensorFlow's ops, without native kernels: %s.", name, reason
+        )
+    else:
+        logger.info("%s serves tables by native kernels.", name)
+
+
+def obstacle(
+    library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
+) -> str | None:
+    """Returns the first server that cannot serve tables by native kernels, and why; None for none.
+
+    Waits for servers that are not up yet, without which no session can be opened either.
+
+    Args:
+      library: the ops as this process runs them.
+      servers: host:port of all parameter servers.
+      tasks: which of them to ask.
+      rules: names of the optimizer rules that they need.
+    """
+    for task in tasks:
+        found = _ask(library, servers[task], task, rules)
+        if found:
+            return f"parameter server {task} ({servers[task]}) cannot: {found}"
+    return None
+
+
+def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) -> str:
+    device = f"/job:{JOB}/task:{task}"
+    began = said = time.monotonic()
+    # The server opens this session to itself alone: no other need be up.
+    config = tf.compat.v1.ConfigProto(device_filters=[device])
+    with tf.Graph().as_default() as graph, tf.device(device):
+        answer = library.ops.host_tables_serves(sources=build.sources(), rules=list(rules))
+    while True:
+        try:
+            with tf.compat.v1.Session(f"grpc://{address}", graph=graph, config=config) as session:
+                return session.run(answer).decode()
+        except tf.errors.UnavailableError:
+            now = time.monotonic()
+            if now - said > _NEXT_LINE:
+                said = now
+                logger.info(
+                    "Waiting for parameter server %d at %s for %.0f s.", task, address, now - began
+                )
+            time.sleep(_NEXT_LOOK)
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+            if "not registered" not in error.message:
+                return error.message
+            return "it has not loaded them, for a reason that its log tells"

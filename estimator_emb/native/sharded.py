@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookup and update of tables in shards, which lie on parameter servers or in this process.
+
+In a step, each server is sent one message of the rows that the batch has of all its shards, sends
+the values of these rows, and is sent their gradients: `servers.cc` says how.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.native import ops, rules
+from estimator_emb.native.kernels import Checked, arguments
+from estimator_emb.tables import exclusive
+from estimator_emb.tables.inputs import Batch, Ids
+from estimator_emb.tables.storage import StoredTable, TableVariables
+
+
+@dataclasses.dataclass(frozen=True)
+class _Server:
+    """What lies on one device.
+
+    Attributes:
+      shards: in the order in which messages name them.
+      rules: of each; empty where nothing is updated.
+    """
+
+    shards: list[TableVariables]
+    rules: list[rules.Rule]
+
+
+class ShardedKernels(Checked):
+    """`step.kernels.Kernels` of one op for the lookup, and one for the update, on every server.
+
+    Args:
+      library: the ops, which the processes of all devices of the tables have loaded.
+      tables: the tables, with their optimizers where they are updated.
+      rules_of: the rule of each table; empty where nothing is updated.
+    """
+
+    def __init__(
+        self, library: ops.Library, tables: Sequence[StoredTable], rules_of: Sequence[rules.Rule]
+    ):
+        super().__init__(library)
+        self._number = {table.name: number for number, table in enumerate(tables)}
+        servers: dict[str, _Server] = {}
+        server_of, ends = [], []
+        for number, table in enumerate(tables):
+            for shard in table.variables:
+                server = servers.setdefault(shard.weights.device, _Server([], []))
+                server.shards.append(shard)
+                server.rules.extend(rules_of[number : number + 1])
+                server_of.append(list(servers).index(shard.weights.device))
+            ends += np.cumsum([shard.weights.shape[0] for shard in table.variables]).tolist()
+        self._servers = list(servers.values())
+        self._ends = ends
+        self._dimensions = [table.config.dimension for table in tables]
+        self._shards: dict[str, Any] = {
+            "shards_of": [len(table.variables) for table in tables],
+            "server_of": server_of,
+        }
+        self._routed: dict[str, Any] = {}
+        self._messages: list[tf.Tensor] = []
+        self._values: list[tf.Tensor] = []
+
+    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+        raw = self.check(batch)
+        features = arguments(used, raw, [self._number[one.table.name] for one in used])
+        with tf.control_dependencies([self.checked]):
+            self._messages, positions = self._ops.host_tables_route(
+                F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
+            )
+        self._routed = {
+            **features,
+            **self._shards,
+            "ids": positions,
+            "messages": self._messages,
+            "dimensions": self._dimensions,
+        }
+        for server, message in zip(self._servers, self._messages, strict=True):
+            with server.shards[0].device():
+                self._values.append(
+                    self._ops.host_shards_lookup(
+                        tables=[shard.weights.handle for shard in server.shards], message=message
+                    )
+                )
+        yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._routed)
+
+    def finish_lookup(self) -> None:
+        """Does nothing: lookup and update are of one step."""
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        sums = self._ops.host_tables_row_gradients(
+            gradients=list(gradients), rates=tf.stack(rates), **self._routed
+        )
+        done = []
+        for of_server in zip(self._servers, self._messages, sums, self._values, strict=True):
+            server, message, gradient, values = of_server
+
+            def step(inputs: Sequence[tf.Tensor], server: _Server = server) -> tf.Operation:
+                return self._update(server, *inputs)
+
+            # A gradient need not depend on the activations; the update waits for them all the same.
+            with server.shards[0].device(), tf.control_dependencies([values]):
+                if server.shards[0].shared:
+                    done.append(exclusive.run(step, [message, gradient]))
+                else:
+                    done.append(step([message, gradient]))
+        return tf.group(*done)
+
+    def _update(self, server: _Server, message: tf.Tensor, sums: tf.Tensor) -> tf.Operation:
+        variables = [(shard.weights, *shard.slots) for shard in server.shards]
+        return self._ops.host_shards_update(
+            variables=[one.handle for of_shard in variables for one in of_shard],
+            message=message,
+            sums=sums,
+            rules=[rule.name for rule in server.rules],
+            slots=[rule.slots for rule in server.rules],
+            constants=[number for rule in server.rules for number in rule.constants],
+            constants_of=[len(rule.constants) for rule in server.rules],
+        )
