@@ -216,12 +216,10 @@ def main() -> None:
 
     for form in options.forms:
         measured(form, f"--run={form}")
-    seconds = measured("checkpoints", "--run=dense", "--checkpoint")
+    took = measured("checkpoints", "--run=dense", "--checkpoint")
     for ours, theirs in (("save", "write"), ("restore", "read")):
-        ratio = seconds[ours] / figures[theirs]
-        print(
-            f"{ours:8s} {seconds[ours]:6.2f} s, {theirs} {figures[theirs]:6.2f} s, ratio {ratio:.2f}"
-        )
+        ratio = took[ours] / took[theirs]
+        print(f"{ours:8s} {took[ours]:6.2f} s, {theirs} {took[theirs]:6.2f} s, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":

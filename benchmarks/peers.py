@@ -167,7 +167,7 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
 
 
 def ours_native(work: Workload) -> tuple[Step, Table]:
-    """Builds the same with native kernels, which ESTIMATOR_EMB_NATIVE=1 in the environment allows."""
+    """Builds the same with native kernels, which ESTIMATOR_EMB_NATIVE in the environment allows."""
     if importlib.util.find_spec("estimator_emb.native") is None:
         raise Unsupported("there are no native kernels")
     started = ours(work)
