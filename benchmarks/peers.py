@@ -81,8 +81,8 @@ class _Graph:
     def initial(self, shape, dtype=None, partition_info=None):
         # A placeholder keeps TensorFlow from folding it into a constant.
         tf = self.tf
-        one = tf.compat.v1.placeholder_with_default(tf.constant(1, tf.int64), [])
-        places = tf.range(one * 0, int(np.prod(shape)), dtype=tf.int64) % 1009
+        unknown = tf.compat.v1.placeholder_with_default(tf.constant(1, tf.int64), [])
+        places = tf.range(unknown * 0, int(np.prod(shape)), dtype=tf.int64) % 1009
         return tf.reshape(tf.cast(places, tf.float32) * np.float32(1e-4), shape)
 
     def optimizer(self):

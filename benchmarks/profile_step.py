@@ -98,14 +98,14 @@ def main() -> None:
     total = sum(trace.spent.values())
     print(f"TensorFlow {tf.__version__}: {total / options.steps / 1e3:.1f} ms of kernels in a step")
     for part in ORDER:
-        of_part = collections.Counter(
+        by_op = collections.Counter(
             {op: spent for (where, op), spent in trace.spent.items() if where == part}
         )
-        spent = sum(of_part.values())
+        spent = sum(by_op.values())
         named = ", ".join(
-            f"{op or '?'} {of_op / options.steps / 1e3:.2f}"
-            for op, of_op in of_part.most_common(options.ops)
-            if of_op > 0.01 * spent
+            f"{op or '?'} {micros / options.steps / 1e3:.2f}"
+            for op, micros in by_op.most_common(options.ops)
+            if micros > 0.01 * spent
         )
         print(f"{part:25s}{spent / options.steps / 1e3:8.2f} ms {spent / total:5.0%}  {named}")
 

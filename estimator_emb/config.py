@@ -52,7 +52,7 @@ class TableConfig(
         ],
     )
 ):
-    """One embedding table, float32 [vocabulary_size, dimension].
+    """An embedding table, float32 [vocabulary_size, dimension].
 
     Args:
       vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
@@ -145,7 +145,7 @@ features_of_dicts: set[str] = set()
 class FeatureConfig(
     collections.namedtuple("FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])
 ):
-    """One feature that looks up a table.
+    """A feature that looks up a table.
 
     Args:
       table_id: the table's key in `table_to_config_dict`.

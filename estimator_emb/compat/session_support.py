@@ -353,21 +353,21 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
 
 class ShutdownLameWorkers:
-    """Shuts the lame workers down; the training goes on, and waits for them to come back."""
+    """An action that shuts the lame workers down; training waits for them to come back."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         lame_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
 
 
 class ShutdownAllWorkers:
-    """Shuts all the workers down; the training goes on, and waits for them to come back."""
+    """An action that shuts all the workers down; training waits for them to come back."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
 
 
 class ResetComputation:
-    """Shuts all the workers down and makes the monitored session start again."""
+    """An action that shuts all the workers down and makes the monitored session start again."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)

@@ -146,15 +146,15 @@ def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.Or
             "tf.stop_gradient() is applied to all of them, its INFERENCE mode may fit better."
         )
 
-    found = collections.OrderedDict()
+    by_feature = collections.OrderedDict()
     for table, gradients in by_table.items():
         features = tpu_embedding.table_to_features_dict[table]
         # Without dummy variables there are no gradients, and none to return.
         for feature, gradient in zip(features, gradients, strict=False):
             if gradient is None:
                 gradient = _zero_gradient(tpu_embedding, table, feature)
-            found[feature] = gradient
-    return found
+            by_feature[feature] = gradient
+    return by_feature
 
 
 def _zero_gradient(tpu_embedding, table: str, feature: str):

@@ -18,7 +18,7 @@ OPTIMIZER_NAMES = ", ".join(optimizer.__name__ for optimizer in TF2_OPTIMIZERS)
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationConfig:
-    """Simulated quantization of the rows that a lookup gathers, before the combiner.
+    """A simulated quantization of the rows that a lookup gathers, before the combiner.
 
     With x one element of a row, float32, and q = (upper - lower) / (num_buckets - 1):
 
@@ -55,7 +55,7 @@ class QuantizationConfig:
 
 @dataclasses.dataclass(eq=False)
 class TableConfig:
-    """One embedding table, float32 [vocabulary_size, dim].
+    """An embedding table, float32 [vocabulary_size, dim].
 
     Features that name the same object share the table; two objects never compare equal.
 
@@ -122,7 +122,7 @@ class TableConfig:
 
 @dataclasses.dataclass(eq=False)
 class FeatureConfig:
-    """One feature that looks up a table.
+    """A feature that looks up a table.
 
     Args:
       table: a `TableConfig` of this package. The legacy `FeatureConfig` names it by its key,

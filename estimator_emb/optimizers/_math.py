@@ -16,7 +16,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Math:
-    """Elementwise functions of one array library."""
+    """The elementwise functions of one array library."""
 
     sqrt: Callable[[Any], Any]
     pow: Callable[[Any, Any], Any]

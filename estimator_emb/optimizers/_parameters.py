@@ -72,7 +72,7 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """How the TPU embedding hardware knows an optimizer.
+    """The names by which the TPU embedding hardware knows an optimizer.
 
     Attributes:
       name: the part of the names of its ops that differs from optimizer to optimizer:
@@ -97,7 +97,7 @@ class Hardware:
 
 
 class OptimizationParameters:
-    """Base of the legacy `...Parameters` classes: their common arguments and behaviour.
+    """The base of the legacy `...Parameters` classes: their common arguments and behaviour.
 
     Objects print as their constructor call, compare by value, copy and pickle.
 

@@ -15,7 +15,7 @@ SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
 
 
 class TF2Optimizer(OptimizationParameters):
-    """First base of each TF2 class; the second is its legacy class, which has slots and rule.
+    """The first base of each TF2 class; the second is its legacy class, with slots and rule.
 
     It lets the learning rate be a function, and replaces the two gradient limits of the legacy
     vocabulary with `clipvalue`.

@@ -16,7 +16,7 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class AdadeltaParameters(OptimizationParameters):
-    """Adadelta for embedding tables. Slots a and u above, both starting from 0.
+    """Adadelta for embedding tables. Its slots are a and u, both starting from 0.
 
     The hardware knows this optimizer, but TensorFlow never had a Python class for it. Argument
     order, defaults and the names `<table>/Adadelta/accumulators` and `<table>/Adadelta/updates` are

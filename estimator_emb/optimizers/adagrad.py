@@ -21,7 +21,7 @@ from estimator_emb.optimizers._tf2 import (
 
 
 class AdagradParameters(OptimizationParameters):
-    """Adagrad for embedding tables. One slot, `a` above, saved as `<table>/Adagrad`.
+    """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
 
     Args:
       learning_rate: step size.
@@ -74,7 +74,7 @@ class AdagradParameters(OptimizationParameters):
 
 
 class Adagrad(TF2Optimizer, AdagradParameters):
-    """Adagrad, in the TF2 vocabulary. One slot, a, `accumulators`, saved as `<table>/Adagrad`.
+    """Adagrad in the TF2 vocabulary. Its slot a, `accumulators`, is saved as `<table>/Adagrad`.
 
         a <- a + g * g
         w <- w - lr * g / sqrt(a)

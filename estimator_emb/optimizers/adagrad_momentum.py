@@ -28,7 +28,7 @@ from estimator_emb.optimizers._tf2 import (
 
 
 class AdagradMomentumParameters(OptimizationParameters):
-    """Adagrad with momentum for embedding tables. Slots a and m, both starting from 0.
+    """Adagrad with momentum for embedding tables. Its slots a and m start from 0.
 
     They are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
@@ -113,7 +113,7 @@ class AdagradMomentumParameters(OptimizationParameters):
 
 
 class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
-    """Adagrad with momentum, in the TF2 vocabulary. Slots a and m, `accumulators` and `momenta`.
+    """Adagrad with momentum in the TF2 vocabulary. Its slots are `accumulators` a and `momenta` m.
 
     They are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 

@@ -27,7 +27,7 @@ from estimator_emb.optimizers._tf2 import (
 
 
 class AdamParameters(OptimizationParameters):
-    """Adam for embedding tables. Slots m and v, saved as `<table>/Adam/m` and `<table>/Adam/v`.
+    """Adam for embedding tables. Its slots are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
     Args:
       learning_rate: step size.
@@ -120,7 +120,7 @@ class AdamParameters(OptimizationParameters):
 
 
 class Adam(TF2Optimizer, AdamParameters):
-    """Adam, in the TF2 vocabulary. Slots m and v, named `momenta` and `velocities`.
+    """Adam in the TF2 vocabulary. Its slots m and v are named `momenta` and `velocities`.
 
     They are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 

@@ -17,7 +17,7 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class CenteredRMSPropParameters(OptimizationParameters):
-    """Centered RMSProp for embedding tables. Slots ms, mom and mg, all starting from 0.
+    """Centered RMSProp for embedding tables. Its slots ms, mom and mg start from 0.
 
     The hardware knows this optimizer, but TensorFlow never had a Python class for it. Argument
     order, defaults and the names `<table>/CenteredRMSProp/ms`, `.../mom` and `.../mg` are therefore

@@ -21,9 +21,9 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class FrequencyEstimatorParameters(OptimizationParameters):
-    """Frequency estimator for embedding tables of dimension 1. It trains nothing.
+    """A frequency estimator for embedding tables of dimension 1. It trains nothing.
 
-    One slot, `L` above, saved as `<table>/FrequencyEstimator` and starting from 0. The learning
+    Its slot, `L` above, is saved as `<table>/FrequencyEstimator` and starts from 0. The learning
     rate is 1.0, gradients are accumulated and nothing is clipped or decayed; none of that is an
     argument.
 

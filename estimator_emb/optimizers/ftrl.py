@@ -16,7 +16,8 @@ With k = -learning_rate_power, a' and z' the new a and z:
     N  = clamp(z', -c, c) - z'               l1 > 0
     w <- N / D
 
-w is computed afresh from a' and z': the first update of a row forgets the initial value of w.
+w is computed afresh from a' and z', so that the first update of a row forgets an initial value of w
+that a and z do not explain.
 
 Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without
 beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
@@ -36,9 +37,9 @@ from estimator_emb.optimizers._tf2 import (
 
 
 class FtrlParameters(OptimizationParameters):
-    """FTRL for embedding tables. Slots a and z, saved as `<table>/Ftrl` and `<table>/Ftrl_1`.
+    """FTRL for embedding tables.
 
-    z starts from 0.
+    Its slots a and z are saved as `<table>/Ftrl` and `<table>/Ftrl_1`; z starts from 0.
 
     Args:
       learning_rate: step size.
@@ -148,7 +149,7 @@ class FtrlParameters(OptimizationParameters):
 
 
 class FTRL(TF2Optimizer, FtrlParameters):
-    """FTRL-Proximal, in the TF2 vocabulary. Slots a and z, named `accumulators` and `linears`.
+    """FTRL-Proximal in the TF2 vocabulary. Its slots a and z are `accumulators` and `linears`.
 
     They are saved as `<table>/Ftrl` and `<table>/Ftrl_1`.
 

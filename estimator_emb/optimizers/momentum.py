@@ -16,9 +16,9 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class MomentumParameters(OptimizationParameters):
-    """Momentum for embedding tables. One slot, `m` above, saved as `<table>/Momentum`.
+    """Momentum for embedding tables.
 
-    m starts from 0.
+    Its slot, `m` above, is saved as `<table>/Momentum` and starts from 0.
 
     Args:
       learning_rate: step size.

@@ -18,7 +18,7 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class ProximalAdagradParameters(OptimizationParameters):
-    """Proximal Adagrad for embedding tables. One slot, a, saved as `<table>/ProximalAdagrad`.
+    """Proximal Adagrad for embedding tables. Its slot a is saved as `<table>/ProximalAdagrad`.
 
     Args:
       learning_rate: step size.

@@ -20,9 +20,10 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class ProximalYogiParameters(OptimizationParameters):
-    """Proximal Yogi for embedding tables. Slots v and m.
+    """Proximal Yogi for embedding tables.
 
-    They are saved as `<table>/ProximalYogi` (v) and `<table>/ProximalYogi_1` (m); m starts from 0.
+    Its slots v and m are saved as `<table>/ProximalYogi` and `<table>/ProximalYogi_1`. m starts
+    from 0.
 
     Args:
       learning_rate: step size.

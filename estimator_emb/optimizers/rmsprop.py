@@ -15,9 +15,10 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 
 
 class RMSPropParameters(OptimizationParameters):
-    """RMSProp for embedding tables. Slots ms and mom, saved as `<table>/RMSProp/ms` and `.../mom`.
+    """RMSProp for embedding tables.
 
-    mom starts from 0.
+    Its slots ms and mom are saved as `<table>/RMSProp/ms` and `<table>/RMSProp/mom`; mom starts
+    from 0.
 
     Args:
       learning_rate: step size.

@@ -14,7 +14,7 @@ from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 
 
 class StochasticGradientDescentParameters(OptimizationParameters):
-    """Stochastic gradient descent for embedding tables. No slots.
+    """Stochastic gradient descent for embedding tables. It has no slots.
 
     Args:
       learning_rate: step size.
@@ -35,7 +35,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
 
 class SGD(TF2Optimizer, StochasticGradientDescentParameters):
-    """Stochastic gradient descent, in the TF2 vocabulary. No slots.
+    """Stochastic gradient descent in the TF2 vocabulary. It has no slots.
 
         w <- w - lr * g
 

@@ -95,7 +95,7 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where an op stands among loops and branches of TensorFlow 1's kind.
+    """The place of an op among loops and branches of TensorFlow 1's kind.
 
     Attributes:
       loops: names of the loops around it, the outermost first.

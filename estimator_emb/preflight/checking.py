@@ -65,7 +65,7 @@ def check(
 
     step = step_lib.build(estimator, input_fn, mode, replicas)
     ops = static.ops_of(step)
-    found = (*step.findings, *static.findings(step, ops))
+    findings = (*step.findings, *static.findings(step, ops))
     outside = [op for op in ops if op.outside]
     notes = []
     if replicas is None and estimator.config.tpu_config.num_shards is None:
@@ -84,7 +84,7 @@ def check(
         skipped = "It was not asked for."
     elif missing:
         skipped = missing
-    elif found:
+    elif findings:
         skipped = "The findings above come first."
     else:
         compilations, versions, compiler_notes = compiler.compile_step(
@@ -96,7 +96,7 @@ def check(
         replicas=step.replicas,
         batch_per_core=step.batch,
         op_count=len(ops) - len(outside),
-        findings=found,
+        findings=findings,
         compilations=compilations,
         skipped=skipped,
         versions=versions,

@@ -13,7 +13,7 @@ class CannotCheck(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something in the step that a TPU will not accept.
+    """A part of the step that a TPU will not accept.
 
     Attributes:
       problem: what is wrong, a sentence without its full stop.

@@ -15,7 +15,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 class DroppedIds(tf.compat.v1.train.SessionRunHook):
-    """Leaves out ids outside [0, vocabulary size), and counts them by table.
+    """A hook that leaves out ids outside [0, vocabulary size), and counts them by table.
 
     An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains. The
     activation of a sample without any other id is zero, and so is that of the id's position in a

@@ -111,7 +111,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class WeightsFit:
-    """How weights fit their ids, found before any id is dropped.
+    """The answer to whether weights fit their ids, found before any id is dropped.
 
     Attributes:
       ids: int32 scalar, number of ids.
@@ -127,7 +127,7 @@ class WeightsFit:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where the values of a SparseTensor stand.
+    """The places at which the values of a SparseTensor stand.
 
     Attributes:
       indices: int64 [n, 2], the sample and the column of each value.

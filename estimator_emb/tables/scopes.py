@@ -31,7 +31,7 @@ from estimator_emb.compat.internals.columns import (
 
 
 class Uses:
-    """What the columns recorded in one call of a model_fn.
+    """The uses that columns have recorded in one call of a model_fn.
 
     Attributes:
       names: scope key of a table -> name that its variable would have.

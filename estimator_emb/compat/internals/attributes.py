@@ -16,7 +16,7 @@ from estimator_emb.compat.internals import columns, estimator, graphs, tpu, tpu_
 
 @dataclasses.dataclass(frozen=True)
 class Attribute:
-    """One attribute.
+    """An attribute with an underscore that this package uses.
 
     Attributes:
       owner: the class that has it, or whose instances set it; or a module, or an object.
