@@ -14,7 +14,7 @@ that model_fn is given. Its variables are `dense_features/<column's name>/embedd
 
 Args:
   feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
-  trainable: whether the variables of other columns than those of the spec are trainable.
+  trainable: True, the default, makes the variables of columns outside of the spec trainable.
   name: name of the layer; None for `dense_features`.
 
 Returns:
@@ -34,7 +34,7 @@ name>/embedding_weights`.
 
 Args:
   feature_columns: embedding columns of sequences, shared ones included.
-  trainable: whether the variables of other columns than those of the spec are trainable.
+  trainable: True, the default, makes the variables of columns outside of the spec trainable.
   name: name of the layer; None for `sequence_features`.
 
 Returns:
@@ -63,9 +63,9 @@ def input_layer(
     Args:
       features: key -> feature, as model_fn is given them.
       feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
-      weight_collections: graph collections that variables of other columns than those of the spec
-        are added to.
-      trainable: whether such variables are trainable.
+      weight_collections: graph collections to which variables of columns outside of the spec are
+        added; None for none.
+      trainable: True, the default, makes such variables trainable.
       cols_to_vars: a dict that is filled: column -> list of its variables.
       cols_to_output_tensors: a dict that is filled: column -> its part of the result.
 
@@ -106,8 +106,8 @@ def linear_model(
       units: how many numbers the model computes for a sample.
       sparse_combiner: how the weights of a categorical column's values become one: 'sum', 'mean' or
         'sqrtn'.
-      weight_collections: graph collections that the variables are added to.
-      trainable: whether they are trainable.
+      weight_collections: graph collections to which the variables are added; None for none.
+      trainable: True, the default, makes them trainable.
       cols_to_vars: a dict that is filled: column -> list of its variables, and 'bias' -> the bias.
 
     Returns:

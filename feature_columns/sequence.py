@@ -65,10 +65,10 @@ def sequence_categorical_column_with_vocabulary_file(
       key: the feature's key; sparse or ragged, or dense [batch, positions].
       vocabulary_file: path of a text file with one value on each line.
       vocabulary_size: as in `categorical_column_with_vocabulary_file`.
-      num_oov_buckets: likewise.
-      default_value: likewise; None means -1. Such a value counts as a position, whose activation is
-        zeros.
-      dtype: likewise.
+      num_oov_buckets: as in `categorical_column_with_vocabulary_file`.
+      default_value: as in `categorical_column_with_vocabulary_file`, but with -1, which None means,
+        an unknown value counts as a position, whose activation is zeros.
+      dtype: the type of the values: `tf.string`, or an integer type.
 
     Returns:
       A sequence column with ids in [0, vocabulary_size + num_oov_buckets).
@@ -126,7 +126,7 @@ def sequence_input_layer(
       feature_columns: one sequence column or several, made by `embedding_column` of a
         `sequence_categorical_column_with_*`, or TensorFlow's own sequence columns.
       weight_collections: graph collections that variables of TensorFlow's own columns are added to.
-      trainable: whether such variables are trainable.
+      trainable: True, the default, makes such variables trainable.
 
     Returns:
       float32 [batch, T, D], D the sum of the columns' dimensions, and int64 [batch], the number of

@@ -48,14 +48,14 @@ def layer_norm(
 
     Args:
       inputs: float [batch, ...], of known rank.
-      center: whether there is a variable 'beta', zeros at first.
-      scale: whether there is a variable 'gamma', ones at first.
+      center: True creates a variable 'beta', zeros at first.
+      scale: True creates a variable 'gamma', ones at first.
       activation_fn: applied to the result; None for none.
-      reuse: whether the variables are those of an earlier layer of the same scope.
+      reuse: True takes the variables of an earlier layer of the same scope.
       variables_collections: graph collections to add the variables to, a list, or a dict of lists
         by 'beta' and 'gamma'.
       outputs_collections: graph collections to add the result to.
-      trainable: whether the variables are trained.
+      trainable: True makes the variables trainable.
       begin_norm_axis: first axis to normalise over.
       begin_params_axis: first axis of the shape of the variables.
       scope: variable scope, 'LayerNorm' by default.
