@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
 
+import importlib
 import logging
 import os
 import sys
@@ -15,14 +16,42 @@ os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
 # Chosen, as by a program: else the lines that are shown by default were in every test's log.
 logging.getLogger().setLevel(logging.WARNING)
 
-import estimator_emb.backends.host  # noqa: E402  (binds Keras 2 before TensorFlow is imported)
-from estimator_emb.native import build, ops  # noqa: E402
-from estimator_emb.step.engine import TableStep  # noqa: E402
+
+def pytest_xdist_auto_num_workers(config):
+    """Returns 0, tests in this process, where several cannot be or would only cost imports."""
+    a_tpu_has_one_user = config.option.markexpr == "tpu"
+    single_tests = bool(config.args) and all("::" in argument for argument in config.args)
+    return 0 if a_tpu_has_one_user or single_tests else None
+
+
+def pytest_sessionstart(session):
+    """Binds Keras 2 before a test imports TensorFlow, where this process runs tests."""
+    if session.config.getoption("dist", "no") != "no":
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    capture.resume_global_capture()  # Of what TensorFlow has to say when it is imported.
+    try:
+        importlib.import_module("estimator_emb.backends.host")
+    finally:
+        capture.suspend_global_capture()
+        capture.read_global_capture()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_text_of_graphs():
+    """Leaves graph.pbtxt unwritten, which takes as long as a small training, and nothing reads."""
+    from tensorflow.python.training import training_util
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_util, "write_graph", lambda *args, **kwargs: None)
+        yield
 
 
 @pytest.fixture
 def in_shards(monkeypatch):
     """A function that makes engines divide tables into shards, as parameter servers do."""
+    from estimator_emb.backends import host
+    from estimator_emb.step.engine import TableStep
 
     def into(count):
         class Divided(TableStep):
@@ -30,7 +59,7 @@ def in_shards(monkeypatch):
                 assert shards == 1
                 super().__init__(*args, shards=count, **kwargs)
 
-        monkeypatch.setattr(estimator_emb.backends.host, "TableStep", Divided)
+        monkeypatch.setattr(host, "TableStep", Divided)
 
     return into
 
@@ -38,6 +67,8 @@ def in_shards(monkeypatch):
 @pytest.fixture(scope="session")
 def native_library(request):
     """The native kernels, built once and kept between runs of the suite."""
+    from estimator_emb.native import build, ops
+
     directory = str(request.config.cache.mkdir("native"))
     os.environ.setdefault("ESTIMATOR_EMB_CACHE", directory)
     try:

@@ -7,28 +7,14 @@ import pathlib
 import harness
 import numpy as np
 import tensorflow as tf
+from descriptors import GOLDEN_CLASSES
 
 import estimator_emb as ee
-from estimator_emb import optimizers
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
 SAMPLES = 4
 """Samples of a golden batch."""
 
-CLASSES = {
-    "Sgd": optimizers.StochasticGradientDescentParameters,
-    "Adagrad": optimizers.AdagradParameters,
-    "AdagradMomentum": optimizers.AdagradMomentumParameters,
-    "Adam": optimizers.AdamParameters,
-    "Ftrl": optimizers.FtrlParameters,
-    "Momentum": optimizers.MomentumParameters,
-    "RmsProp": optimizers.RMSPropParameters,
-    "CenteredRmsProp": optimizers.CenteredRMSPropParameters,
-    "Adadelta": optimizers.AdadeltaParameters,
-    "ProximalAdagrad": optimizers.ProximalAdagradParameters,
-    "ProximalYogi": optimizers.ProximalYogiParameters,
-    "FrequencyEstimator": optimizers.FrequencyEstimatorParameters,
-}
 RENAMED = {
     "l1": "l1_regularization_strength",
     "l2": "l2_regularization_strength",
@@ -48,7 +34,7 @@ def parameters_of(case):
     rates = rate if isinstance(rate, list) else None
     if case["optimizer"] == "CenteredRmsProp":
         assert hyper.pop("initial_ms") == 0
-    cls = CLASSES[case["optimizer"]]
+    cls = GOLDEN_CLASSES[case["optimizer"]]
     if case["optimizer"] == "FrequencyEstimator":
         arguments = {}
     else:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+from descriptors import TF2_GOLDEN_CLASSES
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
@@ -780,13 +781,6 @@ def test_every_config_field_is_translated_or_refused():
 
 # The rules.
 
-GOLDEN_CLASSES = {
-    "Sgd": embedding.SGD,
-    "Adagrad": embedding.Adagrad,
-    "AdagradMomentum": embedding.AdagradMomentum,
-    "Adam": embedding.Adam,
-    "Ftrl": embedding.FTRL,
-}
 RENAMED = {
     "beta1": "beta_1",
     "l1": "l1_regularization_strength",
@@ -802,7 +796,7 @@ def build(case):
     hyper["learning_rate"] = rate[0] if isinstance(rate, list) else rate
     hyper["clipvalue"] = tuple(hyper.pop("clip_gradient", (None, None)))
     hyper["clip_weight_min"], hyper["clip_weight_max"] = hyper.pop("clip_weight", (None, None))
-    ours = GOLDEN_CLASSES[case["optimizer"]]
+    ours = TF2_GOLDEN_CLASSES[case["optimizer"]]
     if ours is embedding.Adam:
         hyper["beta_2"] = hyper.pop("beta2")
     return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
@@ -811,12 +805,12 @@ def build(case):
 CASES = [
     case
     for case in GOLDEN["cases"]
-    if case["optimizer"] in GOLDEN_CLASSES and case["hyper"].get("num_shards", 1) == 1
+    if case["optimizer"] in TF2_GOLDEN_CLASSES and case["hyper"].get("num_shards", 1) == 1
 ]
 
 
 def test_golden_covers_every_optimizer():
-    assert {GOLDEN_CLASSES[case["optimizer"]] for case in CASES} == set(TF2_OPTIMIZERS)
+    assert {TF2_GOLDEN_CLASSES[case["optimizer"]] for case in CASES} == set(TF2_OPTIMIZERS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

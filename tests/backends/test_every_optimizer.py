@@ -1,78 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer class trains a feature column's table, for two steps, against NumPy."""
+"""Every optimizer trains tables, with every set of kernels, as `reference` says."""
 
 import harness
+import host_engine
 import numpy as np
 import pytest
+import reference
+import tensorflow as tf
+from descriptors import OPTIMIZERS, SURROUNDED
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb import embedding, optimizers
 
-OBJECTS = [
-    ee.StochasticGradientDescentParameters(0.1),
-    ee.AdagradParameters(0.1, 0.2),
-    ee.AdagradMomentumParameters(0.1, 0.9, use_nesterov=True, exponent=3, beta2=0.9, epsilon=0.1),
-    ee.AdamParameters(0.1, epsilon=0.01, sum_inside_sqrt=False),
-    ee.FtrlParameters(0.1, l1_regularization_strength=0.01, beta=0.5),
-    ee.MomentumParameters(0.1, 0.9, use_nesterov=True),
-    ee.RMSPropParameters(0.1, 0.9, 0.8, 0.001),
-    ee.CenteredRMSPropParameters(0.1, 0.9, 0.8, 0.001),
-    ee.AdadeltaParameters(0.5, 0.95, 1e-3),
-    ee.ProximalAdagradParameters(0.1, 0.2, 0.01, 0.02),
-    ee.ProximalYogiParameters(0.1, l1_regularization_strength=0.01),
-    ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0),
-    embedding.SGD(0.1, clipvalue=(None, 0.5)),
-    embedding.Adagrad(0.1, weight_decay_factor=0.1),
-    embedding.AdagradMomentum(0.1, momentum=0.9),
-    embedding.Adam(0.1, clip_weight_max=0.5),
-    embedding.FTRL(0.1, l2_regularization_strength=0.1),
-]
+ROWS, STEPS = 9, 3
+TABLES = (*OPTIMIZERS, *SURROUNDED)
+RATES = {"frequency_estimator": [3.0, 4.0, 60.0]}
+"""Of the optimizer whose rate is the number of the step."""
 
 
-def test_there_is_one_of_each_class():
-    classes = (*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS)
-    assert {type(one) for one in OBJECTS} == set(classes)
+def dimension_of(optimizer):
+    # The odd dimension takes the general loops, and the ends of those that vectors cover.
+    return optimizer.parameters.required_dimension or (16, 11)[TABLES.index(optimizer) % 2]
 
 
-@pytest.mark.parametrize("parameters", OBJECTS, ids=lambda one: type(one).__name__)
-def test_trains_a_column(parameters, tmp_path):
-    dimension = parameters.required_dimension or 2
+def rates_of(optimizer):
+    constant = getattr(optimizer.parameters, "learning_rate", None)
+    return RATES.get(optimizer.name) or [constant] * STEPS
+
+
+def start_of(optimizer):
+    rng = np.random.default_rng(TABLES.index(optimizer))
+    return rng.normal(size=[ROWS, dimension_of(optimizer)]).astype(np.float32)
+
+
+def reading(rates):
+    return lambda step: tf.gather(tf.constant(rates), step)
+
+
+@pytest.fixture(scope="module")
+def batches():
     rng = np.random.default_rng(0)
-    start = rng.normal(size=[5, dimension]).astype(np.float32)
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("x", 5),
-        dimension,
-        combiner="sum",
-        initializer=harness.initializer(start),
-    )
-    spec = ee.EmbeddingConfigSpec(feature_columns=[column], optimization_parameters=parameters)
-    batches = [
-        ({"x": np.array(ids)}, {"x": rng.normal(size=[3, dimension]).astype(np.float32)})
-        for ids in ([1, 4, 1], [4, 0, 1])
-    ]
-    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path, batch_size=3)
-    estimator.train(harness.input_fn_of(batches), steps=2)
-
-    w = start.copy()
-    slots = [np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots]
-    for features, gradients in batches:
-        rows = np.unique(features["x"])
-        g = np.zeros_like(w)
-        np.add.at(g, features["x"], gradients["x"])
-        w[rows], *after = optimizers.step(
-            parameters,
-            optimizers.NUMPY,
-            np.float32(parameters.learning_rate),
-            g[rows],
-            w[rows],
-            tuple(slot[rows] for slot in slots),
+    return [
+        (
+            {one.name: rng.integers(0, ROWS, 12) for one in TABLES},
+            {
+                one.name: rng.normal(size=[12, dimension_of(one)]).astype(np.float32)
+                for one in TABLES
+            },
         )
-        for slot, values in zip(slots, after, strict=True):
-            slot[rows] = values
-    got = harness.saved(tmp_path, 2)
-    name = "x_embedding/embedding_weights"
-    assert not np.allclose(w, start)
-    np.testing.assert_allclose(got[name], w, atol=1e-5)
-    for slot, values in zip(parameters.slots, slots, strict=True):
-        np.testing.assert_allclose(got[name + slot.suffix], values, atol=1e-5)
+        for _ in range(STEPS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(batches):
+    """A function that returns the variables after the last step of one training of all tables."""
+    found = {}
+
+    def by(kernels):
+        if kernels not in found:
+            tables = {
+                one.name: ee.TableConfig(
+                    ROWS,
+                    dimension_of(one),
+                    harness.initializer(start_of(one)),
+                    "sum",
+                    optimization_parameters=one.parameters,
+                    learning_rate_fn=reading(RATES[one.name]) if one.name in RATES else None,
+                )
+                for one in TABLES
+            }
+            spec = ee.EmbeddingConfigSpec(
+                feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
+                table_to_config_dict=tables,
+            )
+            _, found[kernels] = host_engine.train(spec, batches, kernels == "native")
+        return found[kernels]
+
+    return by
+
+
+def expected(optimizer, batches):
+    """Returns weights and slots by `reference`, in float64."""
+    w = start_of(optimizer).astype(np.float64)
+    state = [w, *(np.full_like(w, start) for start in optimizer.start)]
+    for rate, (features, gradients) in zip(rates_of(optimizer), batches, strict=True):
+        ids = features[optimizer.name]
+        summed = reference.row_gradients(
+            ids[:, None], np.ones([len(ids), 1]), gradients[optimizer.name], "sum"
+        )
+        for row, g in summed.items():
+            w_row, *slots = (array[row] for array in state)
+            after = optimizer.step(np.float32(rate), g, w_row, slots)
+            for array, values in zip(state, after, strict=True):
+                array[row] = values
+    return state
+
+
+@pytest.mark.parametrize("optimizer", TABLES, ids=lambda one: one.name)
+def test_trains_a_table(optimizer, kernels, trained, batches):
+    got = trained(kernels)
+    slots = [optimizer.name + slot.suffix for slot in optimizer.parameters.slots]
+    assert {name for name in got if name.partition("/")[0] == optimizer.name} == {
+        optimizer.name, *slots
+    }  # fmt: skip
+    want = expected(optimizer, batches)
+    assert not np.allclose(got[optimizer.name], start_of(optimizer), atol=1e-3)
+    for name, values in zip([optimizer.name, *slots], want, strict=True):
+        np.testing.assert_allclose(got[name], values, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+def test_trains_a_column(tmp_path, kernels):
+    """The tables of columns, as the optimizer of their spec says: a class after the other."""
+    rng = np.random.default_rng(0)
+    for optimizer in {type(one.parameters): one for one in OPTIMIZERS}.values():
+        dimension = dimension_of(optimizer)
+        start = rng.normal(size=[5, dimension]).astype(np.float32)
+        column = fc.embedding_column(
+            fc.categorical_column_with_identity("x", 5),
+            dimension,
+            combiner="sum",
+            initializer=harness.initializer(start),
+        )
+        spec = ee.EmbeddingConfigSpec(
+            feature_columns=[column], optimization_parameters=optimizer.parameters
+        )
+        gradients = rng.normal(size=[3, dimension]).astype(np.float32)
+        batch = {"x": np.array([1, 4, 1])}, {"x": gradients}
+        _, got = host_engine.train(spec, [batch], kernels == "native")
+        names = [name for name in got if "embedding_weights" in name]
+        slots = [f"{names[0]}{slot.suffix}" for slot in optimizer.parameters.slots]
+        assert sorted(names) == sorted([names[0], *slots])
+        for row, g in ((1, gradients[0] + gradients[2]), (4, gradients[1])):
+            first = [np.full(dimension, value) for value in optimizer.start]
+            rate = np.float32(optimizer.parameters.learning_rate)
+            want = optimizer.step(rate, g, start[row], first)
+            for name, values in zip([names[0], *slots], want, strict=True):
+                np.testing.assert_allclose(got[name][row], values, rtol=2e-5, atol=1e-5)

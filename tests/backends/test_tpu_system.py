@@ -440,7 +440,7 @@ def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
         tpu_config=ee.TPUConfig(iterations_per_loop=1),
         batch=6,
     )
-    name = golden_training.CLASSES[optimizer].hardware.name
+    name = golden_training.GOLDEN_CLASSES[optimizer].hardware.name
     assert len(reached.ops(f"LoadTPUEmbedding{name}Parameters")) == 1
     assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 2
 

@@ -13,44 +13,6 @@ import estimator_emb as ee
 
 pytestmark = pytest.mark.usefixtures("native")
 
-SURROUNDINGS = {
-    "plain": {},
-    "clip": {"clip_gradient_min": -0.5, "clip_gradient_max": 0.75},
-    "clip_one_side": {"clip_gradient_max": 0.25, "clip_weight_min": -0.5},
-    "decay": {"weight_decay_factor": 0.125, "clip_weight_min": -1.0, "clip_weight_max": 0.5},
-    "decay_by_rate": {
-        "weight_decay_factor": 0.5,
-        "multiply_weight_decay_factor_by_learning_rate": True,
-    },
-}
-OPTIMIZERS = [
-    lambda **kw: ee.StochasticGradientDescentParameters(0.25, **kw),
-    lambda **kw: ee.AdagradParameters(0.25, 0.2, **kw),
-    lambda **kw: ee.AdagradMomentumParameters(0.25, 0.9, **kw),
-    lambda **kw: ee.AdagradMomentumParameters(
-        0.25, 0.9, use_nesterov=True, exponent=3, beta2=0.9, epsilon=0.1, **kw
-    ),
-    lambda **kw: ee.AdamParameters(0.25, epsilon=0.01, **kw),
-    lambda **kw: ee.AdamParameters(0.25, epsilon=0.01, sum_inside_sqrt=False, **kw),
-    lambda **kw: ee.FtrlParameters(0.25, l1_regularization_strength=0.01, beta=0.5, **kw),
-    lambda **kw: ee.FtrlParameters(
-        0.25,
-        learning_rate_power=-0.3,
-        l2_regularization_strength=0.1,
-        multiply_linear_by_learning_rate=True,
-        **kw,
-    ),
-    lambda **kw: ee.FtrlParameters(0.25, initial_accumulator_value=0.0, **kw),
-    lambda **kw: ee.MomentumParameters(0.25, 0.9, **kw),
-    lambda **kw: ee.MomentumParameters(0.25, 0.9, use_nesterov=True, **kw),
-    lambda **kw: ee.RMSPropParameters(0.25, 0.9, 0.8, 0.001, **kw),
-    lambda **kw: ee.CenteredRMSPropParameters(0.25, 0.9, 0.8, 0.01, **kw),
-    lambda **kw: ee.AdadeltaParameters(0.5, 0.95, 1e-3, **kw),
-    lambda **kw: ee.ProximalAdagradParameters(0.25, 0.2, **kw),
-    lambda **kw: ee.ProximalAdagradParameters(0.25, 0.2, 0.01, 0.02, **kw),
-    lambda **kw: ee.ProximalYogiParameters(0.25, l1_regularization_strength=0.01, **kw),
-]
-
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **kwargs):
     start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
@@ -79,36 +41,6 @@ def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
 
 def gradients(rng, *shape):
     return rng.normal(size=shape).astype(np.float32)
-
-
-@pytest.mark.parametrize(
-    "optimizer, surroundings",
-    [(optimizer, "plain") for optimizer in range(len(OPTIMIZERS))]
-    # What surrounds a rule is the same code for all: two of them show it.
-    + [(optimizer, key) for optimizer in (1, 6) for key in SURROUNDINGS if key != "plain"],
-)
-def test_every_rule_with_what_surrounds_it(optimizer, surroundings):
-    parameters = OPTIMIZERS[optimizer](**SURROUNDINGS[surroundings])
-    # The odd dimension takes the general loops, and the ends of those that vectors cover.
-    dimension = 16 if optimizer % 2 else 11
-    rng = np.random.default_rng(optimizer)
-    batches = [
-        ({"x": rng.integers(0, 9, 12)}, {"x": gradients(rng, 12, dimension)}) for _ in range(3)
-    ]
-    limit = 1.0 if surroundings == "plain" else None
-    same(one_table(parameters, 9, dimension, clipping_limit=limit), batches)
-
-
-def test_frequency_estimator_reads_the_step_as_its_rate():
-    parameters = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
-    spec = one_table(parameters, 7, 1)
-    tables = {
-        "t": spec.table_to_config_dict["t"]._replace(
-            learning_rate_fn=lambda step: tf.cast(step, tf.float32) + 3
-        )
-    }
-    batches = [({"x": np.array(ids)}, {"x": np.zeros([3, 1])}) for ids in ([1, 2, 2], [2, 0, 6])]
-    same(spec._replace(table_to_config_dict=tables), batches)
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 8, 16, 32, 40, 64, 100])

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
+import estimator_emb  # noqa: F401  (binds Keras 2)
+
 
 @pytest.fixture(scope="session")
 def tpu():

@@ -40,7 +40,7 @@ def train(spec, batches, native, num_cores=1, asked=None):
       The activations of each step, by key, and the variables after the last, by name.
     """
     with tf.Graph().as_default(), native_is(native if asked is None else asked):
-        tf.compat.v1.train.get_or_create_global_step()
+        global_step = tf.compat.v1.train.get_or_create_global_step()
         features = {key: _placeholder(value) for key, value in batches[0][0].items()}
         keys = list(batches[0][1])
         cores = Cores(num_cores)
@@ -58,6 +58,8 @@ def train(spec, batches, native, num_cores=1, asked=None):
         reached = tap.gradients()
         of_cores = cores.replicate(list(reached.values()))
         update = lookup.apply_gradients(dict(zip(reached, of_cores, strict=True)))
+        with tf.control_dependencies([update]):
+            update = global_step.assign_add(1).op
         variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
         found = []
         with tf.compat.v1.Session() as session:
