@@ -5,6 +5,10 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
+from estimator_emb.command import main as _command
+
+_command.answer_module()
+
 from estimator_emb import compat
 
 compat.prepare()
@@ -68,8 +72,7 @@ failures.install()
 
 # For programs that run unchanged.
 from estimator_emb.compat.install import install, uninstall
-
-__version__ = "0.1.0"
+from estimator_emb.version import __version__ as __version__
 
 __all__ = [
     "AdadeltaParameters",

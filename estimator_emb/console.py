@@ -46,8 +46,8 @@ def install() -> None:
         handler.addFilter(_NotByRoot(tensorflow, handler))
 
 
-def say_once(text: str, model_dir: Any) -> None:
-    """Logs a text once for each model directory, although each training in it would."""
+def say_once(text: str, model_dir: Any = None) -> None:
+    """Logs a text once for each model directory, or process, although each training would."""
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
         logger.info(text, stacklevel=2)

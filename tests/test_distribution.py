@@ -105,7 +105,8 @@ def test_the_sdist_trains(built, programs, tmp_path):
 
 def test_the_version_is_in_one_place():
     """Metadata take it from the package; an installation in another place may be older."""
-    assert "version = attr: estimator_emb.__version__" in (REPOSITORY / "setup.cfg").read_text()
+    taken = "version = attr: estimator_emb.version.__version__"
+    assert taken in (REPOSITORY / "setup.cfg").read_text()
     assert f"## {ee.__version__}\n" in (REPOSITORY / "docs" / "changelog.md").read_text()
     try:
         installed = importlib.metadata.distribution("estimator-emb")

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import runpy
 import sys
 
 from . import parsers
@@ -19,11 +21,34 @@ def main(args: list[str] | None = None) -> int:
       The exit status; 2 if `args` name no subcommand.
     """
     args = sys.argv[1:] if args is None else args
+    status = _answer(args)
+    if status is not None:
+        return status
+    _quiet_tensorflow()
+    return importlib.import_module(f"estimator_emb.tools.{args[0]}").main(args[1:])
+
+
+def answer_module() -> None:
+    """Exits where `python -m estimator_emb` is called with what needs no TensorFlow.
+
+    Python imports the package, and with it TensorFlow, before its `__main__`; while it does, '-m'
+    stands in the place of the program's name.
+    """
+    called = sys.orig_argv[-len(sys.argv) :]
+    if sys.argv[:1] == ["-m"] and called[:1] in (["estimator_emb"], ["-mestimator_emb"]):
+        status = _answer(sys.argv[1:])
+        if status is not None:
+            raise SystemExit(status)
+        _quiet_tensorflow()
+
+
+def _answer(args: list[str]) -> int | None:
+    """Returns the exit status of a call that needs no TensorFlow; None for a subcommand to run."""
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help(), file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
     if args[0] == "--version":
-        print(importlib.import_module("estimator_emb").__version__)
+        print(_version())
         return 0
     if args[0] not in parsers.PARSERS:
         print(
@@ -32,10 +57,18 @@ def main(args: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    parsers.parse(
-        args[0], args[1:]
-    )  # Exits for --help or wrong arguments, before TensorFlow loads.
-    return importlib.import_module(f"estimator_emb.tools.{args[0]}").main(args[1:])
+    parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
+    return None
+
+
+def _quiet_tensorflow() -> None:
+    """Leaves out what TensorFlow's C++ notes of this machine, unless the user has chosen."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def _version() -> str:
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
 
 
 def _help() -> str:

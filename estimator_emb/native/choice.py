@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from estimator_emb import console
 from estimator_emb.native import build, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
@@ -61,11 +62,11 @@ def kernels_for(
             )
         return ShardedKernels(library, tables, rules)
     except (CannotUse, build.BuildError) as reason:
-        logger.log(
-            logging.INFO if training else logging.DEBUG,
-            "Tables use TensorFlow's ops, without native kernels: %s.",
-            str(reason),  # A handler that keeps records would keep the exception's graph.
-        )
+        text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
+        if training:
+            console.say_once(text)
+        else:
+            logger.debug(text)
         return None
 
 

@@ -64,6 +64,11 @@ def test_no_compiler(caplog, monkeypatch, empty_cache):
     assert reasons(caplog) == ("there is no C++ compiler (g++, c++, clang++) on PATH.")
 
 
+def test_it_is_said_once(caplog, monkeypatch, empty_cache):
+    monkeypatch.setenv("PATH", "")
+    assert reasons(caplog) and reasons(caplog)  # Of two trainings; there is one line.
+
+
 def test_a_compiler_that_fails(caplog, monkeypatch, empty_cache, tmp_path):
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setattr(build.logger, "info", _without_building(build.logger.info))
@@ -77,7 +82,11 @@ def test_a_compiler_that_fails(caplog, monkeypatch, empty_cache, tmp_path):
 
 
 def _without_building(info):
-    return lambda text, *args: None if text.startswith("Building") else info(text, *args)
+    def others(text, *args, **kwargs):
+        if not text.startswith("Building"):
+            info(text, *args, **kwargs)
+
+    return others
 
 
 def refused():

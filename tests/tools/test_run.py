@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+import estimator_emb as ee
 from estimator_emb import options, preflight
 from estimator_emb.command import main as main_lib
 from estimator_emb.command import parsers
@@ -404,7 +405,8 @@ WITHOUT_TENSORFLOW = """
 import contextlib, runpy, sys
 script = sys.argv[1]
 names = ["run", "check", "convert", "inspect"]
-calls = [[], ["--help"], ["train"], *([name, "--help"] for name in names), ["run", "no.py"]]
+calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"]]
+calls += [[name, "--help"] for name in names]
 for call in calls:
     sys.argv = [script, *call]
     with contextlib.suppress(SystemExit):
@@ -420,6 +422,46 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "usage: estimator-emb convert" in done.stdout
     assert "estimator-emb run: error: there is no file 'no.py'" in done.stderr
+    assert f"\n{ee.__version__}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, status, said",
+    [
+        (["--version"], 0, ee.__version__),
+        (["--help"], 0, "estimator-emb SUBCOMMAND --help says more."),
+        (["run", "--help"], 0, "the program's own arguments"),
+        (["train"], 2, "See estimator-emb --help."),
+        ([], 2, "estimator-emb SUBCOMMAND --help says more."),
+    ],
+)
+def test_nor_do_they_as_a_module(arguments, status, said, tmp_path):
+    """A TensorFlow that cannot be imported is not imported."""
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('imported')")
+    done = run([sys.executable, "-m", "estimator_emb", *arguments], tmp_path)
+    assert done.returncode == status
+    assert said in (done.stderr if status else done.stdout) and "imported" not in done.stderr
+
+
+def test_the_arguments_of_other_modules_are_their_own(tmp_path):
+    """Of a package of that name in the program's folder, whose arguments say --version."""
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__init__.py").write_text("import estimator_emb")
+    (tmp_path / "program" / "__main__.py").write_text("import sys; print('ran', sys.argv[1:])")
+    done = run([sys.executable, "-m", "program", "--version", "estimator_emb"], tmp_path)
+    assert done.stdout == "ran ['--version', 'estimator_emb']\n"
+
+
+@pytest.mark.parametrize("asked", [None, "0"])
+@pytest.mark.parametrize("module", [False, True])
+def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
+    level = [] if asked is None else [f"TF_CPP_MIN_LOG_LEVEL={asked}"]
+    unset = ["env", "-u", "TF_CPP_MIN_LOG_LEVEL", *level]
+    (tmp_path / "program.py").write_text("import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])")
+    script = pathlib.Path(main_lib.__file__).with_name("estimator-emb")
+    command = ["-m", "estimator_emb"] if module else [str(script)]
+    done = run([*unset, sys.executable, *command, "run", "program.py"], tmp_path)
+    assert done.returncode == 0 and done.stdout == f"{asked or '2'}\n"
 
 
 def test_the_parsers_know_what_there_is():
