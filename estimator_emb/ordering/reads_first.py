@@ -352,9 +352,10 @@ def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
 
 
 def _is_large(read: tf.Operation) -> bool:
-    output = read.outputs[0]
-    size = output.shape.num_elements()
-    return size is None or size * output.dtype.size > _LARGE
+    # An optimizer's update of another variable reads one, and has no output.
+    tensors = read.outputs or [one for one in read.inputs if accesses.is_reference(one)]
+    size = tensors[0].shape.num_elements()
+    return size is None or size * tensors[0].dtype.size > _LARGE
 
 
 def _kept_variables() -> set[str]:

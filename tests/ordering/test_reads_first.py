@@ -9,6 +9,7 @@ import contextlib
 import sys
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -218,6 +219,24 @@ def test_the_buffer_of_a_reference_variable_is_not_fetched():
         value = tf.reshape(tf.identity(variable), [2])
         write = variable.assign_add([1.0, 1.0]).op
         assert values_read(value, write) == BEFORE
+
+
+def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
+    """They are reference variables if the first variable is one; an update has no output then."""
+    with tf.Graph().as_default():
+        variables = [
+            v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=resource)
+            for name, resource in (("a", False), ("b", True))
+        ]
+        optimizer = v1.train.AdamOptimizer(0.1, beta1=0.9, beta2=0.99)
+        train_op = optimizer.minimize(variables[0] * 3.0 + variables[1] * 5.0)
+        assert reads_first.order([train_op], []) > 0
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for step in range(1, 4):
+                session.run(train_op)
+                # A constant gradient moves each by the learning rate.
+                np.testing.assert_allclose(session.run(variables), 1 - 0.1 * step, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [4, 1 << 15])
