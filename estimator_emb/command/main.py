@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command `estimator-emb`; its subcommands are modules of `estimator_emb.tools`."""
+"""Runs the command `estimator-emb`.
+
+A subcommand is a module of `estimator_emb.tools`, or, where it needs no TensorFlow, of this package.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,11 @@ def _answer(args: list[str]) -> int | None:
             file=sys.stderr,
         )
         return 2
-    parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
+    options = parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
+    if args[0] == "cluster":  # Only the processes that it starts need TensorFlow.
+        _quiet_tensorflow()
+        status: int = importlib.import_module(f"{__package__}.cluster").main(options)
+        return status
     return None
 
 

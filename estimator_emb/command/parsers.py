@@ -38,24 +38,56 @@ that Python would give it.
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
-        "name, 'tpu' needs a TPU; by default what ESTIMATOR_EMB_DEVICE says, or 'host'",
+    _add_how_to_run(parser)
+    _add_program(parser)
+    return parser
+
+
+def cluster() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb cluster`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb cluster",
+        usage="estimator-emb cluster [options] SCRIPT.py [its arguments]\n"
+        "       estimator-emb cluster [options] -m MODULE [its arguments]",
+        description="""Runs a training program as a cluster of processes on this machine.
+
+Each process runs the same program, as `estimator-emb run` does, with a TF_CONFIG of its own: the
+program calls tf.estimator.train_and_evaluate, and gives its RunConfig a model_dir. The lines that
+a process writes are shown behind its name. When the chief is done, all end. The first Ctrl-C or
+SIGTERM ends training after a step, with a checkpoint, and a second one at once. The exit status is
+the chief's; 1 where it would be 0 and a server died.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
-        "--shards",
+        "--workers",
         type=_at_least_one,
+        default=1,
         metavar="N",
-        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
+        help="processes that train: 'chief', which also saves the model, and N - 1 others, "
+        "'worker 0' to 'worker N-2'; default 1",
     )
     parser.add_argument(
-        "--steps-limit",
+        "--ps",
         type=_at_least_one,
+        default=1,
         metavar="N",
-        help="ends every train() after N steps more, and every evaluate() after N steps",
+        help="parameter servers, 'ps 0' to 'ps N-1'; default 1",
     )
+    parser.add_argument(
+        "--evaluator",
+        action="store_true",
+        help="adds the process 'evaluator', which evaluates each new checkpoint",
+    )
+    parser.add_argument(
+        "--wait-limit",
+        type=_at_least_one,
+        metavar="SECONDS",
+        help="ends a process that has waited so long for one that is away; by default what "
+        "ESTIMATOR_EMB_WAIT_LIMIT says, or never",
+    )
+    _add_how_to_run(parser)
     _add_program(parser)
     return parser
 
@@ -156,10 +188,33 @@ helper variables are left out; everything else is copied.
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "run": run,
+    "cluster": cluster,
     "check": check,
     "inspect": inspect,
     "convert": convert,
 }
+
+
+def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
+    """Adds the options with which `estimator-emb run` runs a program."""
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        help="where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU "
+        "name, 'tpu' needs a TPU; by default what ESTIMATOR_EMB_DEVICE says, or 'host'",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_at_least_one,
+        metavar="N",
+        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
+    )
+    parser.add_argument(
+        "--steps-limit",
+        type=_at_least_one,
+        metavar="N",
+        help="ends every train() after N steps more, and every evaluate() after N steps",
+    )
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:

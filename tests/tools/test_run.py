@@ -404,7 +404,7 @@ def test_a_subcommand_that_does_not_exist(capsys):
 WITHOUT_TENSORFLOW = """
 import contextlib, runpy, sys
 script = sys.argv[1]
-names = ["run", "check", "convert", "inspect"]
+names = ["run", "cluster", "check", "convert", "inspect"]
 calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"]]
 calls += [[name, "--help"] for name in names]
 for call in calls:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that `estimator-emb cluster` watches over, and that end when it does.
+
+They are a process group of their own, whose first member ends all others as soon as the pipe that
+it reads ends: when the command is done, and also when it is killed.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the command."""
+
+
+@contextlib.contextmanager
+def caught_signals() -> Iterator[int]:
+    """Yields a file descriptor from which the numbers of signals can be read."""
+    reading, writing = os.pipe()
+    for fd in (reading, writing):
+        os.set_blocking(fd, False)
+    # What is ignored stays so: `nohup`, and a shell's background, ask for it.
+    numbers = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
+    before = {one: signal.signal(one, lambda *_: None) for one in [*numbers, signal.SIGCHLD]}
+    wakeup = signal.set_wakeup_fd(writing)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[int]:
+    """Yields the id of a process group that ends with this process, however this process ends."""
+    reading, writing = os.pipe()
+    keeper = os.fork()
+    if keeper == 0:
+        with contextlib.suppress(BaseException):
+            signal.set_wakeup_fd(-1)
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            os.close(writing)
+            os.setpgid(0, 0)
+            os.read(reading, 1)  # Until the other end is closed.
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+    os.close(reading)
+    os.setpgid(keeper, keeper)
+    try:
+        yield keeper
+    finally:
+        os.close(writing)
+        os.waitpid(keeper, 0)
+
+
+@dataclasses.dataclass(eq=False)
+class Process:
+    """A process of the cluster.
+
+    Attributes:
+      job: 'chief', 'worker', 'ps' or 'evaluator'.
+      name: how it is called in messages.
+      popen: the process.
+      last: its last lines, of both streams.
+      started: when, by `time.monotonic`.
+      ended: when it ended, or None.
+      terminate_at: when it is sent SIGTERM, or None.
+      kill_at: when it is killed, or None.
+      told: whether it was sent a signal, so that its end is no surprise.
+    """
+
+    job: str
+    name: str
+    popen: subprocess.Popen[bytes]
+    last: collections.deque[bytes]
+    started: float
+    ended: float | None = None
+    terminate_at: float | None = None
+    kill_at: float | None = None
+    told: bool = False
+
+    def send(self, number: int) -> None:
+        """Sends the process a signal, by which it may end."""
+        self.told = True
+        self.popen.send_signal(number)
+
+    def how_ended(self) -> str:
+        """Returns what became of an ended process, to stand after its name."""
+        status = self.popen.returncode
+        if status >= 0:
+            return f"ended with status {status}"
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"was ended by signal {-status}"
+
+    def seconds(self) -> float:
+        """Returns how long the process runs, or ran."""
+        return (self.ended or time.monotonic()) - self.started
+
+    def state(self) -> str:
+        """Returns the line that shows how the process is."""
+        seconds = self.seconds()
+        line = self.last[-1].decode(errors="replace") if self.last else ""
+        state = "runs" if self.ended is None else self.how_ended()
+        return f"{self.name:<10} {int(seconds) // 60}:{int(seconds) % 60:02d} {state:<20} {line}"

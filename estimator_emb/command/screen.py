@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `estimator-emb cluster` shows: the lines of all processes, and below them one line each."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import select
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+_LONGEST_LINE = 1 << 20
+"""Bytes of a line that are kept until its end comes; a longer one is shown in pieces."""
+
+_SECONDS_BETWEEN_DRAWINGS = 0.2
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
+
+
+class Lines:
+    """Divides what a process writes to one stream into lines.
+
+    Args:
+      prefix: begins every line.
+      last: takes the lines without the prefix; those of both streams of a process, in one.
+    """
+
+    def __init__(self, prefix: str, last: collections.deque[bytes]):
+        self._prefix = prefix.encode()
+        self._last = last
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the lines that `data` completes, each with the prefix, as bytes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        while len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest[:_LONGEST_LINE])
+            self._rest = self._rest[_LONGEST_LINE:]
+        return self._prefixed(lines)
+
+    def end(self) -> bytes:
+        """Returns the line that nothing ended, with an end; b'' where there is none."""
+        lines, self._rest = [self._rest] if self._rest else [], b""
+        return self._prefixed(lines)
+
+    def _prefixed(self, lines: list[bytes]) -> bytes:
+        self._last.extend(lines)
+        return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
+
+
+class Screen:
+    """Writes lines to stdout and stderr, and on a terminal keeps the state of processes below.
+
+    Attributes:
+      closed: whether nobody reads stdout or stderr any more.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._drawn = 0
+        self._drawn_at = 0.0
+
+    def write(self, data: bytes, fd: int) -> None:
+        """Writes whole lines to file descriptor 1 or 2, above the state."""
+        if data:
+            self._erase()
+            self._put(data, fd)
+
+    def say(self, text: str) -> None:
+        """Writes a line of the command's own to stderr."""
+        self.write(f"estimator-emb: {text}\n".encode(errors="replace"), 2)
+
+    def draw(self, states: Sequence[str], now: bool = False) -> None:
+        """Shows one line for each process, where stderr is a terminal.
+
+        Args:
+          states: the lines; those that do not fit on the terminal are left out.
+          now: draws however short the time since the last drawing is.
+        """
+        moment = time.monotonic()
+        recent = moment - self._drawn_at < _SECONDS_BETWEEN_DRAWINGS
+        if not self.is_terminal or (recent and self._drawn and not now):
+            return
+        size = shutil.get_terminal_size()
+        lines = [plain(line)[: size.columns - 1] for line in states[: max(size.lines - 1, 1)]]
+        self._erase()
+        self._put("".join(f"{line}\n" for line in lines).encode(errors="replace"), 2)
+        self._drawn, self._drawn_at = len(lines), moment
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._put(b"\x1b[%dA\x1b[J" % self._drawn, 2)
+            self._drawn = 0
+
+    def _put(self, data: bytes, fd: int) -> None:
+        while data and not self.closed:
+            try:
+                data = data[os.write(fd, data) :]
+            except BlockingIOError:
+                select.select([], [fd], [])
+            except OSError:  # A closed pipe, a terminal that is gone, a full disk.
+                self.closed = True
+
+
+def plain(line: str) -> str:
+    """Returns a line without what moves a terminal's cursor or changes its colours."""
+    return _CONTROL.sub("", line.replace("\t", " "))

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""estimator-emb cluster: processes are started, shown and ended, whatever becomes of them.
+
+The programs here are of a few lines and without TensorFlow, but for the last test.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from estimator_emb import options
+from estimator_emb.command import main as main_lib
+from estimator_emb.command import parsers
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPT = ROOT / "estimator_emb" / "command" / "estimator-emb"
+
+START = """
+import importlib.util, os, pathlib, sys
+folder = pathlib.Path(sys.argv[1]).parent
+spec = importlib.util.spec_from_file_location(
+    "estimator_emb_command", folder / "__init__.py", submodule_search_locations=[str(folder)]
+)
+sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+from estimator_emb_command import cluster
+for name in ("_TO_END_BY_ITSELF", "_TO_SAVE", "_BETWEEN_REMINDERS"):
+    setattr(cluster, name, float(sys.argv[2]))
+workers, servers, evaluator = map(int, sys.argv[3:6])
+status = cluster.start(
+    [sys.executable, *sys.argv[6:]], dict(os.environ), workers, servers, bool(evaluator)
+)
+assert "tensorflow" not in sys.modules
+sys.exit(status)
+"""
+"""Starts a command as a cluster, as `estimator-emb cluster` does, with shorter times."""
+
+BEGIN = """
+import json, os, signal, subprocess, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+job, index = config["task"]["type"], config["task"]["index"]
+"""
+"""Begins every program."""
+
+
+def start(directory, program, workers=2, servers=1, evaluator=False, seconds=20, **kwargs):
+    (directory / "program.py").write_text(BEGIN + textwrap.dedent(program))
+    numbers = [seconds, workers, servers, int(evaluator)]
+    arguments = [sys.executable, "-c", START, SCRIPT, *numbers, "program.py", "--flag=1"]
+    return subprocess.Popen(
+        list(map(str, arguments)),
+        cwd=directory,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
+    )
+
+
+def run(directory, program, **kwargs):
+    """Returns status, lines of stdout and lines of stderr."""
+    process = start(directory, program, **kwargs)
+    try:
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, *(text.decode().splitlines() for text in (output, errors))
+
+
+def own(lines):
+    return [line.removeprefix("estimator-emb: ") for line in lines if line.startswith("estimator")]
+
+
+def timeless(line):
+    return re.sub(r"after \d+ s", "after N s", line)
+
+
+def is_running(pid):
+    """Whether a process runs. One that nobody waits for does not."""
+    with contextlib.suppress(FileNotFoundError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_each_process_has_its_task_and_its_lines(tmp_path):
+    status, output, errors = run(
+        tmp_path,
+        """
+        print(json.dumps(config), sys.argv, sys.stdin.read() == "")
+        print("äé", file=sys.stderr)
+        print("no proxy:", os.environ["no_grpc_proxy"])
+        """,
+        workers=3,
+        servers=2,
+        evaluator=True,
+        env={**os.environ, "no_proxy": "example.org"},
+    )
+    assert status == 0
+    names = ["chief", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator"]
+    assert sorted(map(timeless, errors)) == sorted(
+        [f"{name:<9} | äé" for name in names] + ["estimator-emb: chief is done after N s."]
+    )
+    clusters = []
+    for name in names:
+        task, proxy = (line for line in output if line.startswith(f"{name:<9} | "))
+        assert proxy == f"{name:<9} | no proxy: example.org,localhost"
+        config, _ = json.JSONDecoder().raw_decode(task.removeprefix(f"{name:<9} | "))
+        assert task.endswith(" ['program.py', '--flag=1'] True")
+        job, _, index = name.partition(" ")
+        assert config["task"] == {"type": job, "index": int(index or 0)}
+        clusters.append(config["cluster"])
+    assert clusters == clusters[:1] * 6
+    sizes = {job: len(addresses) for job, addresses in clusters[0].items()}
+    assert sizes == {"chief": 1, "worker": 2, "ps": 2}
+    addresses = [one for of_job in clusters[0].values() for one in of_job]
+    assert len(set(addresses)) == 5
+    assert all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
+
+
+def test_lines_of_any_kind(tmp_path):
+    process = start(
+        tmp_path,
+        r"""
+        if job == "chief":
+            out = sys.stdout.buffer
+            out.write(b"a" * 3000000 + b"\n")
+            out.write(b"\xff\xfe\n\n")
+            out.flush()
+            time.sleep(0.1)
+            out.write(b"no ")
+            out.flush()
+            time.sleep(0.1)
+            out.write(b"end")
+        """,
+        workers=1,
+    )
+    output, _ = process.communicate(timeout=60)
+    prefix = b"chief     | "
+    lines = output.split(b"\n")
+    assert lines[3:] == [prefix + b"\xff\xfe", prefix, prefix + b"no end", b""]
+    assert all(line.startswith(prefix) for line in lines[:3])
+    assert b"".join(line[len(prefix) :] for line in lines[:3]) == b"a" * 3000000
+    assert process.returncode == 0
+
+
+def test_the_status_is_the_chiefs(tmp_path):
+    program = """
+    print("begins", flush=True)
+    if job == "chief":
+        for number in range(12): print("line", number)
+        sys.exit(7)
+    time.sleep(100)
+    """
+    status, _, errors = run(tmp_path, program)
+    assert status == 7
+    assert [timeless(line) for line in errors] == [
+        "estimator-emb: chief ended with status 7 after N s. Its last lines:",
+        *[f"    line {number}" for number in range(2, 12)],
+        "estimator-emb: Without chief training cannot go on: all others end.",
+    ]
+
+
+def test_a_program_that_fails_at_once(tmp_path):
+    status, _, errors = run(tmp_path, "raise ValueError('wrong from the start')")
+    assert status == 1
+    assert "chief ended with status 1 after N s. Its last lines:" in map(timeless, own(errors))
+    assert "    ValueError: wrong from the start" in errors
+
+
+def test_a_worker_that_dies_is_named_and_training_goes_on(tmp_path):
+    status, output, errors = run(
+        tmp_path,
+        """
+        if job == "worker":
+            print("the last words", flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV if index else signal.SIGKILL)
+        if job == "chief":
+            time.sleep(1)
+            print("trained")
+        """,
+        workers=3,
+    )
+    assert status == 0
+    assert "chief     | trained" in output
+    said = sorted(timeless(line) for line in own(errors))
+    assert said == [
+        "chief is done after N s.",
+        "worker 0 was ended by SIGKILL after N s. Its last lines:",
+        "worker 1 was ended by SIGSEGV after N s. Its last lines:",
+    ]
+    assert errors.count("    the last words") == 2
+
+
+def test_a_server_that_dies_ends_all(tmp_path):
+    program = """
+    if job == "ps" and index == 1:
+        time.sleep(0.5)
+        sys.exit(3)
+    if job == "chief":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    time.sleep(100)
+    """
+    status, _, errors = run(tmp_path, program, servers=2)
+    assert status == 1  # The chief's is 0, which would say that all went well.
+    assert [timeless(line) for line in own(errors)] == [
+        "ps 1 ended with status 3 after N s.",
+        "Without ps 1 training cannot go on: all others end.",
+    ]
+
+
+def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
+    """What does not end by itself is sent SIGTERM, and killed where that does not end it."""
+    status, output, errors = run(
+        tmp_path,
+        """
+        if job == "worker":
+            signal.signal(signal.SIGTERM, lambda *_: print("told to end", flush=True))
+        if job != "chief":
+            print("waits", flush=True)
+            while True: time.sleep(1)
+        time.sleep(0.5)
+        """,
+        seconds=1,
+    )
+    assert status == 0
+    assert sorted(output) == ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
+    assert [timeless(line) for line in errors] == ["estimator-emb: chief is done after N s."]
+
+
+def test_an_evaluator_is_waited_for(tmp_path):
+    status, output, errors = run(
+        tmp_path,
+        """
+        if job == "evaluator":
+            time.sleep(2.5)
+            print("evaluated")
+        """,
+        evaluator=True,
+        seconds=1,
+    )
+    assert (status, output) == (0, ["evaluator | evaluated"])
+    said = [timeless(line) for line in own(errors)]
+    assert said[0] == "chief is done after N s."
+    assert set(said[1:]) == {
+        "The chief is done; evaluator still runs, after N s. It ends when it has evaluated the "
+        "last checkpoint; Ctrl-C ends it now."
+    }
+
+
+HANGS = """
+def end(number, frame):
+    print("saves", signal.Signals(number).name, flush=True)
+    time.sleep(0.5 if job == "chief" else 0)
+    print("saved", flush=True)
+    sys.exit(128 + number)
+for one in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(one, signal.SIG_IGN if sys.argv[1] == "ignore" else end)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+with open(f"pids.{job}{index}", "w") as file:
+    print(os.getpid(), child.pid, file=file)
+os.rename(file.name, file.name.replace("pids.", "started."))
+time.sleep(100)
+"""
+
+
+def hanging(directory, ignore=False, **kwargs):
+    """Starts processes that each have a process of their own; returns it and all their ids."""
+    program = HANGS.replace('sys.argv[1] == "ignore"', str(ignore))
+    process = start(directory, program, evaluator=True, **kwargs)
+    until(lambda: len(list(directory.glob("started.*"))) == 4)
+    pids = [int(pid) for file in directory.glob("started.*") for pid in file.read_text().split()]
+    assert len(pids) == 8 and all(map(is_running, pids))
+    return process, pids
+
+
+@pytest.mark.parametrize(
+    ("number", "sent"),
+    [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
+)
+def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
+    process, pids = hanging(tmp_path)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    lines = output.decode().splitlines()
+    assert process.returncode == 128 + signal.Signals[sent]
+    for name in ("chief", "worker 0", "evaluator"):
+        assert lines.index(f"{name:<9} | saves {sent}") < lines.index(f"{name:<9} | saved")
+    # A server is needed until the chief has saved.
+    assert lines.index("ps 0      | saves SIGTERM") > lines.index("chief     | saved")
+    assert own(errors.decode().splitlines()) == [
+        f"{number.name}: the chief saves the model, and all processes end, in 20 s at most. "
+        "Another signal ends them at once."
+    ]
+    until(lambda: not any(map(is_running, pids)))
+
+
+def test_a_second_signal_ends_all_at_once(tmp_path):
+    process, pids = hanging(tmp_path, ignore=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert own(errors.decode().splitlines())[1] == "SIGINT again: all processes are killed."
+    until(lambda: not any(map(is_running, pids)))
+
+
+def test_what_ignores_a_signal_is_killed_in_time(tmp_path):
+    process, pids = hanging(tmp_path, ignore=True, seconds=1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=15)
+    assert process.returncode == 128 + signal.SIGKILL
+    until(lambda: not any(map(is_running, pids)))
+
+
+def test_no_process_outlives_the_command_that_is_killed(tmp_path):
+    process, pids = hanging(tmp_path)
+    process.kill()
+    process.wait()
+    until(lambda: not any(map(is_running, pids)), seconds=5)
+
+
+def test_nobody_reads_what_is_shown(tmp_path):
+    """As of `estimator-emb cluster ... | head -1`: all end in order."""
+    process = start(
+        tmp_path,
+        """
+        if job == "chief":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        while True:
+            print("again", flush=True)
+            time.sleep(0.01)
+        """,
+        stderr=subprocess.DEVNULL,
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 5
+
+
+def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
+    shown, terminal = pty.openpty()
+    process = start(
+        tmp_path,
+        r"""
+        print("\x1b[31mred\x07 " + 300 * "x")
+        time.sleep(1 if job == "chief" else 0)
+        sys.exit(4 if job == "worker" else 0)
+        """,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "60", "LINES": "24"},
+    )
+    os.close(terminal)
+    written = b""
+    with contextlib.suppress(OSError):  # How a terminal ends.
+        while data := os.read(shown, 4096):
+            written += data
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
+    screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
+    lines = screens[-1].splitlines()
+    assert all(len(line) == 59 for line in lines) and len(lines) == 3
+    assert re.match(r"chief      0:0\d ended with status 0  red xxx", lines[0])
+    assert re.match(r"worker 0   0:0\d ended with status 4  red xxx", lines[1])
+    assert re.match(r"ps 0       0:0\d ended with status 0  red xxx", lines[2])
+    assert any(re.search(r"^chief      0:0\d runs  ", screen) for screen in screens)
+
+
+def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr("estimator_emb.command.cluster.start", lambda *args: calls.append(args))
+    monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["estimator-emb", *arguments])
+        monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "estimator-emb", *arguments])
+        main_lib.main()
+        return calls.pop()
+
+    program = tmp_path / "program.py"
+    program.write_text("")
+    given, environment, *counts = command(
+        *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
+        *("--device=host", "--shards=2", "--steps-limit=5", str(program), "--ps=7", "--", "x"),
+    )
+    assert counts == [3, 2, True]
+    assert given == [
+        *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=host", "--shards=2"),
+        *("--steps-limit=5", "--tf-v1", str(program), "--ps=7", "--", "x"),
+    ]
+    assert environment == {**os.environ, options.WAIT_LIMIT_VARIABLE: "90"}
+    given, environment, *counts = command("cluster", "-m", "module", "--tf-v1")
+    assert counts == [1, 1, False]
+    assert given[4:] == ["run", "-m", "module", "--tf-v1"]
+    assert environment == dict(os.environ)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers=0", __file__], "argument --workers: must be an integer >= 1; got '0'"),
+        (["--ps=-1", __file__], "argument --ps: must be an integer >= 1; got '-1'"),
+        (["--ps=two", __file__], "argument --ps: must be an integer >= 1; got 'two'"),
+        (["--wait-limit=0", __file__], "argument --wait-limit: must be an integer >= 1; got '0'"),
+        (["no.py"], "there is no file 'no.py'"),
+        ([], "name one program: SCRIPT.py or -m MODULE"),
+    ],
+)
+def test_refusals(arguments, message, capsys):
+    with pytest.raises(SystemExit) as status:
+        main_lib.main(["cluster", *arguments])
+    assert status.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"estimator-emb cluster: error: {message}"
+
+
+def test_help_says_who_trains():
+    text = " ".join(parsers.cluster().format_help().split())
+    assert (
+        "processes that train: 'chief', which also saves the model, and N - 1 others, 'worker 0' "
+        "to 'worker N-2'; default 1"
+    ) in text
+    assert options.WAIT_LIMIT_VARIABLE in text
