@@ -60,8 +60,8 @@ from estimator_emb.compat.internals.estimator import (
     TrainSpec,
     VocabInfo,
     WarmStartSettings,
-    train_and_evaluate,
 )
+from estimator_emb.cluster.training import train_and_evaluate
 from estimator_emb.progress import ProgressHook
 
 from estimator_emb import failures

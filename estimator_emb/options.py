@@ -38,6 +38,7 @@ TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
 TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
+WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
     "pass TPUConfig(device='host')."
@@ -217,6 +218,27 @@ def check_ids_on_tpu(config: Any) -> None:
     """
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
+
+
+def asked_wait_limit() -> float | None:
+    """Returns the seconds that a process of a cluster waits for one that is away; None for any time.
+
+    Raises:
+      ValueError: the environment asks for no positive number.
+    """
+    text = os.environ.get(WAIT_LIMIT_VARIABLE)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(
+            f"Environment variable {WAIT_LIMIT_VARIABLE} must be a positive number of seconds; got "
+            f"{text!r}."
+        )
+    return seconds
 
 
 def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:

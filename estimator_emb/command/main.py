@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the command `estimator-emb`.
 
-A subcommand is a module of `estimator_emb.tools`, or, where it needs no TensorFlow, of this package.
+A subcommand is a module of `estimator_emb.tools`; of this package where it needs no TensorFlow.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from estimator_emb import config, estimator, optimizers, options
+from estimator_emb.cluster import training
 from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
@@ -31,6 +32,7 @@ _OPTIMIZERS: dict[str, Any] = {
 _REPLACED: dict[str, dict[str, Any]] = {
     "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
     "tpu.tpu_config": {"TPUConfig": options.TPUConfig},
+    "training": {"train_and_evaluate": training.train_and_evaluate},
     "tpu._tpu_estimator_embedding": {
         "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
         **_OPTIMIZERS,
@@ -148,6 +150,11 @@ def _extend_api(changes: _Changes) -> None:
         version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
         for version in ("v1", "v2")
     }
+    others = [
+        importlib.import_module(f"tensorflow_estimator._api.{one}.estimator") for one in estimators
+    ]
+    for api in (*estimators.values(), *others):
+        changes.set_attribute(api, "train_and_evaluate", training.train_and_evaluate)
     for name, root in list(sys.modules.items()):
         if not _API_ROOT.fullmatch(name) or root is None:
             continue

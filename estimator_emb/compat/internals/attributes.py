@@ -255,6 +255,8 @@ _ESTIMATOR = [
             "_estimator": "estimator-emb check: what train_and_evaluate was to run",
             "_eval_spec": "the same",
             "_start_continuous_evaluation": "what an evaluator task of a cluster does",
+            "_start_std_server": "overridden: a server of a cluster hears when training is over",
+            "_train_hooks": "as `_start_std_server`, for a worker's training",
             "_train_spec": "as `_estimator`",
         },
     ),

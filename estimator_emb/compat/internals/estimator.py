@@ -48,9 +48,6 @@ TrainSpec = _training.TrainSpec
 EvalSpec = _training.EvalSpec
 """`estimator_emb.EvalSpec`."""
 
-train_and_evaluate = _training.train_and_evaluate
-"""`estimator_emb.train_and_evaluate`."""
-
 ServingInputReceiver = _export.ServingInputReceiver
 """`estimator_emb.export.ServingInputReceiver`."""
 
@@ -89,8 +86,11 @@ AnyTPUEstimatorSpec = _model_fn._TPUEstimatorSpec
 LOSS_METRIC_KEY = _model_fn.LOSS_METRIC_KEY
 """The name of the loss in summaries."""
 
+stock_train_and_evaluate = _training.train_and_evaluate
+"""What `estimator_emb.train_and_evaluate` does where there is no cluster."""
+
 TrainingExecutor = _training._TrainingExecutor
-"""Runs `train_and_evaluate`; `estimator-emb check` takes its place."""
+"""Runs `train_and_evaluate`; ours ends a cluster, and `estimator-emb check` takes its place."""
 
 step_of_latest_checkpoint = _estimator._load_global_step_from_checkpoint_dir
 """The step at which a model_dir stands, by which Estimators tell whether max_steps is reached."""

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a cluster end together, and name those for which they wait."""
+
+import json
+import logging
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from estimator_emb import options
+from estimator_emb.cluster import ending, waiting
+
+HERE = pathlib.Path(__file__).parent
+
+
+def addresses(**jobs):
+    """Returns {job: free addresses} for a number of tasks of each job."""
+    sockets = {
+        job: [socket.create_server(("localhost", 0)) for _ in range(n)] for job, n in jobs.items()
+    }
+    found = {
+        job: [f"localhost:{one.getsockname()[1]}" for one in of_job]
+        for job, of_job in sockets.items()
+    }
+    for of_job in sockets.values():
+        for one in of_job:
+            one.close()
+    return found
+
+
+# ---- The end, between servers in this process --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster of servers that run here, but for worker 1 and server 1, which never come."""
+    spec = tf.train.ClusterSpec(addresses(chief=1, worker=2, ps=2))
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    servers = {
+        job: tf.distribute.Server(spec, job, 0, config=config) for job in ("chief", "worker", "ps")
+    }
+    return spec, {job: server.target for job, server in servers.items()}, servers
+
+
+def in_thread(function, *args):
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
+    spec, targets, _ = cluster
+    caplog.set_level(logging.INFO, "estimator_emb")
+    worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
+    worker.begun = True
+    worker.listen(targets["worker"])
+    server.listen(targets["ps"])
+    serving = in_thread(server.wait)
+    time.sleep(0.5)
+    assert serving.is_alive() and not worker.is_over()
+    chief = in_thread(ending.end_all, targets["chief"], spec)
+    deadline = time.monotonic() + 20
+    while not worker.is_over():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # The worker is in its last step.
+    time.sleep(1)
+    assert chief.is_alive() and serving.is_alive() and not server.is_over()
+    worker.leave()
+    chief.join(10)
+    serving.join(10)
+    assert not chief.is_alive() and not serving.is_alive()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Training is over: this parameter server ends."
+    ]
+
+
+def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatch):
+    spec, targets, _ = cluster
+    caplog.set_level(logging.INFO, "estimator_emb")
+    statuses = []
+    monkeypatch.setattr(ending, "end_process", statuses.append)
+    monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
+    worker = ending.Member("worker", 0)
+    worker.listen(targets["worker"])
+    started = time.monotonic()
+    ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
+    assert time.monotonic() - started < 10
+    time.sleep(1.5)
+    assert statuses == [0]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Training is over. This worker has made no step: this process ends."
+    ]
+
+
+def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
+    spec, targets, _ = cluster
+    caplog.set_level(logging.INFO, "estimator_emb")
+    statuses = []
+    monkeypatch.setattr(ending, "end_process", statuses.append)
+    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 1.0)
+    monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
+    worker = ending.Member("worker", 0)
+    worker.begun = True
+    worker.listen(targets["worker"])
+    ending.end_all(targets["chief"], spec)
+    time.sleep(2)
+    assert statuses == [0]
+    said = [record.getMessage() for record in caplog.records]
+    assert "Training is over. This worker's last step does not end: this process ends." in said
+    address = spec.task_address("worker", 0)
+    assert (
+        f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for." in said
+    )
+
+
+# ---- Waiting ------------------------------------------------------------------------------------
+
+
+def test_who_takes_no_connection_is_away():
+    with socket.create_server(("localhost", 0)) as server:
+        here = f"localhost:{server.getsockname()[1]}"
+        gone = addresses(ps=1)["ps"][0]
+        spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
+        tasks = waiting.tasks_of(spec, "ps", "chief", "master")
+        assert [str(task) for task in tasks] == [
+            f"/job:ps/task:0 at {gone}",
+            f"/job:ps/task:1 at {here}",
+            "/job:ps/task:2 at no.such.host.invalid:1",
+            f"/job:chief/task:0 at {here}",
+        ]
+        assert waiting.away(tasks) == [tasks[0], tasks[2]]
+
+
+@pytest.fixture
+def watch(monkeypatch, caplog):
+    """Makes what tells a watch who is away at which second, and returns what it says then."""
+    caplog.set_level(logging.INFO, "estimator_emb")
+    monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
+    spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
+
+    def end(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(ending, "end_process", end)
+
+    def make(job, is_over=lambda: False):
+        watch = waiting.Watch(spec, job, is_over)
+        tasks = {task.address[0]: task for task in watch._tasks}
+
+        def judge(away, second):
+            watch._judge([tasks[one] for one in away], 1000.0 + second)
+            said = [record.getMessage() for record in caplog.records]
+            caplog.clear()
+            return said
+
+        judge.needed = "".join(tasks)
+        judge.watch = watch
+        return judge
+
+    return make
+
+
+def test_whom_a_task_needs(watch):
+    assert {job: watch(job).needed for job in ("chief", "master", "worker", "ps")} == {
+        "chief": "pq",
+        "master": "pq",
+        "worker": "pqc",
+        "ps": "c",
+    }
+
+
+def test_who_is_away_is_named_within_a_minute_and_again(watch):
+    judge = watch("worker")
+    assert judge("p", 0) == judge("p", 29) == []
+    said = "/job:ps/task:0 at p:1 has been away for {} s"
+    assert judge("pc", 31) == [said.format(31) + "."]
+    assert judge("pc", 60) == []
+    assert judge("pc", 62) == [
+        f"{said.format(62)}; /job:chief/task:0 at c:1 has been away for 31 s."
+    ]
+    assert judge("c", 100) == ["/job:ps/task:0 at p:1 is there, after 100 s."]
+    assert judge("pc", 121) == []
+    assert judge("pc", 122) == ["/job:chief/task:0 at c:1 has been away for 91 s."]
+    assert judge("", 123) == ["/job:chief/task:0 at c:1 is there, after 92 s."]
+    assert judge("", 300) == []
+
+
+def test_a_limit_ends_the_wait(watch, monkeypatch):
+    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, "12.5")
+    judge = watch("ps")
+    assert (
+        judge("c", 0) == judge("c", 12) == judge("", 13) == judge("c", 14) == judge("c", 26) == []
+    )
+    with pytest.raises(SystemExit) as ended:
+        judge("c", 27)
+    assert ended.value.code == 1
+
+
+def test_what_the_limit_says(watch, monkeypatch, caplog):
+    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, "40")
+    judge = watch("chief")
+    assert judge("q", 0) == []
+    with pytest.raises(SystemExit):
+        judge("q", 41)
+    assert [record.getMessage() for record in caplog.records] == [
+        "/job:ps/task:1 at q:2 has been away for 41 s, and ESTIMATOR_EMB_WAIT_LIMIT=40: this "
+        "process ends."
+    ]
+
+
+@pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])
+def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
+    asked = []
+    judge = watch(job, lambda: asked.append(True) or True)
+    judge("c", 0)
+    judge("c", seconds - 1)
+    assert not asked
+    assert judge("c", seconds) == [] and asked
+    assert judge.watch._stopped.is_set()
+
+
+@pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
+def test_a_limit_that_is_none(text, monkeypatch):
+    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, text)
+    with pytest.raises(ValueError) as error:
+        options.asked_wait_limit()
+    assert str(error.value) == (
+        "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "
+        f"'{text}'."
+    )
+
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+PROGRAM = """
+    import sys
+    import test_run_checks as tests
+    import estimator_emb as ee
+
+    model_dir, steps = sys.argv[1], int(sys.argv[2])
+    estimator = tests.make(model_dir, use_tpu=False)
+    endless = lambda params: tests.input_of(16)(params).repeat()
+    ee.train_and_evaluate(
+        estimator, ee.TrainSpec(endless, max_steps=steps), ee.EvalSpec(endless, steps=1)
+    )
+    print("goes on", flush=True)
+"""
+
+
+class Processes:
+    """Processes of a program, each a task of one cluster."""
+
+    def __init__(self, directory, steps, **jobs):
+        self.directory = directory
+        self.steps = steps
+        self.cluster = addresses(**jobs)
+        self.started = []
+
+    def start(self, job, index=0, **environment):
+        task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
+        log = self.directory / f"{job}{index}.{len(self.started)}.log"
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM)]
+            + [str(self.directory / "model"), str(self.steps)],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
+                "TF_CONFIG": json.dumps(task),
+                **environment,
+            },
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        process.log = log
+        self.started.append(process)
+        return process
+
+    def until(self, condition, seconds=150):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.3)
+
+    def ended(self, *processes, status=0):
+        """Waits for the end of processes, each with a status."""
+        for process in processes:
+            self.until(lambda process=process: process.poll() is not None)
+            assert process.returncode == status, self.logs()
+            assert ("goes on" in process.log.read_text()) == (status == 0), self.logs()
+
+    def logs(self):
+        return "\n".join(
+            f"== {one.log.name}\n{one.log.read_text()[-2000:]}" for one in self.started
+        )
+
+
+@pytest.fixture
+def processes(tmp_path):
+    made = []
+
+    def make(**kwargs):
+        made.append(Processes(tmp_path, **kwargs))
+        return made[-1]
+
+    yield make
+    for process in made[0].started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_cluster_ends_when_its_chief_is_done(processes):
+    """A chief that is killed ends nobody; what comes late ends."""
+    tasks = processes(steps=100000, chief=1, worker=1, ps=2)
+    servers = [tasks.start("ps", 0), tasks.start("ps", 1)]
+    chief, worker = tasks.start("chief"), tasks.start("worker")
+    model = tasks.directory / "model"
+    tasks.until(lambda: (tf.train.latest_checkpoint(str(model)) or "-0").rpartition("-")[2] != "0")
+    chief.send_signal(signal.SIGKILL)
+    chief.wait()
+    address = tasks.cluster["chief"][0]
+    absence = f"/job:chief/task:0 at {address} has been away for 3"
+    tasks.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
+    assert all(one.poll() is None for one in [*servers, worker]), tasks.logs()
+
+    tasks.steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
+    tasks.ended(tasks.start("chief"))
+    done = time.monotonic()
+    tasks.ended(*servers)
+    if "made no step" not in worker.log.read_text():
+        tasks.ended(worker)
+    assert time.monotonic() - done < 30, tasks.logs()
+    for server in servers:
+        assert "Training is over: this parameter server ends." in server.log.read_text()
+
+    tasks.ended(tasks.start("worker"))
+
+
+@pytest.mark.slow
+def test_a_limit_ends_a_chief_without_server(processes):
+    tasks = processes(steps=10, chief=1, ps=1)
+    chief = tasks.start("chief", **{options.WAIT_LIMIT_VARIABLE: "8"})
+    tasks.ended(chief, status=1)
+    address = tasks.cluster["ps"][0]
+    assert f"/job:ps/task:0 at {address} has been away for" in chief.log.read_text()
+    assert "and ESTIMATOR_EMB_WAIT_LIMIT=8: this process ends." in chief.log.read_text()
