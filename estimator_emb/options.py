@@ -221,7 +221,7 @@ def check_ids_on_tpu(config: Any) -> None:
 
 
 def asked_wait_limit() -> float | None:
-    """Returns the seconds that a process of a cluster waits for one that is away; None for any time.
+    """Returns the seconds that a process of a cluster waits for another; None for any time.
 
     Raises:
       ValueError: the environment asks for no positive number.

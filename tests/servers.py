@@ -42,9 +42,11 @@ class Cluster:
     Args:
       workers: beside the chief.
       servers: parameter servers.
+      absent: (job, index) of tasks that are in the cluster and never start.
     """
 
-    def __init__(self, workers, servers):
+    def __init__(self, workers, servers, absent=()):
+        self._absent = absent
         jobs = {"chief": 1, "worker": workers, "ps": servers}
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
         # A port that was free a moment ago may not be now.
@@ -70,7 +72,26 @@ class Cluster:
         self._servers = [
             tf.distribute.Server(self.cluster, job_name=job, task_index=index)
             for job, index in self.tasks
+            if (job, index) not in self._absent
         ]
+
+    def forget(self, job, index, names):
+        """Takes those of the variables `names` from a task that it has; returns their number."""
+        with tf.Graph().as_default() as graph, tf.device(f"/job:{job}/task:{index}"):
+            handles = [
+                tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=None, shared_name=name)
+                for name in names
+            ]
+            held = [tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles]
+            gone = [
+                tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+                for handle in handles
+            ]
+        target = f"grpc://{self.cluster[job][index]}"
+        with tf.compat.v1.Session(target, graph=graph) as session:
+            count = sum(session.run(held))
+            session.run(gone)
+            return count
 
     @property
     def trainers(self):

@@ -14,8 +14,8 @@ import tensorflow as tf
 from estimator_emb import console, options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checkpoints import saver
-from estimator_emb.checks import batch_sizes, nan_loss, program_checks
+from estimator_emb.checkpoints import live_servers
+from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
@@ -57,6 +57,7 @@ class HostStep:
     ):
         self._training = mode == ModeKeys.TRAIN
         self._dropped = dropped
+        self._servers = servers
         self._exporting = exporting
         self._model_dir = model_dir
         self._cores = Cores()
@@ -103,6 +104,8 @@ class HostStep:
             self._cores.running(),
         ):
             spec = model_fn(features={**kept, **tap.features}, **kwargs)
+        if self._servers and self._training:
+            clusters.check_asynchronous()
         self._lookup = tap.create_tables(spec)
         spec = self._lookup.after_checks(spec)
         if self._training and getattr(spec, "train_op", None) is not None:
@@ -216,6 +219,15 @@ class HostTables(Backend):
 class HostBackend(HostTables):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
 
+    def __init__(self, request: Request):
+        super().__init__(request)
+        if request.spec is not None:
+            clusters.check_shared(request.config)
+
+    def _config(self) -> Any:
+        config = super()._config()
+        return config if self.request.spec is None else clusters.with_device_filters(config)
+
     def attach(self, estimator: Any) -> None:
         serving.load(estimator.config, self.request.tables, self.request.spec)
 
@@ -254,7 +266,7 @@ class HostBackend(HostTables):
         savers = tf.compat.v1.GraphKeys.SAVERS
         has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
         if self.request.spec is not None and not has_saver:
-            tf.compat.v1.add_to_collection(savers, saver.saver(config))
+            tf.compat.v1.add_to_collection(savers, live_servers.saver(config))
         spec, hooks = nan_loss.first(spec, hooks, self.emulates_tpu)
         return ordering.added_to_training(spec, [*worker_hooks, *hooks]), hooks
 

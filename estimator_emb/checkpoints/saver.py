@@ -25,14 +25,19 @@ def saver(config: Any) -> tf.compat.v1.train.Saver:
     Args:
       config: the `RunConfig`, which says how many checkpoints to keep.
     """
-    return PartsSaver(
-        sharded=True,
-        max_to_keep=config.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-        builder=_Builder(),
-        defer_build=True,
-        save_relative_paths=True,
-    )
+    return PartsSaver(**arguments(config))
+
+
+def arguments(config: Any) -> dict[str, Any]:
+    """Returns those of `PartsSaver` for a `RunConfig`."""
+    return {
+        "sharded": True,
+        "max_to_keep": config.keep_checkpoint_max,
+        "keep_checkpoint_every_n_hours": config.keep_checkpoint_every_n_hours,
+        "builder": _Builder(),
+        "defer_build": True,
+        "save_relative_paths": True,
+    }
 
 
 def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:

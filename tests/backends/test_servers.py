@@ -217,3 +217,85 @@ def test_one_trainer_and_two_servers_train_as_one_process_does(
     for name, value in want.items():
         assert not np.allclose(value, first[name], rtol=1e-3) or name.endswith("last_hit_step")
         np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+class Dies(tf.compat.v1.train.SessionRunHook):
+    """Ends a trainer after some steps as a fault would: it saves nothing."""
+
+    def __init__(self, steps):
+        self._left = steps
+
+    def after_run(self, run_context, run_values):
+        self._left -= 1
+        if not self._left:
+            raise RuntimeError("the chief dies")
+
+
+def chief_of(cluster, model_dir):
+    """Returns a function that trains the chief, and the column of updates that it has made."""
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("x")},
+        table_to_config_dict={"x": ee.TableConfig(4, 2, initializer=tf.zeros_initializer())},
+        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+    )
+    batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
+
+    def train(max_steps, *hooks):
+        config = cluster.config(
+            "chief", 0, model_dir=str(model_dir), save_checkpoints_steps=100_000
+        )
+        ee.TPUEstimator(
+            harness.gradient_model_fn(["x"]),
+            config=config,
+            use_tpu=False,
+            train_batch_size=4,
+            embedding_config_spec=spec,
+        ).train(lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps)
+
+    return train
+
+
+def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
+    train = chief_of(servers.Cluster(workers=0, servers=2), tmp_path)
+    train(2)
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        train(100, Dies(5))
+    train(10)
+    assert (
+        "The parameter servers hold step 7: training goes on from there, not from the checkpoint "
+        "of step 2." in said()
+    )
+    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+
+
+def test_a_server_that_lost_its_part_takes_all_back(said, tmp_path):
+    cluster = servers.Cluster(workers=0, servers=2)
+    train = chief_of(cluster, tmp_path)
+    train(2)
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        train(100, Dies(5))
+    assert cluster.forget("ps", 1, ["x/part_0", "x/part_1"]) == 1
+    train(10)
+    assert any(
+        f"A parameter server has lost its variables, {part} for one: all go back from step 7 to "
+        "the checkpoint of step 2, and 5 steps are lost." in said()
+        for part in ("x/part_0", "x/part_1")
+    )
+    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+
+
+def test_servers_that_hold_another_training_are_restored(said, tmp_path):
+    cluster = servers.Cluster(workers=0, servers=2)
+    one, other = (chief_of(cluster, tmp_path / name) for name in ("one", "other"))
+    one(2)
+    other(7)
+    one(4)
+    assert not [line for line in said() if "parameter servers hold" in line]
+    saved = harness.saved(tmp_path / "one", 4)
+    np.testing.assert_array_equal(saved["x"], np.full([4, 2], -4.0))
+
+
+def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
+    cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
+    chief_of(cluster, tmp_path)(3)
+    assert harness.saved(tmp_path, 3)["global_step"] == 3

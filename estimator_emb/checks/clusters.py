@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster of processes, as TF_CONFIG names it, cannot do, and the session that it needs."""
+
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.tpu_estimator import RunConfig
+
+_SYNCHRONOUS = "sync_token_q"
+"""The queue by which `SyncReplicasOptimizer` lets workers go on."""
+
+
+def check_emulated() -> None:
+    """Refuses to emulate a TPU in a process of a cluster.
+
+    Raises:
+      ValueError: TF_CONFIG names other processes than this and an evaluator.
+    """
+    tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    jobs = {job: len(tasks) for job, tasks in tf_config.get("cluster", {}).items()}
+    training = {job: count for job, count in jobs.items() if job != "evaluator"}
+    if sum(training.values()) <= 1:
+        return
+    task = tf_config.get("task", {})
+    named = ", ".join(f"{count} {job}" for job, count in training.items())
+    raise ValueError(
+        f"TF_CONFIG names a cluster ({named}), of which this process is {task.get('type')} "
+        f"{task.get('index')}, but an emulated TPU is one process. Train on the cluster with "
+        "use_tpu=False, or unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
+    )
+
+
+def check_shared(config: Any) -> None:
+    """Refuses workers that share no tables.
+
+    Raises:
+      ValueError: there are several trainers, and no parameter server.
+    """
+    trainers = getattr(config, "num_worker_replicas", None) or 1
+    if trainers > 1 and not config.num_ps_replicas:
+        raise ValueError(
+            f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
+            "that holds the tables of the EmbeddingConfigSpec for all of them. Add one, or train "
+            "in one process."
+        )
+
+
+def check_asynchronous() -> None:
+    """Refuses a model whose optimizer waits for the gradients of several workers.
+
+    Raises:
+      ValueError: the default graph has a `SyncReplicasOptimizer`.
+    """
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    if any(op.type.startswith("FIFOQueue") and _SYNCHRONOUS in op.name for op in operations):
+        raise ValueError(
+            "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
+            "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, "
+            "tables train asynchronously only: leave SyncReplicasOptimizer out. For steps of a "
+            "larger batch, use_tpu=True with TPUConfig(device='host', num_shards=N) trains N cores "
+            "in one process, synchronously."
+        )
+
+
+def with_device_filters(config: Any) -> Any:
+    """Returns a `RunConfig` whose session needs this process and the parameter servers only.
+
+    Without filters a session waits for every process of the cluster, also for a worker that never
+    comes. Filters that the program gave stay.
+
+    Args:
+      config: the program's, which may be anything.
+    """
+    if not isinstance(config, RunConfig) or not getattr(config, "num_ps_replicas", 0):
+        return config
+    job = config.task_type
+    if job not in ("chief", "master", "worker"):
+        return config
+    session = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if config.session_config is not None:
+        if config.session_config.device_filters or config.session_config.HasField("cluster_def"):
+            return config
+        session.CopyFrom(config.session_config)
+    else:
+        rewrite = session.graph_options.rewrite_options
+        rewrite.meta_optimizer_iterations = type(rewrite).ONE  # As without a cluster.
+    mine = f"/job:{job}/task:{config.task_id}" if job == "worker" else f"/job:{job}"
+    session.device_filters.extend(["/job:ps", mine])
+    return config.replace(session_config=session)

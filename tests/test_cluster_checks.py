@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster that TF_CONFIG names cannot do is refused, and what its sessions need is set."""
+
+import json
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+CLUSTER = {
+    "chief": ["localhost:1"],
+    "worker": ["localhost:2", "localhost:3"],
+    "ps": ["localhost:4"],
+}
+SPEC = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={"x": ee.FeatureConfig("x")},
+    table_to_config_dict={"x": ee.TableConfig(4, 2)},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+
+
+@pytest.fixture
+def task(monkeypatch):
+    """A function that makes this process one of a cluster."""
+
+    def of(job, index=0, cluster=CLUSTER):
+        task = {"cluster": cluster, "task": {"type": job, "index": index}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+
+    return of
+
+
+def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
+    return ee.TPUEstimator(
+        model_fn or harness.gradient_model_fn(["x"]),
+        config=ee.RunConfig(model_dir=str(tmp_path), **kwargs),
+        use_tpu=use_tpu,
+        train_batch_size=4,
+        embedding_config_spec=spec,
+    )
+
+
+@pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
+@pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
+def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
+    task(job, index)
+    with pytest.raises(ValueError) as error:
+        make(tmp_path, spec=spec, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+    assert str(error.value) == (
+        f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
+        f"{index}, but an emulated TPU is one process. Train on the cluster with use_tpu=False, or "
+        "unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
+    )
+
+
+@pytest.mark.parametrize("job", ["chief", "evaluator"])
+def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
+    task(job, cluster={"chief": ["localhost:1"]})
+    make(tmp_path, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+
+
+def test_workers_without_a_server_share_no_tables(task, tmp_path):
+    task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
+    with pytest.raises(ValueError) as error:
+        make(tmp_path)
+    assert str(error.value) == (
+        "TF_CONFIG names 3 processes that train, and no parameter server (job 'ps') that holds the "
+        "tables of the EmbeddingConfigSpec for all of them. Add one, or train in one process."
+    )
+
+
+@pytest.mark.parametrize(
+    "job, index, filters",
+    [
+        ("chief", 0, ["/job:ps", "/job:chief"]),
+        ("worker", 1, ["/job:ps", "/job:worker/task:1"]),
+        ("evaluator", 0, []),
+    ],
+)
+def test_a_session_needs_its_own_process_and_the_servers(job, index, filters, task, tmp_path):
+    task(job, index)
+    assert list(make(tmp_path).config.session_config.device_filters) == filters
+    given = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=3)
+    config = make(tmp_path, session_config=given).config.session_config
+    assert config.inter_op_parallelism_threads == 3
+    assert list(config.device_filters) == filters
+    assert not given.device_filters
+    given.device_filters.append("/job:ps")
+    config = make(tmp_path, session_config=given).config.session_config
+    assert list(config.device_filters) == ["/job:ps"]
+
+
+def test_synchronous_training_is_refused_before_a_session(task, tmp_path):
+    task("chief")
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["x"])
+        optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=2
+        )
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        hooks = [optimizer.make_session_run_hook(True)]
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
+
+    batch = ({"x": np.arange(4)}, np.zeros(4, np.float32))
+    with pytest.raises(ValueError) as error:
+        make(tmp_path, model_fn).train(harness.input_fn_of([batch]), max_steps=1)
+    assert str(error.value) == (
+        "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
+        "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, tables "
+        "train asynchronously only: leave SyncReplicasOptimizer out. For steps of a larger batch, "
+        "use_tpu=True with TPUConfig(device='host', num_shards=N) trains N cores in one process, "
+        "synchronously."
+    )
