@@ -35,7 +35,7 @@ def _in_v1_graph() -> bool:
 
 def _unordered() -> bool:
     """Returns whether the ops of this graph run in any order, and only if fetched."""
-    # In a tf.function they do not. The bodies of tf.cond and tf.while_loop are as what is around.
+    # A tf.function orders its ops. The bodies of tf.cond and tf.while_loop do as the graph around.
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 

@@ -103,7 +103,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> None:
         session = run_context.session
         if not self._is_positioned(session):
-            # In `after_create_session` another hook would still initialize the iterators.
+            # Not in `after_create_session`, because another hook initializes the iterators there.
             self._restore(session)
             self._session = weakref.ref(session)
         if self._in_thread:

@@ -68,7 +68,7 @@ def _keras_3_is_bound(tf: ModuleType) -> bool:
     """Returns whether a `keras` other than tf-keras is in use, by attribute or by import."""
     for module, _ in _keras_parents(tf):
         keras: Any = vars(module)["keras"]
-        # `keras` is a loader until its first use, and `_tfll_initialized` asks for none.
+        # `keras` is a loader until its first use; neither vars() nor this attribute loads anything.
         used = getattr(keras, "_tfll_initialized", True)
         if used and not keras.Model.__module__.startswith("tf_keras."):
             return True

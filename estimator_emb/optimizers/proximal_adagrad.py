@@ -81,7 +81,7 @@ class ProximalAdagradParameters(OptimizationParameters):
         (a,) = slots
         l1, l2 = self.rounded("l1_regularization_strength", "l2_regularization_strength")
         a = a + g * g
-        e = math.quotient(lr, math.sqrt(a))  # 0 where a is 0
+        e = math.quotient(lr, math.sqrt(a))  # This is 0 where a is 0.
         p = w - e * g
         if l1 > 0:
             p = math.sign(p) * math.maximum(math.maximum(p, -p) - e * l1, 0.0)
