@@ -54,7 +54,7 @@ def say_once(text: str, model_dir: Any = None) -> None:
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Notes that steps of a graph can increase its global step, to leave out a warning otherwise.
+    """Notes that steps of a graph can increase its global step, so that no warning doubts it.
 
     TensorFlow warns by mistake if two session calls happen to read the same step, one of them after
     its increment and the next before.
@@ -110,7 +110,7 @@ class _Console(logging.StreamHandler):
 
 
 class _NotByRoot(logging.Filter):
-    """A filter of a handler, for records that the root logger's handlers write to its stream."""
+    """A filter that keeps a handler from writing what root handlers write to the same stream."""
 
     def __init__(self, owner: logging.Logger, handler: logging.Handler):
         super().__init__()
