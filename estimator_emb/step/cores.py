@@ -112,6 +112,11 @@ class Cores:
         return bool(self._collectives)
 
     @property
+    def sent(self) -> list[tf.Tensor]:
+        """What core 0 has given to ops between cores."""
+        return [collective.value for collective in self._collectives]
+
+    @property
     def exchanged(self) -> list[tf.Tensor]:
         """Tensors that core 0 has received from ops between cores."""
         return [collective.output for collective in self._collectives]

@@ -279,10 +279,12 @@ class GradientTap:
         """Returns the gradient that reached core 0's activation, by feature key.
 
         Raises:
-          RuntimeError: a gradient that cannot be taken out of where it was computed.
+          RuntimeError: a gradient that cannot be taken out of where it was computed, or several
+            of one feature.
         """
         of_core = {}
-        for key, upstream in (self._tap.gradients if self._tap else {}).items():
+        sent = self.step.cores.sent
+        for key, upstream in (self._tap.applied(sent) if self._tap else {}).items():
             gradient = tf.convert_to_tensor(upstream)
             if gradient.graph is not self.activations[key].graph:
                 raise RuntimeError(

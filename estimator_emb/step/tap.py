@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes the gradients of activations on their way to what a program's optimizer differentiates."""
 
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.step import helper_variable
 
+logger = logging.getLogger("estimator_emb")
+
 
 class Tap:
     """The gradients of the activations of one step, which appear as the program takes its own.
 
     Attributes:
-      gradients: by feature key, the gradient that reached the activation.
+      gradients: by feature key, the gradient that reached the activation; of several, the last.
     """
 
     def __init__(self) -> None:
         self.gradients: dict[str, tf.Tensor] = {}
         self._helper = helper_variable.read()
-        self._of_helper: dict[str, tf.Operation] = {}
+        self._calls: dict[str, list[tuple[tf.Tensor, tf.Operation]]] = {}
 
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:
         """Returns the activation of a feature, made to depend on the helper variable."""
@@ -31,7 +35,7 @@ class Tap:
                 # increments the global step.
                 with tf.control_dependencies([upstream]):
                     zero = tf.zeros_like(helper)
-                self._of_helper[key] = zero.op
+                self._calls.setdefault(key, []).append((upstream, zero.op))
                 return None, zero
 
             return tf.identity(activation), gradient
@@ -40,5 +44,64 @@ class Tap:
 
     def wait_for(self, operations: list[tf.Operation]) -> None:
         """Makes the program's update of its variables, and of the global step, wait."""
-        for gradient in self._of_helper.values():
-            gradient._add_control_inputs(operations)
+        for calls in self._calls.values():
+            for _, of_helper in calls:
+                of_helper._add_control_inputs(operations)
+
+    def applied(self, sent_to_cores: Iterable[tf.Tensor] = ()) -> dict[str, tf.Tensor]:
+        """Returns `gradients`, of several of a feature the one that the program trains by.
+
+        A program may compute others, to show them or for a penalty; those update no variable.
+
+        Args:
+          sent_to_cores: tensors that an optimizer hands to other cores, and gets back summed.
+
+        Raises:
+          RuntimeError: it trains by several. The last would be as wrong as the first.
+        """
+        ends = {tensor.name for tensor in sent_to_cores}
+        chosen = dict(self.gradients)
+        for key, calls in self._calls.items():
+            if len(calls) == 1:
+                continue
+            found = [upstream for upstream, of_helper in calls if self._updates(of_helper, ends)]
+            if len(found) > 1:
+                raise RuntimeError(
+                    f"Feature {key!r}: model_fn trains by {len(found)} gradients of its activation "
+                    "in one step, from as many calls of minimize() or tf.gradients(), and a table "
+                    "is updated by one. Minimize the sum of the losses, or put tf.stop_gradient() "
+                    "around the activation in all losses but one."
+                )
+            if found:
+                chosen[key] = found[0]
+            else:
+                logger.warning(
+                    "Feature %r: model_fn computes %d gradients of its activation, and none leads "
+                    "to a variable named %s: the last one updates its table.",
+                    key,
+                    len(calls),
+                    helper_variable.HELPER_VARIABLE,
+                )
+        return chosen
+
+    def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
+        """Returns whether a gradient of the helper variable goes where that variable is written."""
+        read = self._helper.op
+        while read.type != "ReadVariableOp":
+            read = read.inputs[0].op
+        handle = read.inputs[0].name
+        waiting: list[tf.Operation] = [of_helper]
+        seen: set[str] = set()
+        while waiting:
+            op = waiting.pop()
+            if op.name in seen:
+                continue
+            seen.add(op.name)
+            for tensor in op.outputs:
+                if tensor.name in ends:
+                    return True
+                for reader in tensor.consumers():
+                    if any(given.name == handle for given in reader.inputs):
+                        return True
+                    waiting.append(reader)
+        return False

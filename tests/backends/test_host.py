@@ -229,6 +229,88 @@ def test_gradient_by_tf_gradients_over_trainable_variables(tmp_path):
     np.testing.assert_allclose(got, SUMS, rtol=1e-5)
 
 
+def two_losses(mode, features, labels, apply):
+    """Trains by what `apply` makes of optimizers' calls on two losses over x."""
+    scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
+    output = features["x"] * scale
+    losses = tf.reduce_sum(output * labels["x"]), tf.reduce_sum(output * 10.0)
+    return ee.TPUEstimatorSpec(mode, loss=losses[0], train_op=apply(*losses))
+
+
+def trained_by(apply, tmp_path, cores=None):
+    where = {} if cores is None else {"device": "host", "num_shards": cores}
+
+    def model_fn(features, labels, mode, params):
+        return two_losses(mode, features, labels, apply)
+
+    spec = spec_of(parameters=ee.StochasticGradientDescentParameters(1.0))
+    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=4, **where)
+    features, labels = np.array([1, 3, 1, 3]), np.array([[1.0, 2], [3, 4], [5, 6], [7, 8]])
+    batch = ({"x": features}, {"x": labels.astype(np.float32)})
+    estimator.train(harness.input_fn_of([batch]), steps=1)
+    return (START - harness.saved(tmp_path, 1)["t"])[[1, 3]]
+
+
+def an_optimizer():
+    return tf.compat.v1.tpu.CrossShardOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(0.0), tf.compat.v1.losses.Reduction.SUM
+    )
+
+
+@pytest.mark.parametrize("cores", [None, 1, 2])
+def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
+    """Both would update it, with or without them; a TPU refuses it too."""
+
+    def apply(first, second):
+        step = tf.compat.v1.train.get_global_step()
+        return tf.group(
+            an_optimizer().minimize(first), an_optimizer().minimize(second, global_step=step)
+        )
+
+    with pytest.raises(RuntimeError) as error:
+        trained_by(apply, tmp_path, cores)
+    assert str(error.value) == (
+        "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from as many "
+        "calls of minimize() or tf.gradients(), and a table is updated by one. Minimize the sum of "
+        "the losses, or put tf.stop_gradient() around the activation in all losses but one."
+    )
+
+
+@pytest.mark.parametrize("cores", [None, 1, 2])
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_that_are_only_looked_at(last, cores, tmp_path):
+    """Of another loss, before or after those that train."""
+
+    def apply(first, second):
+        def look():
+            variables = tf.compat.v1.trainable_variables()
+            return tf.linalg.global_norm(tf.gradients(second, variables))
+
+        before = None if last else look()
+        step = tf.compat.v1.train.get_global_step()
+        done = an_optimizer().minimize(first, global_step=step)
+        norm = look() if last else before
+        with tf.control_dependencies([done]):
+            return tf.group(tf.debugging.check_numerics(norm, "norm"))
+
+    np.testing.assert_allclose(trained_by(apply, tmp_path, cores), [[6, 8], [10, 12]], rtol=1e-6)
+
+
+def test_of_gradients_that_pass_the_helper_by_the_last_is_taken(tmp_path, caplog):
+    def apply(first, second):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
+        tf.gradients(second, tf.compat.v1.trainable_variables())
+        found = optimizer.compute_gradients(first)
+        dense = [(gradient, one) for gradient, one in found if "dummy" not in one.name]
+        return optimizer.apply_gradients(dense, tf.compat.v1.train.get_global_step())
+
+    np.testing.assert_allclose(trained_by(apply, tmp_path), [[6, 8], [10, 12]], rtol=1e-6)
+    assert (
+        "Feature 'x': model_fn computes 2 gradients of its activation, and none leads to a "
+        "variable named tpu_embedding_dummy_table_variable: the last one updates its table."
+    ) in caplog.messages
+
+
 def test_a_feature_without_gradient_counts_as_zero(tmp_path, caplog):
     def train_op_of(loss):
         return tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
