@@ -11,6 +11,7 @@ import collections
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,6 +19,9 @@ from collections.abc import Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends the command."""
+
+_HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
+"""What absl and TensorFlow write before a message: its level, the time, the place."""
 
 
 @contextlib.contextmanager
@@ -112,5 +116,6 @@ class Process:
         """Returns the line that shows how the process is."""
         seconds = self.seconds()
         line = self.last[-1].decode(errors="replace") if self.last else ""
+        line = _HEAD_OF_LOG.sub("", line)
         state = "runs" if self.ended is None else self.how_ended()
         return f"{self.name:<10} {int(seconds) // 60}:{int(seconds) % 60:02d} {state:<20} {line}"

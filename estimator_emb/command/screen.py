@@ -60,6 +60,7 @@ class Screen:
     def __init__(self) -> None:
         self.closed = False
         self.is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._drawing = b""
         self._drawn = 0
         self._drawn_at = 0.0
 
@@ -85,10 +86,13 @@ class Screen:
         if not self.is_terminal or (recent and self._drawn and not now):
             return
         size = shutil.get_terminal_size()
-        lines = [plain(line)[: size.columns - 1] for line in states[: max(size.lines - 1, 1)]]
+        lines = [_plain(line)[: size.columns - 1] for line in states[: max(size.lines - 1, 1)]]
+        drawing = "".join(f"{line}\n" for line in lines).encode(errors="replace")
+        if self._drawn and drawing == self._drawing:
+            return
         self._erase()
-        self._put("".join(f"{line}\n" for line in lines).encode(errors="replace"), 2)
-        self._drawn, self._drawn_at = len(lines), moment
+        self._put(drawing, 2)
+        self._drawing, self._drawn, self._drawn_at = drawing, len(lines), moment
 
     def _erase(self) -> None:
         if self._drawn:
@@ -105,6 +109,6 @@ class Screen:
                 self.closed = True
 
 
-def plain(line: str) -> str:
+def _plain(line: str) -> str:
     """Returns a line without what moves a terminal's cursor or changes its colours."""
     return _CONTROL.sub("", line.replace("\t", " "))

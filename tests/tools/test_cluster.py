@@ -17,6 +17,7 @@ import textwrap
 import time
 
 import pytest
+import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.command import main as main_lib
@@ -357,7 +358,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     process = start(
         tmp_path,
         r"""
-        print("\x1b[31mred\x07 " + 300 * "x")
+        print("I1122 15:50:10.000001 1234 place.py:1] \x1b[31mred\x07 " + 300 * "x")
         time.sleep(1 if job == "chief" else 0)
         sys.exit(4 if job == "worker" else 0)
         """,
@@ -436,3 +437,29 @@ def test_help_says_who_trains():
         "to 'worker N-2'; default 1"
     ) in text
     assert options.WAIT_LIMIT_VARIABLE in text
+
+
+@pytest.mark.slow
+def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator"]
+        + [ROOT / "examples" / "legacy_cluster.py", f"--model_dir={tmp_path}"]
+        + ["--train_steps=400", "--save_checkpoints_steps=200"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = own(done.stderr.splitlines())  # No process died.
+    assert timeless(said) == "chief is done after N s."
+    for server in ("ps 0", "ps 1"):
+        assert re.search(f"{server}  .*: this parameter server ends.", done.stderr)
+    assert "over 2 parameter servers: 2 tables, 1,300 rows" in done.stderr
+    step = int(tf.train.latest_checkpoint(str(tmp_path)).rpartition("-")[2])
+    assert step >= 400
+    events = list((tmp_path / "eval").glob("events.*"))
+    evaluated = [
+        event.step for path in events for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    assert max(evaluated) == step
