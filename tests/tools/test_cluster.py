@@ -176,8 +176,10 @@ def test_the_status_is_the_chiefs(tmp_path):
 
 def test_a_program_that_fails_at_once(tmp_path):
     status, _, errors = run(tmp_path, "raise ValueError('wrong from the start')")
-    assert status == 1
-    assert "chief ended with status 1 after N s. Its last lines:" in map(timeless, own(errors))
+    assert status in (1, 128 + signal.SIGTERM)  # A server may have been the first.
+    name, _, how = timeless(own(errors)[0]).partition(" ended ")
+    assert name in ("chief", "worker 0", "ps 0")
+    assert how == "with status 1 after N s. Its last lines:"
     assert "    ValueError: wrong from the start" in errors
 
 
@@ -374,7 +376,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     assert process.returncode == 0
     assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
     screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
-    lines = screens[-1].splitlines()
+    lines = screens[-1].splitlines()[-3:]
     assert all(len(line) == 59 for line in lines) and len(lines) == 3
     assert re.match(r"chief      0:0\d ended with status 0  red xxx", lines[0])
     assert re.match(r"worker 0   0:0\d ended with status 4  red xxx", lines[1])
