@@ -79,6 +79,9 @@ COMMANDS = {
     "estimator-emb check --generations=v4,v6e": {
         "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
     },
+    "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": {
+        "/tmp/ratings": "MODEL --train_steps=200"
+    },
     ".venv/bin/estimator-emb run examples/legacy_tpu_binary.py": {"/tmp/clicks": "MODEL"},
     ".venv/bin/estimator-emb run --shards=8 examples/": {"/tmp/clicks8": "MODEL"},
     ".venv/bin/python examples/stdlib_lines.py --model_dir=/tmp/lines --predict": {
