@@ -50,8 +50,18 @@ ALONE = """
 """
 
 
-def run(program, model_dir, workers, servers):
-    """Runs a chief, workers and parameter servers until the chief is done."""
+def run(program, model_dir, workers, servers, without_kernels=()):
+    """Runs a chief, workers and parameter servers until the chief is done.
+
+    Args:
+      program: their source.
+      model_dir: its argument.
+      workers, servers: how many, beside the chief.
+      without_kernels: (job, index) of those that do not load native kernels, which others do.
+
+    Returns:
+      What each wrote, by job and index; the addresses, by job.
+    """
     jobs = {"chief": 1, "worker": workers, "ps": servers}
     sockets = {
         job: [socket.create_server(("localhost", 0)) for _ in range(n)]
@@ -67,22 +77,28 @@ def run(program, model_dir, workers, servers):
             one.close()
     here = pathlib.Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
-    processes = {}
+    if without_kernels:
+        environment["ESTIMATOR_EMB_NATIVE"] = "1"
+    processes, logs = {}, {}
     for job, addresses in cluster.items():
         for index in range(len(addresses)):
             task = {"cluster": cluster, "task": {"type": job, "index": index}}
-            processes[job, index] = subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(program), str(model_dir)],
-                env={**environment, "TF_CONFIG": json.dumps(task)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            own = {"ESTIMATOR_EMB_NATIVE": "0"} if (job, index) in without_kernels else {}
+            logs[job, index] = pathlib.Path(f"{model_dir}.{job}.{index}.log")
+            with logs[job, index].open("w") as log:
+                processes[job, index] = subprocess.Popen(
+                    [sys.executable, "-c", textwrap.dedent(program), str(model_dir)],
+                    env={**environment, **own, "TF_CONFIG": json.dumps(task)},
+                    stdout=log,
+                    stderr=log,
+                )
     try:
         assert processes["chief", 0].wait(timeout=180) == 0
     finally:
         for process in processes.values():
             process.kill()
             process.wait()
+    return {task: log.read_text() for task, log in logs.items()}, cluster
 
 
 @pytest.mark.slow
@@ -164,3 +180,33 @@ def test_a_chief_alone_trains_as_one_process_does(tmp_path):
     assert got["uneven"].shape == (7, 2)
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "without", [(), [("ps", 1)], [("worker", 0)]], ids=["none", "ps", "worker"]
+)
+def test_kernels_run_on_servers_that_have_them(without, native_library, tmp_path):
+    """Also beside trainers without: both find the same rows, and one lock."""
+    logs, cluster = run(
+        PROGRAM, tmp_path / "model", workers=1, servers=2, without_kernels=[*without, ("-", 0)]
+    )
+    serves = "Parameter server {} serves tables by native kernels."
+    assert serves.format(0) in logs["ps", 0]
+    on_servers = "Tables are looked up and updated on their parameter servers, by native kernels."
+    if ("ps", 1) in without:
+        assert (
+            "Parameter server 1 serves tables by TensorFlow's ops, without native kernels: "
+            "ESTIMATOR_EMB_NATIVE is 0." in logs["ps", 1]
+        )
+        assert (
+            "Tables use TensorFlow's ops, without native kernels: parameter server 1 "
+            f"({cluster['ps'][1]}) cannot: it has not loaded them, for a reason that its log tells."
+            in logs["chief", 0]
+        )
+    else:
+        assert serves.format(1) in logs["ps", 1]
+        assert on_servers in logs["chief", 0]
+        assert (on_servers in logs["worker", 0]) != (("worker", 0) in without)
+    saved = harness.saved(tmp_path / "model", 40)
+    assert np.all(np.isfinite(saved["history_words_shared_embedding"]))
