@@ -11,9 +11,10 @@ and medians over the rounds:
   MB, packets  what all processes send to one another
   examples/s   of all trainers
 
-'ours (native)' and 'ours' train through TPUEstimator, with native kernels and with TensorFlow's ops;
-both differ only in ESTIMATOR_EMB_NATIVE. 'transport' moves as many bytes as a step must (the rows of
-the batch, their values, their gradients) by TensorFlow's ops, and does nothing else: the floor.
+'ours (native)' and 'ours' train through TPUEstimator, with native kernels and with TensorFlow's
+ops; both differ only in ESTIMATOR_EMB_NATIVE. 'transport' moves as many bytes as a step must (the
+rows of the batch, their values, their gradients) by TensorFlow's ops, and does nothing else: the
+floor.
 'stock' is a program of embedding columns on the tensorflow-estimator of the Python that the
 environment variable ESTIMATOR_EMB_STOCK_PYTHON names; without it, it is left out.
 

@@ -61,8 +61,23 @@ def run(command):
             ["growth.py", "--sweeps", "vocabulary", "cores", "--vocabulary=100000"],
             [f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}", f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}"],
         ),
+        (
+            [
+                "cluster.py",
+                "--workers=2",
+                "--tables=2",
+                "--vocabulary=100",
+                "--batch=8",
+                "--steps=2",
+                "--rounds=1",
+                "--peers",
+                "ours",
+                "transport",
+            ],
+            [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
+        ),
     ],
-    ids=["embedding_step", "whole_step", "profile_step", "large_tables", "growth"],
+    ids=["embedding_step", "whole_step", "profile_step", "large_tables", "growth", "cluster"],
 )
 def test_it_runs(command, lines):
     done = run(command)
@@ -78,6 +93,7 @@ def test_it_runs(command, lines):
         (["whole_step.py", "--batches", "128", "0"], "argument --batches: 0 is not positive"),
         (["whole_step.py", "--samples=-1"], "argument --samples: -1 is not positive"),
         (["profile_step.py", "--batch=0"], "argument --batch: 0 is not positive"),
+        (["cluster.py", "--servers=0"], "argument --servers: 0 is not positive"),
         (["growth.py", "--vocabulary=0"], "argument --vocabulary: 0 is not positive"),
     ],
 )
