@@ -4,6 +4,7 @@
 import importlib
 import logging
 import os
+import re
 import sys
 
 import pytest
@@ -22,6 +23,13 @@ def pytest_xdist_auto_num_workers(config):
     a_tpu_has_one_user = config.option.markexpr == "tpu"
     single_tests = bool(config.args) and all("::" in argument for argument in config.args)
     return 0 if a_tpu_has_one_user or single_tests else None
+
+
+def pytest_make_parametrize_id(val):
+    """Leaves addresses out of the ids of tests, which must be the same in all processes."""
+    if isinstance(val, str) and " at 0x" in val:
+        return re.sub(" at 0x[0-9a-f]+", "", val)
+    return None
 
 
 def pytest_sessionstart(session):

@@ -89,6 +89,7 @@ def own(lines):
     return [line for line in lines if not re.search(r"Instructions for|Use Keras pre|^  ", line)]
 
 
+@pytest.mark.slow
 def test_a_program_without_logging_is_quiet(tmp_path):
     """On both ways, and at another directory the tables are told again."""
     lines = own(shown(tmp_path, "train('host')\ntrain('emulated', use_tpu=True)\n"))
@@ -119,6 +120,7 @@ app.run(main)
 """
 
 
+@pytest.mark.slow
 def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
     first, column, *rest = lines

@@ -27,6 +27,7 @@ ENVIRONMENT = {
 }
 
 
+@pytest.mark.slow
 def test_python_of_the_pages_runs(tmp_path):
     """One process for all pages, as to import TensorFlow is what takes the time."""
     pages = [page for page in documents.PAGES if documents.program_of(page)]

@@ -239,7 +239,11 @@ def test_clipvalue_needs_accumulation(ours, limits):
 
 
 @every_optimizer
-@pytest.mark.parametrize("wrong", ["0.1", None, [0.1], lambda step: 0.1, 1j], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    ["0.1", None, [0.1], lambda step: 0.1, 1j],
+    ids=["text", "none", "list", "function of the step", "complex"],
+)
 def test_learning_rate_refused(ours, wrong):
     assert refused(TypeError, ours, wrong) == (
         f"{by_name(ours)}: learning_rate must be a number or a function without arguments; got "

@@ -149,7 +149,10 @@ def reference_states(number, mode):
 
 # In a graph every other one: each clipping with and without decay, average and schedule.
 COMBINATIONS = [
-    (number, mode)
+    pytest.param(
+        *(number, mode),
+        marks=pytest.mark.slow if mode == "function" and number % 4 in (1, 2) else [],
+    )
     for number in range(len(OPTIONS))
     for mode in MODES
     if mode != "graph" or number % 4 in (0, 3)
@@ -796,6 +799,7 @@ def test_constructor_errors_are_kerass(in_graph):
             assert message_of(expected.type, lambda o=options: Adagrad(**o)) == str(expected.value)
 
 
+@pytest.mark.slow
 def test_program_that_disables_v2_behavior():
     program = """
         import estimator_emb.keras

@@ -26,7 +26,7 @@ WAYS = {
 }
 
 
-QUICK = ("own custom gradient", "eight cores, pipelined", "host, no tables")
+QUICK = ("eight cores, pipelined",)
 
 
 @pytest.fixture
@@ -133,11 +133,13 @@ def test_graphs_go_with_the_call(way, graphs, tmp_path):
     assert registered() <= before  # An earlier test's may be gone by now.
 
 
+@pytest.mark.slow
 def test_graphs_with_native_kernels(native, graphs, tmp_path):
     use(estimator(tmp_path), tmp_path)
     assert living(graphs) == 0
 
 
+@pytest.mark.slow
 def test_an_error_in_training(graphs, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "tensorflow")  # Records keep the errors that they are of.
     for number in range(6):

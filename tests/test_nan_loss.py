@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import dataset
+from harness import dataset, saved
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -141,5 +141,9 @@ def test_a_loss_that_is_nan_alone(tmp_path, cores):
     )
 
 
-def test_a_good_training_raises_nothing(tmp_path):
+def test_a_good_training_goes_to_its_end(tmp_path):
     train(tmp_path, [[1, 1, 1, 1]] * 3)
+    got = saved(tmp_path, 3)
+    assert got["global_step"] == 3
+    # The gradient of the first two is 4, at a rate of 0.1.
+    np.testing.assert_allclose(got["w"], [1 - 3 * 0.4, 1 - 3 * 0.4, 1], rtol=1e-6)

@@ -352,6 +352,7 @@ def test_a_fresh_import_is_silent_and_takes_no_device():
     assert ours == ["False 0 0", "True 1"]  # TensorFlow's own log may stand between.
 
 
+@pytest.mark.slow
 def test_feature_columns_can_be_imported_first():
     printed = run(
         """

@@ -116,7 +116,11 @@ def on_one_core(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("cores", "pipeline"), [(4, PIPELINES.PER_HOST_V1), (3, PIPELINES.PER_HOST_V2)]
+    ("cores", "pipeline"),
+    [
+        (4, PIPELINES.PER_HOST_V1),
+        pytest.param(3, PIPELINES.PER_HOST_V2, marks=pytest.mark.slow),
+    ],
 )
 def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
     variables, metrics, predictions = all_of(tmp_path, cores, pipeline)

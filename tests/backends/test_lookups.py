@@ -204,8 +204,18 @@ def by_numpy(table, pairs, combiner, gradient):
     return activation, slope
 
 
-@pytest.mark.parametrize("combiner", ["mean", "sum", "sqrtn"])
-@pytest.mark.parametrize("layer", ["DenseFeatures", "input_layer", "features"])
+@pytest.mark.parametrize(
+    ("layer", "combiner"),
+    [
+        pytest.param(
+            layer,
+            combiner,
+            marks=[] if layer == "features" or combiner == "mean" else pytest.mark.slow,
+        )
+        for layer in ("DenseFeatures", "input_layer", "features")
+        for combiner in ("mean", "sum", "sqrtn")
+    ],
+)
 @settings
 @hypothesis.given(data=st.data())
 def test_combined(layer, combiner, folder, data):

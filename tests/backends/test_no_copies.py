@@ -58,7 +58,10 @@ def read_whole(graphs):
     return read
 
 
-@pytest.mark.parametrize("combiner", ["mean", "sum", "sqrtn"])
+@pytest.mark.parametrize(
+    "combiner",
+    ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sum", "sqrtn"))],
+)
 def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
     keys = [*FORMS, "shared"]
     features = {**FORMS, "shared": FORMS["sparse"]}

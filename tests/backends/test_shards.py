@@ -50,7 +50,7 @@ def same(got, want):
         np.testing.assert_allclose(got[name], value, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_path, in_shards):
     data = batches(6)
     whole = make(tmp_path / "whole", device=device)

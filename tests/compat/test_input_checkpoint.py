@@ -181,12 +181,12 @@ KILLS = {
 }
 
 
+FAST = ("plain", "emulated, 2 cores, loops")
+
+
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(way, marks=[pytest.mark.slow] if way in ("host", "emulated") else [])
-        for way in WAYS
-    ],
+    [pytest.param(way, marks=[] if way in FAST else pytest.mark.slow) for way in WAYS],
 )
 def test_a_killed_training_ends_as_an_uninterrupted_one(way, tmp_path, tmp_path_factory):
     kills = [

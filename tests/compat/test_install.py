@@ -124,6 +124,7 @@ def test_every_name_where_estimator_emb_comes_first():
     )
 
 
+@pytest.mark.slow
 def test_every_name_where_tensorflow_comes_first_and_back_again():
     run(
         f"""

@@ -187,7 +187,7 @@ def test_keras_is_keras_2():
 
 
 @on_2_15
-@pytest.mark.parametrize("value", [None, "0"])
+@pytest.mark.parametrize("value", [None, pytest.param("0", marks=pytest.mark.slow)])
 def test_the_environment_stays_as_it_is(value):
     environment = {} if value is None else {"TF_USE_LEGACY_KERAS": value}
     program = """
@@ -240,7 +240,10 @@ KERAS_2 = [
     [
         "import tensorflow; import estimator_emb",
         # The variable arrives after TensorFlow has made its search paths.
-        "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
+        pytest.param(
+            "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_keras_is_keras_2_where_tensorflow_came_first(first):
@@ -265,8 +268,8 @@ def test_keras_3_beside_it_stays_usable():
 @pytest.mark.parametrize(
     "first",
     [
-        "import tensorflow as tf; tf.keras.layers",
-        "import tensorflow as tf; tf.compat.v2.keras.layers",
+        pytest.param("import tensorflow as tf; tf.keras.layers", marks=pytest.mark.slow),
+        pytest.param("import tensorflow as tf; tf.compat.v2.keras.layers", marks=pytest.mark.slow),
         "from tensorflow.keras import layers",
     ],
 )
@@ -274,11 +277,13 @@ def test_keras_3_is_already_bound(first):
     assert import_error(first) == KERAS_3
 
 
+@pytest.mark.slow
 @on_2_16
 def test_the_environment_asks_for_keras_3():
     assert import_error("", TF_USE_LEGACY_KERAS="0") == KERAS_3
 
 
+@pytest.mark.slow
 @on_2_16
 def test_tf_keras_is_missing():
     assert import_error("import sys; sys.modules['tf_keras'] = None") == (
@@ -290,6 +295,7 @@ def test_tf_keras_is_missing():
 # The rest of TensorFlow
 
 
+@pytest.mark.slow
 def test_nothing_else_of_tensorflow_is_changed():
     """Compares every attribute of every module of TensorFlow before and after the import."""
     program = """

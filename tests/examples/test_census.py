@@ -72,6 +72,7 @@ def error_in(output):
     return int(found[1].replace(",", "")), float(found[2])
 
 
+@pytest.mark.slow
 def test_prints_the_error_beside_published_ones(trained):
     _, _, output = trained
     count, error = error_in(output)
@@ -82,6 +83,7 @@ def test_prints_the_error_beside_published_ones(trained):
     assert re.search(r"always the more frequent answer: [\d.]+%", output)
 
 
+@pytest.mark.slow
 def test_error_is_over_every_test_row(trained, data_dir, tmp_path):
     model_dir, _, output = trained
     predicted = predictions(data_dir, model_dir, tmp_path)

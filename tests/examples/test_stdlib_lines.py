@@ -34,6 +34,7 @@ def trained(tmp_path_factory):
     return model_dir, flags, running.example("stdlib_lines", model_dir=model_dir, **flags)
 
 
+@pytest.mark.slow
 def test_prints_accuracy_beside_the_majority_class(trained):
     _, _, output = trained
     accuracy, majority = accuracy_in(output)
@@ -42,6 +43,7 @@ def test_prints_accuracy_beside_the_majority_class(trained):
     assert "Training 10 steps." in output
 
 
+@pytest.mark.slow
 def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_path):
     model_dir, flags, _ = trained
     output = running.example(

@@ -242,6 +242,7 @@ def test_no_home(home, monkeypatch, tmp_path):
         assert refused() == nowhere
 
 
+@pytest.mark.slow
 def test_a_system_without_fcntl(empty_cache):
     """As on Windows: the package is imported, and TensorFlow's ops train."""
     program = """

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 
 from estimator_emb import optimizers
@@ -369,7 +370,9 @@ def test_a_learning_rate_is_not_negative(ours):
 @pytest.mark.parametrize(("ours", "name"), numeric_arguments())
 def test_every_number_may_come_from_numpy(ours, name):
     value = other_value(name, example_arguments(ours)[name])
-    ours(**{**example_arguments(ours), name: np.float32(value)})
+    made = ours(**{**example_arguments(ours), name: np.float32(value)})
+    assert getattr(made, name) == np.float32(value)
+    assert made == ours(**{**example_arguments(ours), name: float(np.float32(value))})
 
 
 @pytest.mark.parametrize(
@@ -386,11 +389,48 @@ def test_ranges(class_name, name, wrong, allowed):
     assert_refused(ValueError, message, getattr(optimizers, class_name), **{name: wrong})
 
 
-def test_limits_of_the_ranges_are_accepted():
-    optimizers.AdamParameters(0.1, beta1=0, beta2=0)
-    optimizers.ProximalYogiParameters(beta1=0, beta2=0, initial_accumulator_value=0)
-    optimizers.FtrlParameters(0.1, learning_rate_power=0, initial_accumulator_value=0)
-    optimizers.RMSPropParameters(0, 0, 0, 0)
+@pytest.mark.parametrize(
+    ("made", "rule", "hyper", "slots"),
+    [
+        (
+            optimizers.AdamParameters(0.1, beta1=0, beta2=0, epsilon=0.5),
+            reference.adam,
+            {"beta1": 0, "beta2": 0, "epsilon": 0.5, "sum_inside_sqrt": True},
+            (3.0, 5.0),
+        ),
+        (
+            optimizers.ProximalYogiParameters(0.1, beta1=0, beta2=0, initial_accumulator_value=0),
+            reference.proximal_yogi,
+            {"beta1": 0, "beta2": 0, "epsilon": 1e-3, "l1": 0, "l2": 0},
+            (0.0, 3.0),
+        ),
+        (
+            optimizers.FtrlParameters(0.1, learning_rate_power=0, initial_accumulator_value=0),
+            reference.ftrl,
+            {
+                "learning_rate_power": 0,
+                "l1": 0,
+                "l2": 0,
+                "beta": 0,
+                "multiply_linear_by_learning_rate": False,
+            },
+            (0.0, 0.25),
+        ),
+        (
+            optimizers.RMSPropParameters(0, 0, 0, 0),
+            reference.rmsprop,
+            {"rho": 0, "momentum": 0, "epsilon": 0},
+            (3.0, 5.0),
+        ),
+    ],
+    ids=["adam", "proximal_yogi", "ftrl", "rmsprop"],
+)
+def test_limits_of_the_ranges(made, rule, hyper, slots):
+    lr = np.float32(made.learning_rate)
+    arrays = [np.full([1], value, np.float32) for value in (2.0, 0.75, *slots)]
+    got = made.update(optimizers.NUMPY, lr, *arrays)
+    want = rule(float(lr), *(one.astype(np.float64) for one in arrays), **hyper)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 with_common_arguments = pytest.mark.parametrize(

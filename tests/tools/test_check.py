@@ -222,6 +222,7 @@ def test_bad_options(options, message, capsys):
     assert capsys.readouterr().err.endswith(f"{message}\n")
 
 
+@pytest.mark.slow
 def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(
@@ -248,6 +249,7 @@ def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     assert done.stdout.startswith("The train step of one core, one of 8: ")
 
 
+@pytest.mark.slow
 def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
     program = PROGRAM.replace("tf.compat.v1.", "tf.").replace("= tf.tpu.", "= tpu.")
     program = "from tensorflow.contrib import tpu\n" + program

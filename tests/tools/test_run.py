@@ -48,6 +48,7 @@ def said(done):
     ]
 
 
+@pytest.mark.slow
 def test_a_script_finds_what_python_gives_it(tmp_path):
     (tmp_path / "programs").mkdir()
     write(tmp_path / "programs", "beside.py", "NAME = 'beside'")
@@ -332,6 +333,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.slow
 def test_a_program_of_tensorflow_1_with_contrib_trains(tmp_path):
     write(tmp_path, "run_pretraining.py", BERT)
     flags = ["--input_file=data.tfrecord", "--output_dir=out", "--use_tpu", "--tpu_name=my-tpu"]

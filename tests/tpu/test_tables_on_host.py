@@ -375,6 +375,7 @@ def test_training_goes_on_elsewhere(tmp_path, monkeypatch):
     check_same(tmp_path / "moved", tmp_path / "host", [2, 4, STEPS])
 
 
+@pytest.mark.slow
 def test_prediction_is_on_the_host(tmp_path, monkeypatch):
     contexts = []
 
