@@ -57,7 +57,7 @@ def _no_text_of_graphs():
 
 @pytest.fixture
 def in_shards(monkeypatch):
-    """A function that makes engines divide tables into shards, as parameter servers do."""
+    """A function that makes backends divide tables into shards, as parameter servers do."""
     from estimator_emb.backends import host
     from estimator_emb.step.engine import TableStep
 

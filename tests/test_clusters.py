@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.cluster import ending, waiting
+from estimator_emb.cluster import tasks as tasks_lib
 
 HERE = pathlib.Path(__file__).parent
 
@@ -131,14 +132,14 @@ def test_who_takes_no_connection_is_away():
         here = f"localhost:{server.getsockname()[1]}"
         gone = addresses(ps=1)["ps"][0]
         spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
-        tasks = waiting.tasks_of(spec, "ps", "chief", "master")
+        tasks = tasks_lib.tasks_of(spec, "ps", "chief", "master")
         assert [str(task) for task in tasks] == [
             f"/job:ps/task:0 at {gone}",
             f"/job:ps/task:1 at {here}",
             "/job:ps/task:2 at no.such.host.invalid:1",
             f"/job:chief/task:0 at {here}",
         ]
-        assert waiting.away(tasks) == [tasks[0], tasks[2]]
+        assert tasks_lib.away(tasks) == [tasks[0], tasks[2]]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.cluster import waiting
+from estimator_emb.cluster import tasks as tasks_lib
 
 logger = logging.getLogger("estimator_emb")
 
@@ -156,8 +156,8 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
       cluster_spec: the cluster.
     """
     for job in ("worker", "ps"):
-        tasks = waiting.tasks_of(cluster_spec, job)
-        away = waiting.away(tasks)
+        tasks = tasks_lib.tasks_of(cluster_spec, job)
+        away = tasks_lib.away(tasks)
         threads = [
             threading.Thread(target=_end, args=(target, task), daemon=True)
             for task in tasks
@@ -170,7 +170,7 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
             thread.join(max(deadline - time.monotonic(), 0))
 
 
-def _end(target: str, task: waiting.Task) -> None:
+def _end(target: str, task: tasks_lib.Task) -> None:
     """Tells one task, and waits until a worker has left."""
     try:
         seconds = _FOR_LAST_STEP if task.job == "worker" else _FOR_ANSWER

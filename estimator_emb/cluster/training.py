@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from estimator_emb.cluster import ending, waiting
+from estimator_emb.cluster.tasks import CHIEFS
 from estimator_emb.compat.internals.estimator import (
     EvalSpec,
     TrainingExecutor,
@@ -50,7 +51,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)
-        and config.task_type in (*waiting.CHIEFS, "worker", "ps")
+        and config.task_type in (*CHIEFS, "worker", "ps")
         and getattr(config, "_distribute_coordinator_mode", None) is None
         and isinstance(train_spec, TrainSpec)
         and isinstance(eval_spec, EvalSpec)
@@ -91,7 +92,7 @@ class _Executor(TrainingExecutor):
     def _start_std_server(self, config: Any) -> Any:
         server = super()._start_std_server(config)
         if server is not None:
-            if config.task_type not in waiting.CHIEFS:
+            if config.task_type not in CHIEFS:
                 self._member.listen(server.target)
             self._watch.start()
         self._server = server

@@ -8,10 +8,7 @@ away.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +17,11 @@ import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.cluster import ending
+from estimator_emb.cluster.tasks import CHIEFS, Task, away, tasks_of
 
 logger = logging.getLogger("estimator_emb")
 
 _BETWEEN_KNOCKS = 5.0
-_FOR_CONNECTION = 3.0
 _UNTIL_SAID = 30.0
 """Seconds of absence that are nothing to speak of: to start a process takes that long."""
 
@@ -34,52 +31,8 @@ _UNTIL_OVER = {"ps": 600.0}
 """Job -> seconds of the chief's absence after which training may be over. A worker would not train
 anyway where the last step is saved; a server may wait for a chief that begins anew."""
 
-CHIEFS = ("chief", "master")
-"""The jobs whose task saves the model."""
-
 _NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *CHIEFS)}
 """Job -> the jobs it needs; servers need the chief."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A task of a cluster, and the address of its server."""
-
-    job: str
-    index: int
-    address: str
-
-    def __str__(self) -> str:
-        return f"/job:{self.job}/task:{self.index} at {self.address}"
-
-
-def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
-    """Returns the tasks of some jobs."""
-    return [
-        Task(job, index, cluster_spec.task_address(job, index))
-        for job in jobs
-        if job in cluster_spec.jobs
-        for index in cluster_spec.task_indices(job)
-    ]
-
-
-def away(tasks: Sequence[Task]) -> list[Task]:
-    """Returns the tasks whose servers take no connection."""
-    there: set[Task] = set()
-
-    def knock(task: Task) -> None:
-        host, _, port = task.address.rpartition(":")
-        with contextlib.suppress(OSError):
-            socket.create_connection((host.strip("[]"), int(port)), _FOR_CONNECTION).close()
-            there.add(task)
-
-    threads = [threading.Thread(target=knock, args=(task,), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + 2 * _FOR_CONNECTION  # A name may have several addresses.
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
-    return [task for task in tasks if task not in there]
 
 
 class Watch:

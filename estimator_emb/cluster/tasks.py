@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of a cluster: which there are, and which are away."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+_FOR_CONNECTION = 3.0
+
+CHIEFS = ("chief", "master")
+"""The jobs whose task saves the model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task of a cluster, and the address of its server."""
+
+    job: str
+    index: int
+    address: str
+
+    def __str__(self) -> str:
+        return f"/job:{self.job}/task:{self.index} at {self.address}"
+
+
+def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
+    """Returns the tasks of some jobs."""
+    return [
+        Task(job, index, cluster_spec.task_address(job, index))
+        for job in jobs
+        if job in cluster_spec.jobs
+        for index in cluster_spec.task_indices(job)
+    ]
+
+
+def away(tasks: Sequence[Task]) -> list[Task]:
+    """Returns the tasks whose servers take no connection."""
+    there: set[Task] = set()
+
+    def knock(task: Task) -> None:
+        host, _, port = task.address.rpartition(":")
+        with contextlib.suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), _FOR_CONNECTION).close()
+            there.add(task)
+
+    threads = [threading.Thread(target=knock, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 2 * _FOR_CONNECTION  # A name may have several addresses.
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+    return [task for task in tasks if task not in there]
