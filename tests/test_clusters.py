@@ -15,7 +15,9 @@ import time
 
 import pytest
 import tensorflow as tf
+import test_run_checks
 
+import estimator_emb as ee
 from estimator_emb import options
 from estimator_emb.cluster import ending, waiting
 from estimator_emb.cluster import tasks as tasks_lib
@@ -122,6 +124,42 @@ def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
     assert (
         f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for." in said
     )
+
+
+def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
+    cluster = addresses(chief=1, ps=1)
+    estimators = {}
+    for job in cluster:
+        task = {"type": job, "index": 0}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+        estimators[job] = test_run_checks.make(tmp_path, use_tpu=False)
+
+    def endless(params):
+        return test_run_checks.input_of(16)(params).repeat()
+
+    def train(job):
+        specs = ee.TrainSpec(endless, max_steps=3), ee.EvalSpec(endless, steps=1)
+        returned.append((job, ee.train_and_evaluate(estimators[job], *specs)))
+
+    returned = []
+    server = in_thread(train, "ps")
+    train("chief")
+    server.join(20)
+    assert returned == [("chief", None), ("ps", None)]
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-3")
+
+
+def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    estimator = test_run_checks.make(tmp_path, use_tpu=False)
+    train_spec = ee.TrainSpec(test_run_checks.input_of(16), max_steps=1)
+    with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
+        ee.train_and_evaluate(estimator, train_spec, None)
+    with pytest.raises(TypeError, match=r"^`estimator` must have type `tf.estimator.Estimator`"):
+        ee.train_and_evaluate("one", train_spec, ee.EvalSpec(test_run_checks.input_of(16)))
+    eval_spec = ee.EvalSpec(test_run_checks.input_of(16), steps=1)
+    metrics, exports = ee.train_and_evaluate(estimator, train_spec, eval_spec)
+    assert metrics["global_step"] == 1 and exports == []
 
 
 # ---- Waiting ------------------------------------------------------------------------------------
