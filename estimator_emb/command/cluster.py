@@ -128,7 +128,7 @@ class _Launcher:
         self._selector = selectors.DefaultSelector()
         self._stopping = False
         self._interrupted_at = 0.0
-        self._server_died = False
+        self._servers_died: dict[str, float] = {}
         self._reminded = 0.0
 
     def start(self, job: str, index: int, environment: dict[str, str], group: int) -> None:
@@ -179,7 +179,7 @@ class _Launcher:
         (chief,) = self._running("chief", ended=True)
         status = chief.popen.returncode
         status = 128 - status if status < 0 else status
-        return status or int(self._server_died)
+        return status or int(self._stopping and bool(self._servers_died))
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
         """Returns the processes that run, or have ended, of some jobs; of all if none is named."""
@@ -227,13 +227,16 @@ class _Launcher:
             for other in self._running("worker", "ps"):
                 other.terminate_at = self._reminded + _TO_END_BY_ITSELF
             self._screen.say(f"chief is done after {process.seconds():.0f} s.")
-        elif process.job == "chief" or (
-            process.job == "ps" and status != 0 and self._running("chief")
-        ):
-            self._server_died = process.job == "ps"
-            if self._running():
-                self._screen.say(f"Without {process.name} training cannot go on: all others end.")
-            self._stop(signal.SIGTERM, _TO_END_BY_ITSELF)
+        elif process.job == "chief":
+            self._stop_without("chief")
+        elif process.job == "ps" and status != 0 and self._running("chief"):
+            # Where training is over, the chief is about to end too.
+            self._servers_died.setdefault(process.name, time.monotonic())
+
+    def _stop_without(self, name: str) -> None:
+        if self._running():
+            self._screen.say(f"Without {name} training cannot go on: all others end.")
+        self._stop(signal.SIGTERM, _TO_END_BY_ITSELF)
 
     def _interrupt(self, number: signal.Signals) -> None:
         """Ends all processes in order; at once where it is not the first signal."""
@@ -265,6 +268,10 @@ class _Launcher:
             for process in self._running("ps"):
                 if not process.told:
                     process.terminate_at = now
+        for name, died_at in self._servers_died.items():
+            due = now - died_at >= _TO_END_BY_ITSELF
+            if due and not self._stopping and self._running("chief"):
+                self._stop_without(name)
         for process in self._running():
             if process.kill_at is not None and now >= process.kill_at:
                 process.kill_at = None
