@@ -69,11 +69,15 @@ class Cluster:
             for job, count in jobs.items()
             if count
         }
-        self._servers = [
-            tf.distribute.Server(self.cluster, job_name=job, task_index=index)
-            for job, index in self.tasks
-            if (job, index) not in self._absent
-        ]
+        self._servers = []
+        for task in self.tasks:
+            if task not in self._absent:
+                self.start(task)
+
+    def start(self, task):
+        """Starts a task that was absent."""
+        job, index = task
+        self._servers.append(tf.distribute.Server(self.cluster, job_name=job, task_index=index))
 
     def forget(self, job, index, names):
         """Takes those of the variables `names` from a task that it has; returns their number."""

@@ -219,14 +219,8 @@ class HostTables(Backend):
 class HostBackend(HostTables):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
 
-    def __init__(self, request: Request):
-        super().__init__(request)
-        if request.spec is not None:
-            clusters.check_shared(request.config)
-
     def _config(self) -> Any:
-        config = super()._config()
-        return config if self.request.spec is None else clusters.with_device_filters(config)
+        return clusters.checked(super()._config(), self.request.spec is not None, self.emulates_tpu)
 
     def attach(self, estimator: Any) -> None:
         serving.load(estimator.config, self.request.tables, self.request.spec)

@@ -13,6 +13,25 @@ _SYNCHRONOUS = "sync_token_q"
 """The queue by which `SyncReplicasOptimizer` lets workers go on."""
 
 
+def checked(config: Any, tables: bool, emulated: bool) -> Any:
+    """Returns the `RunConfig` of a program on the host, fit for the cluster that it names.
+
+    Args:
+      config: the program's, which may be anything.
+      tables: whether there is an EmbeddingConfigSpec.
+      emulated: whether a TPU is emulated.
+
+    Raises:
+      ValueError: there are several processes, which cannot be one training.
+    """
+    if emulated:
+        check_emulated()
+    if emulated or not tables or not isinstance(config, RunConfig):
+        return config
+    check_shared(config)
+    return with_device_filters(config)
+
+
 def check_emulated() -> None:
     """Refuses to emulate a TPU in a process of a cluster.
 
@@ -39,7 +58,7 @@ def check_shared(config: Any) -> None:
     Raises:
       ValueError: there are several trainers, and no parameter server.
     """
-    trainers = getattr(config, "num_worker_replicas", None) or 1
+    trainers = config.num_worker_replicas
     if trainers > 1 and not config.num_ps_replicas:
         raise ValueError(
             f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
@@ -72,12 +91,10 @@ def with_device_filters(config: Any) -> Any:
     comes. Filters that the program gave stay.
 
     Args:
-      config: the program's, which may be anything.
+      config: the program's.
     """
-    if not isinstance(config, RunConfig) or not getattr(config, "num_ps_replicas", 0):
-        return config
     job = config.task_type
-    if job not in ("chief", "master", "worker"):
+    if not config.num_ps_replicas or job not in ("chief", "master", "worker"):
         return config
     session = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     if config.session_config is not None:

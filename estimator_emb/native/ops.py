@@ -55,6 +55,7 @@ def load() -> Library:
     flags = ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86"))
     units = [
         build.Unit(build.read("ops.cc"), flags),
+        build.Unit(build.read("trainers.cc"), flags),
         build.Unit(
             build.read("servers.cc"), (*flags, f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"')
         ),

@@ -8,6 +8,7 @@ ours, before it builds a graph that needs them.
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -86,24 +87,40 @@ def obstacle(
 
 def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) -> str:
     device = f"/job:{JOB}/task:{task}"
-    began = said = time.monotonic()
     # The server opens this session to itself alone: no other need be up.
     config = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default() as graph, tf.device(device):
         answer = library.ops.host_tables_serves(sources=build.sources(), rules=list(rules))
     while True:
+        _wait_for(address, task)
         try:
             with tf.compat.v1.Session(f"grpc://{address}", graph=graph, config=config) as session:
                 return session.run(answer).decode()
         except tf.errors.UnavailableError:
-            now = time.monotonic()
-            if now - said > _NEXT_LINE:
-                said = now
-                logger.info(
-                    "Waiting for parameter server %d at %s for %.0f s.", task, address, now - began
-                )
-            time.sleep(_NEXT_LOOK)
+            time.sleep(_NEXT_LOOK)  # It ended, or is not quite up.
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
             if "not registered" not in error.message:
                 return error.message
             return "it has not loaded them, for a reason that its log tells"
+
+
+def _wait_for(address: str, task: int) -> None:
+    """Waits until somebody listens at an address, and says so: opening a session waits silently."""
+    host, _, port = address.rpartition(":")
+    began = said = time.monotonic()
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            now = time.monotonic()
+            if now - said >= _NEXT_LINE:
+                said = now
+                logger.info(
+                    "Waiting for parameter server %d at %s for %.0f s: %s.",
+                    task,
+                    address,
+                    now - began,
+                    error.strerror or error,
+                )
+            time.sleep(_NEXT_LOOK)

@@ -2,7 +2,7 @@
 """Lookup and update of tables in shards, which lie on parameter servers or in this process.
 
 In a step, each server is sent one message of the rows that the batch has of all its shards, sends
-the values of these rows, and is sent their gradients: `servers.cc` says how.
+the values of these rows, and is sent their gradients: `messages.h` says how.
 """
 
 import dataclasses

@@ -3,6 +3,7 @@
 
 import itertools
 import math
+import threading
 
 import harness
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 import test_every_optimizer
 
 import estimator_emb as ee
+from estimator_emb.native import serving
 from estimator_emb.step import kernels as step_kernels
 
 BETA = 0.999
@@ -315,3 +317,18 @@ def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
     cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(3)
     assert harness.saved(tmp_path, 3)["global_step"] == 3
+
+
+def test_a_server_that_is_away_is_named(kernels, monkeypatch, caplog, tmp_path):
+    if kernels == "tensorflow":
+        pytest.skip("Its session waits for servers.")
+    monkeypatch.setattr(serving, "_NEXT_LINE", 0.1)
+    cluster = servers.Cluster(workers=0, servers=2, absent=[("ps", 1)])
+    address = cluster.cluster["ps"][1]
+    late = threading.Timer(3.0, cluster.start, [("ps", 1)])
+    late.start()
+    chief_of(cluster, tmp_path)(2)
+    late.join()
+    waiting = f"Waiting for parameter server 1 at {address} for 1 s: Connection refused."
+    assert waiting in caplog.messages
+    assert harness.saved(tmp_path, 2)["global_step"] == 2

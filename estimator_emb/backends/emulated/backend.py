@@ -8,7 +8,6 @@ from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.checks import clusters
 from estimator_emb.compat.internals.estimator import ModeKeys
 
 
@@ -22,7 +21,6 @@ class EmulatedBackend(HostBackend):
     emulates_tpu = True
 
     def __init__(self, request: Request):
-        clusters.check_emulated()
         super().__init__(request)
         self._emulated_config = options.emulated_config(super()._config(), request.spec)
 
