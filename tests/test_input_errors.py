@@ -242,6 +242,27 @@ def test_the_batches_of_two_cores_that_do_not_go_together(shape, tmp_path):
     )
 
 
+def of_other_kinds(kind):
+    """Datasets whose functions and inputs are not as usual."""
+    data = tf.compat.v1.data.Dataset.range(8)
+    if kind == "legacy function":
+        return data.map_with_legacy_function(lambda _: 1).map(lambda _: batch())
+    if kind == "generator":
+        signature = tf.TensorSpec([], tf.int64)
+        data = tf.data.Dataset.from_generator(lambda: range(8), output_signature=signature)
+        return data.map(lambda _: batch())
+    if kind == "interleave":
+        return data.interleave(lambda _: repeated(batch), 2).prefetch(2)
+    choices = tf.data.Dataset.range(2).repeat(4)
+    return tf.data.Dataset.choose_from_datasets([repeated(batch), repeated(batch)], choices)
+
+
+@pytest.mark.parametrize("kind", ["legacy function", "generator", "interleave", "choose"])
+def test_datasets_of_every_kind_train(kind, tmp_path):
+    make(tmp_path).train(lambda params: of_other_kinds(kind), steps=1)
+    assert harness.saved(tmp_path, 1)["global_step"] == 1
+
+
 def test_harness_inputs_train(tmp_path):
     make(tmp_path / "one").train(lambda params: repeated(batch), steps=1)
     make(tmp_path / "two", 2).train(lambda params: repeated(batch), steps=1)

@@ -104,7 +104,9 @@ def note_dataset(dataset: Any) -> None:
         if hasattr(made_by, "op") and made_by.op.type in _FROM_TENSORS:
             _note(notes.of_ops, made_by.op.inputs, one.element_spec, _MAKES)
         for function in one._functions():
-            graph = function.function.graph
+            graph = getattr(function.function, "graph", None)
+            if not isinstance(graph, tf.Graph):
+                continue  # A function of TensorFlow 1's kind has none to look at.
             _note(notes.in_functions, graph.outputs, function.output_structure, _MAKES)
             readers = [next(iter(part.consumers()), None) for part in graph.inputs]
             first = [reader and reader.outputs and reader.outputs[0] for reader in readers]

@@ -229,6 +229,49 @@ def test_gradient_by_tf_gradients_over_trainable_variables(tmp_path):
     np.testing.assert_allclose(got, SUMS, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
+    """The table would take the gradient of the scaled loss."""
+    mixed = tf.compat.v1.mixed_precision
+
+    def train_op_of(loss):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
+        if rewrite:
+            optimizer = mixed.enable_mixed_precision_graph_rewrite(optimizer, 128.0)
+        else:
+            scale = mixed.FixedLossScale(128.0)
+            optimizer = mixed.MixedPrecisionLossScaleOptimizer(optimizer, scale)
+        return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+
+    try:
+        with pytest.raises(ValueError) as error:
+            gradients_by(train_op_of, tmp_path)
+    finally:
+        mixed.disable_mixed_precision_graph_rewrite()
+    assert str(error.value) == (
+        "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
+        "scaled one. Give the optimizer that it wraps, without "
+        "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in float32."
+    )
+
+
+def test_without_tables_it_may_scale_the_loss(tmp_path):
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", [], initializer=tf.ones_initializer())
+        optimizer = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(1.0),
+            tf.compat.v1.mixed_precision.FixedLossScale(128.0),
+        )
+        loss = weight * tf.reduce_sum(features["x"])
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = harness.estimator(model_fn, None, tmp_path, batch_size=2)
+    batch = ({"x": np.array([1.0, 2.0], np.float32)}, np.zeros(2))
+    estimator.train(harness.input_fn_of([batch]), steps=1)
+    assert harness.saved(tmp_path, 1)["weight"] == -2.0
+
+
 def two_losses(mode, features, labels, apply):
     """Trains by what `apply` makes of optimizers' calls on two losses over x."""
     scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())

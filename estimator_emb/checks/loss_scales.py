@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers that scale the loss, where tables would train by the scaled one.
+
+For float16, such an optimizer multiplies the loss, and divides the gradients of the variables it
+then updates. A table's gradient is taken on its way to them, before it is divided.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_model_fns = threading.local()
+_SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+
+
+@contextlib.contextmanager
+def refused(has_tables: bool) -> Iterator[None]:
+    """Refuses them inside, in this thread, where a model_fn with embedding tables is running."""
+    _watch()
+    before = getattr(_model_fns, "running", False)
+    _model_fns.running = has_tables
+    try:
+        yield
+    finally:
+        _model_fns.running = before
+
+
+def _watch() -> None:
+    compute_gradients = _SCALING.compute_gradients
+    if getattr(compute_gradients, "_watched", False):
+        return
+
+    @functools.wraps(compute_gradients)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(_model_fns, "running", False):
+            raise ValueError(
+                f"{type(self).__name__} scales the loss, and embedding tables would train by the "
+                "scaled one. Give the optimizer that it wraps, without "
+                "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, "
+                "or in float32."
+            )
+        return compute_gradients(self, *args, **kwargs)
+
+    watched._watched = True  # type: ignore[attr-defined]
+    _SCALING.compute_gradients = watched
