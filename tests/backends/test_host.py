@@ -251,7 +251,8 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
     assert str(error.value) == (
         "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
         "scaled one. Give the optimizer that it wraps, without "
-        "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in float32."
+        "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in "
+        "float32."
     )
 
 
