@@ -258,7 +258,8 @@ def test_training_equals_numpy_over_several_steps(tmp_path):
         np.testing.assert_allclose(got[name], state[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [None, "host"])
 def test_exported_model_predicts_without_estimator_emb(device, tmp_path):
     data = batches()
     estimator = make(tmp_path / "model", device)

@@ -193,8 +193,8 @@ def test_names(name, tmp_path):
     "name, way",
     [
         ("v2/one_layer", "cpu"),
-        ("v2/shared_in_variable_scopes", "cpu"),
-        ("other/sequences_and_others", "one_core"),
+        pytest.param("v2/shared_in_variable_scopes", "cpu", marks=pytest.mark.slow),
+        pytest.param("other/sequences_and_others", "one_core", marks=pytest.mark.slow),
         ("other/mixture", "two_cores"),
     ],
 )

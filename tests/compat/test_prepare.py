@@ -250,6 +250,7 @@ def test_keras_is_keras_2_where_tensorflow_came_first(first):
     assert printed(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}").splitlines() == KERAS_2
 
 
+@pytest.mark.slow
 @on_2_16
 def test_keras_3_beside_it_stays_usable():
     program = """
