@@ -279,12 +279,11 @@ class GradientTap:
         """Returns the gradient that reached core 0's activation, by feature key.
 
         Raises:
-          RuntimeError: a gradient that cannot be taken out of where it was computed, or several
-            of one feature.
+          RuntimeError: a gradient cannot be taken out of where it was computed; or there are several.
         """
+        applied = self._tap.applied(self.step.cores.sent) if self._tap else {}
         of_core = {}
-        sent = self.step.cores.sent
-        for key, upstream in (self._tap.applied(sent) if self._tap else {}).items():
+        for key, upstream in applied.items():
             gradient = tf.convert_to_tensor(upstream)
             if gradient.graph is not self.activations[key].graph:
                 raise RuntimeError(
