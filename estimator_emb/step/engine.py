@@ -279,7 +279,7 @@ class GradientTap:
         """Returns the gradient that reached core 0's activation, by feature key.
 
         Raises:
-          RuntimeError: a gradient cannot be taken out of where it was computed; or there are several.
+          RuntimeError: a gradient cannot be taken out of where it was computed, or there are two.
         """
         applied = self._tap.applied(self.step.cores.sent) if self._tap else {}
         of_core = {}
