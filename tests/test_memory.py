@@ -155,6 +155,7 @@ def test_an_error_in_training(graphs, tmp_path, caplog):
     assert living(graphs) <= len(graphs) // 3
 
 
+@pytest.mark.slow
 def test_an_error_in_model_fn(graphs, tmp_path):
     def model_fn(features, labels, mode, params):
         tf.gradients(doubled(features["x"]), [features["x"]])
@@ -184,6 +185,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
     assert registered() <= before + 2
 
 
+@pytest.mark.slow
 def test_preflight(graphs, tmp_path):
     one = estimator(tmp_path, cores=8, own=True)
     preflight.check(one, input_fn_of())

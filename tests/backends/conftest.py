@@ -3,7 +3,7 @@
 
 import pytest
 
-ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_golden", "test_host", "test_servers")
+ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_host", "test_servers")
 
 
 def pytest_generate_tests(metafunc):

@@ -43,14 +43,28 @@ def trained(tmp_path_factory):
     return train
 
 
-@pytest.mark.parametrize("name", CASES)
+# One training of 43 tables by TensorFlow's ops is slow; `test_every_optimizer` has such tables too.
+@pytest.mark.parametrize(
+    ("kernels", "name"),
+    [
+        pytest.param(
+            kernels,
+            name,
+            marks=pytest.mark.slow if kernels == "tensorflow" and shards_of(case) == 1 else [],
+        )
+        for kernels in ("tensorflow", "native")
+        for name, case in CASES.items()
+    ],
+    indirect=["kernels"],
+)
 def test_golden_case(name, trained, kernels):
     model_dir, table = trained(CASES[name], kernels)
     golden_training.check_steps(CASES[name], model_dir, table=table)
 
 
+@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_activations(combiner, tmp_path):
+def test_activations(combiner, kernels, tmp_path):
     table = golden_training.table_of(np.array(GOLDEN["table"], np.float32), combiner)
     spec = golden_training.spec_of_tables({"t0": table})
     data = golden_training.batches(2, gradients=False)
