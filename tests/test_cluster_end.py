@@ -19,8 +19,7 @@ import test_run_checks
 
 import estimator_emb as ee
 from estimator_emb import options
-from estimator_emb.cluster import ending, waiting
-from estimator_emb.cluster import tasks as tasks_lib
+from estimator_emb.cluster import ending, tasks, waiting
 
 HERE = pathlib.Path(__file__).parent
 
@@ -91,7 +90,7 @@ def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatc
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
-    monkeypatch.setattr(ending, "end_process", statuses.append)
+    monkeypatch.setattr(tasks, "end_process", statuses.append)
     monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
     worker = ending.Member("worker", 0)
     worker.listen(targets["worker"])
@@ -109,7 +108,7 @@ def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
-    monkeypatch.setattr(ending, "end_process", statuses.append)
+    monkeypatch.setattr(tasks, "end_process", statuses.append)
     monkeypatch.setattr(ending, "_FOR_LAST_STEP", 1.0)
     monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
     worker = ending.Member("worker", 0)
@@ -170,14 +169,14 @@ def test_who_takes_no_connection_is_away():
         here = f"localhost:{server.getsockname()[1]}"
         gone = addresses(ps=1)["ps"][0]
         spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
-        tasks = tasks_lib.tasks_of(spec, "ps", "chief", "master")
-        assert [str(task) for task in tasks] == [
+        found = tasks.tasks_of(spec, "ps", "chief", "master")
+        assert [str(task) for task in found] == [
             f"/job:ps/task:0 at {gone}",
             f"/job:ps/task:1 at {here}",
             "/job:ps/task:2 at no.such.host.invalid:1",
             f"/job:chief/task:0 at {here}",
         ]
-        assert tasks_lib.away(tasks) == [tasks[0], tasks[2]]
+        assert tasks.away(found) == [found[0], found[2]]
 
 
 @pytest.fixture
@@ -190,19 +189,19 @@ def watch(monkeypatch, caplog):
     def end(status):
         raise SystemExit(status)
 
-    monkeypatch.setattr(ending, "end_process", end)
+    monkeypatch.setattr(tasks, "end_process", end)
 
     def make(job, is_over=lambda: False):
         watch = waiting.Watch(spec, job, is_over)
-        tasks = {task.address[0]: task for task in watch._tasks}
+        needed = {task.address[0]: task for task in watch._tasks}
 
         def judge(away, second):
-            watch._judge([tasks[one] for one in away], 1000.0 + second)
+            watch._judge([needed[one] for one in away], 1000.0 + second)
             said = [record.getMessage() for record in caplog.records]
             caplog.clear()
             return said
 
-        judge.needed = "".join(tasks)
+        judge.needed = "".join(needed)
         judge.watch = watch
         return judge
 
@@ -360,36 +359,38 @@ def processes(tmp_path):
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(processes):
     """A chief that is killed ends nobody; what comes late ends."""
-    tasks = processes(steps=100000, chief=1, worker=1, ps=2)
-    servers = [tasks.start("ps", 0), tasks.start("ps", 1)]
-    chief, worker = tasks.start("chief"), tasks.start("worker")
-    model = tasks.directory / "model"
-    tasks.until(lambda: (tf.train.latest_checkpoint(str(model)) or "-0").rpartition("-")[2] != "0")
+    cluster = processes(steps=100000, chief=1, worker=1, ps=2)
+    servers = [cluster.start("ps", 0), cluster.start("ps", 1)]
+    chief, worker = cluster.start("chief"), cluster.start("worker")
+    model = cluster.directory / "model"
+    cluster.until(
+        lambda: (tf.train.latest_checkpoint(str(model)) or "-0").rpartition("-")[2] != "0"
+    )
     chief.send_signal(signal.SIGKILL)
     chief.wait()
-    address = tasks.cluster["chief"][0]
+    address = cluster.cluster["chief"][0]
     absence = f"/job:chief/task:0 at {address} has been away for 3"
-    tasks.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
-    assert all(one.poll() is None for one in [*servers, worker]), tasks.logs()
+    cluster.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
+    assert all(one.poll() is None for one in [*servers, worker]), cluster.logs()
 
-    tasks.steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
-    tasks.ended(tasks.start("chief"))
+    cluster.steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
+    cluster.ended(cluster.start("chief"))
     done = time.monotonic()
-    tasks.ended(*servers)
+    cluster.ended(*servers)
     if "made no step" not in worker.log.read_text():
-        tasks.ended(worker)
-    assert time.monotonic() - done < 30, tasks.logs()
+        cluster.ended(worker)
+    assert time.monotonic() - done < 30, cluster.logs()
     for server in servers:
         assert "Training is over: this parameter server ends." in server.log.read_text()
 
-    tasks.ended(tasks.start("worker"))
+    cluster.ended(cluster.start("worker"))
 
 
 @pytest.mark.slow
 def test_a_limit_ends_a_chief_without_server(processes):
-    tasks = processes(steps=10, chief=1, ps=1)
-    chief = tasks.start("chief", **{options.WAIT_LIMIT_VARIABLE: "8"})
-    tasks.ended(chief, status=1)
-    address = tasks.cluster["ps"][0]
+    cluster = processes(steps=10, chief=1, ps=1)
+    chief = cluster.start("chief", **{options.WAIT_LIMIT_VARIABLE: "8"})
+    cluster.ended(chief, status=1)
+    address = cluster.cluster["ps"][0]
     assert f"/job:ps/task:0 at {address} has been away for" in chief.log.read_text()
     assert "and ESTIMATOR_EMB_WAIT_LIMIT=8: this process ends." in chief.log.read_text()

@@ -9,15 +9,13 @@ they have left, and then tells the servers, which the workers need until then.
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 import time
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.cluster import tasks as tasks_lib
+from estimator_emb.cluster import tasks
 
 logger = logging.getLogger("estimator_emb")
 
@@ -108,7 +106,7 @@ class Member:
         if self._job == "ps":
             self._over.set()
         else:
-            end_process(0)
+            tasks.end_process(0)
 
     def _listen(self) -> None:
         assert self._queues is not None
@@ -129,7 +127,7 @@ class Member:
             logger.info("Training is over. This worker%s: this process ends.", why)
             self._queues.session.run(self._queues.leave)
             time.sleep(_FOR_CHIEF_TO_HEAR)
-            end_process(0)
+            tasks.end_process(0)
 
 
 class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
@@ -156,11 +154,11 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
       cluster_spec: the cluster.
     """
     for job in ("worker", "ps"):
-        tasks = tasks_lib.tasks_of(cluster_spec, job)
-        away = tasks_lib.away(tasks)
+        told = tasks.tasks_of(cluster_spec, job)
+        away = tasks.away(told)
         threads = [
             threading.Thread(target=_end, args=(target, task), daemon=True)
-            for task in tasks
+            for task in told
             if task not in away
         ]
         for thread in threads:
@@ -170,7 +168,7 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
             thread.join(max(deadline - time.monotonic(), 0))
 
 
-def _end(target: str, task: tasks_lib.Task) -> None:
+def _end(target: str, task: tasks.Task) -> None:
     """Tells one task, and waits until a worker has left."""
     try:
         seconds = _FOR_LAST_STEP if task.job == "worker" else _FOR_ANSWER
@@ -183,11 +181,3 @@ def _end(target: str, task: tasks_lib.Task) -> None:
         logger.warning("%s has not answered for %.0f s: it is not waited for.", task, seconds)
     except tf.errors.OpError as error:
         logger.debug("%s is gone: %s", task, error)
-
-
-def end_process(status: int) -> None:
-    """Ends this process, whatever its threads do."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(status)

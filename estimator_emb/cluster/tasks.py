@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of a cluster: which there are, and which are away."""
+"""The tasks of a cluster: their addresses, and whether somebody is there."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-_FOR_CONNECTION = 3.0
-
 CHIEFS = ("chief", "master")
 """The jobs whose task saves the model."""
+
+_FOR_CONNECTION = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +60,11 @@ def away(tasks: Sequence[Task]) -> list[Task]:
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
     return [task for task in tasks if task not in there]
+
+
+def end_process(status: int) -> None:
+    """Ends this process, whatever its threads do."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)

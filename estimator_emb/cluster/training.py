@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from estimator_emb.cluster import ending, waiting
-from estimator_emb.cluster.tasks import CHIEFS
+from estimator_emb.cluster import ending, tasks, waiting
 from estimator_emb.compat.internals.estimator import (
     EvalSpec,
     TrainingExecutor,
@@ -51,7 +50,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)
-        and config.task_type in (*CHIEFS, "worker", "ps")
+        and config.task_type in (*tasks.CHIEFS, "worker", "ps")
         and getattr(config, "_distribute_coordinator_mode", None) is None
         and isinstance(train_spec, TrainSpec)
         and isinstance(eval_spec, EvalSpec)
@@ -93,7 +92,7 @@ class _Executor(TrainingExecutor):
     def _start_std_server(self, config: Any) -> Any:
         server = super()._start_std_server(config)
         if server is not None:
-            if config.task_type not in CHIEFS:
+            if config.task_type not in tasks.CHIEFS:
                 self._member.listen(server.target)
             self._watch.start()
         self._server = server

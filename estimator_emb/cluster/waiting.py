@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from estimator_emb import options
-from estimator_emb.cluster import ending
-from estimator_emb.cluster.tasks import CHIEFS, Task, away, tasks_of
+from estimator_emb.cluster import tasks
 
 logger = logging.getLogger("estimator_emb")
 
@@ -31,7 +30,7 @@ _UNTIL_OVER = {"ps": 600.0}
 """Job -> seconds of the chief's absence after which training may be over. A worker would not train
 anyway where the last step is saved; a server may wait for a chief that begins anew."""
 
-_NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *CHIEFS)}
+_NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
 """Job -> the jobs it needs; servers need the chief."""
 
 
@@ -46,13 +45,13 @@ class Watch:
     """
 
     def __init__(self, cluster_spec: tf.train.ClusterSpec, job: str, is_over: Callable[[], bool]):
-        self._tasks = tasks_of(cluster_spec, *_NEEDED.get(job, CHIEFS))
+        self._tasks = tasks.tasks_of(cluster_spec, *_NEEDED.get(job, tasks.CHIEFS))
         self._patience = _UNTIL_OVER.get(job, _UNTIL_SAID)
         self._limit = options.asked_wait_limit()
         self._is_over = is_over
         self._stopped = threading.Event()
-        self._since: dict[Task, float] = {}
-        self._said: dict[Task, float] = {}
+        self._since: dict[tasks.Task, float] = {}
+        self._said: dict[tasks.Task, float] = {}
 
     def start(self) -> None:
         """Begins to watch."""
@@ -64,11 +63,11 @@ class Watch:
 
     def _watch(self) -> None:
         while self._tasks and not self._stopped.wait(_BETWEEN_KNOCKS):
-            missing = away(self._tasks)
+            missing = tasks.away(self._tasks)
             if not self._stopped.is_set():
                 self._judge(missing, time.monotonic())
 
-    def _judge(self, missing: Sequence[Task], now: float) -> None:
+    def _judge(self, missing: Sequence[tasks.Task], now: float) -> None:
         """Says what there is to say of those that are away, and ends what must end."""
         for task in set(self._since) - set(missing):
             seconds = now - self._since.pop(task)
@@ -76,7 +75,7 @@ class Watch:
                 logger.info("%s is there, after %.0f s.", task, seconds)
         seconds_of = {task: now - self._since.setdefault(task, now) for task in missing}
         for task, seconds in seconds_of.items():
-            if task.job in CHIEFS and seconds >= self._patience and self._is_over():
+            if task.job in tasks.CHIEFS and seconds >= self._patience and self._is_over():
                 self.stop()
                 return
             if self._limit is not None and seconds >= self._limit:
@@ -87,7 +86,7 @@ class Watch:
                     options.WAIT_LIMIT_VARIABLE,
                     self._limit,
                 )
-                ending.end_process(1)
+                tasks.end_process(1)
         long = [task for task, seconds in seconds_of.items() if seconds >= _UNTIL_SAID]
         if any(now - self._said.get(task, -_BETWEEN_LINES) >= _BETWEEN_LINES for task in long):
             self._said = dict.fromkeys(long, now)
