@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from estimator_emb import config
 from estimator_emb.native.kernels import NativeKernels
+from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
@@ -26,7 +27,7 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, num_cores=1, asked=None):
+def train(spec, batches, native, num_cores=1, asked=None, shards=1):
     """Trains a table for each batch of (features, gradients by key).
 
     Args:
@@ -35,6 +36,7 @@ def train(spec, batches, native, num_cores=1, asked=None):
       native: whether the engine must use native kernels.
       num_cores: how many emulated cores the batch is divided over.
       asked: whether to ask for them; None: as `native`.
+      shards: into how many parts tables are divided, all in this process.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
@@ -45,7 +47,8 @@ def train(spec, batches, native, num_cores=1, asked=None):
         keys = list(batches[0][1])
         cores = Cores(num_cores)
         spec = config.validated(spec)
-        tap = TableStep(spec, tables_of(spec), training=True, cores=cores).enqueue(features)
+        step = TableStep(spec, tables_of(spec), training=True, cores=cores, shards=shards)
+        tap = step.enqueue(features)
         seen = tap.features
         activations = {key: tf.identity(seen[key]) for key in keys}
         gradients = {
@@ -54,7 +57,9 @@ def train(spec, batches, native, num_cores=1, asked=None):
         helper = [one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name]
         tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
         lookup = tap.create_tables()
-        assert isinstance(lookup.kernels, NativeKernels) == native
+        divided = any(len(table.variables) > 1 for table in lookup.tables)
+        kernels = ShardedKernels if divided else NativeKernels
+        assert isinstance(lookup.kernels, kernels) == native
         reached = tap.gradients()
         of_cores = cores.replicate(list(reached.values()))
         update = lookup.apply_gradients(dict(zip(reached, of_cores, strict=True)))

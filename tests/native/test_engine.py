@@ -48,18 +48,21 @@ def test_dimensions(dimension):
     rng = np.random.default_rng(dimension)
     ids = [rng.integers(-1, 30, [64, 5]) for _ in range(2)]
     batches = [({"x": one}, {"x": gradients(rng, 64, dimension)}) for one in ids]
-    same(one_table(ee.AdagradParameters(0.1), 30, dimension, "mean"), batches)
+    spec = one_table(ee.AdagradParameters(0.1), 30, dimension, "mean")
+    same(spec, batches)
+    same(spec, batches, shards=4)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 300, 5000, 3_000_000])
-@pytest.mark.parametrize("count", [1, 600, 40_000])
-def test_sizes(rows, count):
+@pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
+def test_sizes(rows, count, shards):
     """Sorts of every number of passes, and tables that several threads share."""
     rng = np.random.default_rng(rows)
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
     same(
         one_table(ee.AdagradParameters(0.1), rows, 1),
         [({"x": ids}, {"x": np.round(gradients(rng, count, 1) * 8) / 8})],
+        shards=shards,
     )
 
 
@@ -82,7 +85,7 @@ def batches_of_lists(draw):
     return rows, draw(ids)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=24, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     of_lists=batches_of_lists(),
     form=st.sampled_from(
@@ -91,9 +94,10 @@ def batches_of_lists(draw):
     combiner=st.sampled_from(["mean", "sum", "sqrtn"]),
     dimension=st.sampled_from([2, 8]),
     wide=st.booleans(),
+    shards=st.sampled_from([1, 2, 5]),
     seed=st.integers(0, 99),
 )
-def test_any_batch(of_lists, form, combiner, dimension, wide, seed):
+def test_any_batch(of_lists, form, combiner, dimension, wide, shards, seed):
     rows, lists = of_lists
     rng = np.random.default_rng(seed)
     dtype = np.int64 if wide else np.int32
@@ -120,10 +124,11 @@ def test_any_batch(of_lists, form, combiner, dimension, wide, seed):
     if form == "dense" and width == 1:
         features["x"] = np.maximum(features["x"], 0)  # One id a sample leaves no room for none.
     spec = one_table(ee.AdagradParameters(0.1), rows, dimension, combiner, feature)
-    same(spec, [(features, {"x": gradients(rng, *shape)})] * 2)
+    same(spec, [(features, {"x": gradients(rng, *shape)})] * 2, shards=shards)
 
 
-def test_tables_that_features_share():
+@pytest.mark.parametrize("shards", [1, 4])
+def test_tables_that_features_share(shards):
     rng = np.random.default_rng(0)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
@@ -156,7 +161,7 @@ def test_tables_that_features_share():
     }
     shapes = {"a": [3, 4], "b": [3, 4], "c": [3, 2, 4], "d": [3, 3]}
     of_batch = {key: gradients(rng, *shape) for key, shape in shapes.items()}
-    same(spec, [(batch, of_batch)] * 3)
+    same(spec, [(batch, of_batch)] * 3, shards=shards)
 
 
 def test_strings_and_ragged_ids(tmp_path):
