@@ -18,7 +18,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     StockTPUConfig,
 )
 from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.tables import checks
+from estimator_emb.step import checks
 
 logger = logging.getLogger("estimator_emb")
 

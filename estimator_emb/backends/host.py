@@ -26,8 +26,8 @@ from estimator_emb.ordering import hook as ordering
 from estimator_emb.spec import Table, check_for_host
 from estimator_emb.step import transfer
 from estimator_emb.step.cores import Cores
+from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import Lookup, TableStep
-from estimator_emb.tables.dropped import DroppedIds
 
 logger = logging.getLogger("estimator_emb")
 

@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.native import ops
+from estimator_emb.step import checks, forms, inputs
+from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.step.transfer import Transfer, waits_for
-from estimator_emb.tables import checks, forms, inputs
-from estimator_emb.tables.inputs import Batch, Ids
 from estimator_emb.tables.storage import StoredTable
 
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.

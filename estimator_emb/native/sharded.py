@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from estimator_emb.native import ops, rules
 from estimator_emb.native.kernels import Checked, arguments
+from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.tables import exclusive
-from estimator_emb.tables.inputs import Batch, Ids
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
 

@@ -28,23 +28,22 @@ from estimator_emb.compat.internals.estimator import ExportOutput
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import Table, optimizer_of
-from estimator_emb.step import helper_variable, kernels
-from estimator_emb.step.cores import Cores, wire
-from estimator_emb.step.tap import Tap
-from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import (
+from estimator_emb.step import (
     checks,
-    creation,
-    functions,
+    helper_variable,
     inputs,
     integers,
+    kernels,
     lookup,
-    storage,
     tensor_core,
 )
+from estimator_emb.step.cores import Cores, wire
+from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.step.rates import LearningRates
+from estimator_emb.step.tap import Tap
+from estimator_emb.step.transfer import NextStep, Transfer
+from estimator_emb.tables import creation, functions, storage
 from estimator_emb.tables.description import describe
-from estimator_emb.tables.dropped import DroppedIds
-from estimator_emb.tables.learning_rates import LearningRates
 from estimator_emb.tables.warm_start import with_slots
 
 logger = logging.getLogger("estimator_emb")
@@ -65,7 +64,7 @@ class TableStep:
       servers: host:port of each parameter server that holds them.
       dropped: leaves bad ids out; None makes them errors.
       native: False leaves the native kernels out, for a graph that others will run.
-      look_up_integers: see `tables.integers`.
+      look_up_integers: see `step.integers`.
       transfer: where lookups and updates run in different session calls, what joins them.
       where: what trains the tables, as the log says it.
 

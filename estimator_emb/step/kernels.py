@@ -7,11 +7,12 @@ from typing import Protocol
 import tensorflow as tf
 
 from estimator_emb.native.choice import kernels_for
+from estimator_emb.step import checks, lookup, update
+from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.step.transfer import Transfer, waits_for
-from estimator_emb.tables import checks, lookup, storage, update
-from estimator_emb.tables.inputs import Batch, Ids
+from estimator_emb.step.update import RowUpdate
+from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
-from estimator_emb.tables.update import RowUpdate
 
 
 class Kernels(Protocol):

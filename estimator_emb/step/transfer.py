@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import SaveableObject, SaveSpec
-from estimator_emb.tables.lookup import Occurrences
+from estimator_emb.step.lookup import Occurrences
 
 _KEPT = "estimator_emb_kept_for_next_step"
 """Graph collection of the ops that keep what a session call computes for the next one."""

@@ -11,8 +11,8 @@ import estimator_emb as ee
 from estimator_emb import embedding
 from estimator_emb.config import TableConfig
 from estimator_emb.spec import Feature, Table
+from estimator_emb.step.rates import LearningRates
 from estimator_emb.tables import functions
-from estimator_emb.tables.learning_rates import LearningRates
 
 
 def rate_of(function, *, of_optimizer=False):

@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checks import input_errors
-from estimator_emb.tables import forms
-from estimator_emb.tables.checks import require
-from estimator_emb.tables.inputs import Places
+from estimator_emb.step import forms
+from estimator_emb.step.checks import require
+from estimator_emb.step.inputs import Places
 
 
 def after_checks(

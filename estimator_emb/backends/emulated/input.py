@@ -21,9 +21,9 @@ from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
 from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.step.checks import require
 from estimator_emb.step.cores import Cores
-from estimator_emb.tables.checks import require
-from estimator_emb.tables.forms import Problem
+from estimator_emb.step.forms import Problem
 
 
 @dataclasses.dataclass(frozen=True)

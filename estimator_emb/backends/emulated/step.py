@@ -40,8 +40,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.spec import Table
 from estimator_emb.step.cores import Cores
+from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
-from estimator_emb.tables.dropped import DroppedIds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,8 @@ import tensorflow as tf
 from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration, optimization_pb2
 from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.tables import functions, learning_rates
+from estimator_emb.step.rates import optimizer_function, table_function
+from estimator_emb.tables import functions
 
 _SHARDING = {
     "div": TPUEmbeddingConfiguration.DIV_DEFAULT,
@@ -52,9 +53,9 @@ class DynamicRates:
             if function not in self._functions:
                 self._functions.append(function)
                 self._owners.append(
-                    learning_rates.table_function(name)
+                    table_function(name)
                     if function[1]
-                    else learning_rates.optimizer_function(name, parameters[name])
+                    else optimizer_function(name, parameters[name])
                 )
             self._tags[name] = self._functions.index(function)
 

@@ -19,9 +19,9 @@ from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec import Table
 from estimator_emb.step import helper_variable
+from estimator_emb.step.inputs import PADDING_ID
 from estimator_emb.tables import functions, names, scopes
 from estimator_emb.tables.description import describe
-from estimator_emb.tables.inputs import PADDING_ID
 
 logger = logging.getLogger("estimator_emb")
 

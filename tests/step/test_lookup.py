@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from estimator_emb.config import TableConfig
 from estimator_emb.spec import Feature, Table
-from estimator_emb.tables import checks, inputs, lookup
+from estimator_emb.step import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
 finite = st.floats(0.1, 3.0, width=32)

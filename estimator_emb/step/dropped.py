@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.tables.checks import outside
-from estimator_emb.tables.inputs import Ids, number_of_ops, ops_since
+from estimator_emb.step.checks import outside
+from estimator_emb.step.inputs import Ids, number_of_ops, ops_since
 from estimator_emb.tables.storage import local_variable
 
 logger = logging.getLogger("estimator_emb")

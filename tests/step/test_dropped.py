@@ -11,8 +11,8 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.config import TableConfig
 from estimator_emb.spec import Feature, Table
-from estimator_emb.tables import checks, inputs, lookup
-from estimator_emb.tables.dropped import DroppedIds
+from estimator_emb.step import checks, inputs, lookup
+from estimator_emb.step.dropped import DroppedIds
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 

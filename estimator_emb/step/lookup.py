@@ -18,7 +18,7 @@ import functools
 
 import tensorflow as tf
 
-from estimator_emb.tables.inputs import Ids
+from estimator_emb.step.inputs import Ids
 
 
 @dataclasses.dataclass(frozen=True)

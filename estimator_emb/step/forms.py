@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.spec import Feature, Table
-from estimator_emb.tables.inputs import Ids
+from estimator_emb.step.inputs import Ids
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""

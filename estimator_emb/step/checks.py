@@ -7,9 +7,9 @@ import dataclasses
 import tensorflow as tf
 
 from estimator_emb.spec import Table
-from estimator_emb.tables import forms
-from estimator_emb.tables.forms import Problem
-from estimator_emb.tables.inputs import Ids
+from estimator_emb.step import forms
+from estimator_emb.step.forms import Problem
+from estimator_emb.step.inputs import Ids
 
 _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 

@@ -6,8 +6,8 @@ import dataclasses
 import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
+from estimator_emb.step.lookup import Occurrences, row_gradients
 from estimator_emb.tables import exclusive
-from estimator_emb.tables.lookup import Occurrences, row_gradients
 from estimator_emb.tables.storage import Shards, by_shard, read_rows
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from estimator_emb.config import TableConfig
 from estimator_emb.spec import Feature, Table
-from estimator_emb.tables import checks, inputs
-from estimator_emb.tables.checks import readable
+from estimator_emb.step import checks, inputs
+from estimator_emb.step.checks import readable
 
 
 def table_of(*features, combiner="mean", vocabulary=10):

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.spec import Feature, Table
-from estimator_emb.tables.inputs import PADDING_ID
+from estimator_emb.step.inputs import PADDING_ID
 
 
 def looked_up(tables: Sequence[Table]) -> list[Table]:
