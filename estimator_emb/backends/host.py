@@ -211,6 +211,30 @@ class HostTables(Backend):
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
 
+    def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
+        """Returns the program's model_fn for a TPU; what has no part in one runs on one core.
+
+        Args:
+          estimator: as in `model_fn`.
+          augment: as in `model_fn`.
+          build: called with the context of a mode, the checked model_fn, and what an `Estimator`
+            gives a model_fn; returns what was built, and its `EstimatorSpec`.
+        """
+        model_fn = self._checked_model_fn(estimator)
+        on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
+
+        def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            with estimator._ctx.with_mode(mode) as context:
+                # Without an input, it is an export.
+                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
+                    return on_cpu(features, labels, mode, config, params)
+                step, spec = build(context, model_fn, features, labels, mode, config, params)
+                if mode == ModeKeys.TRAIN:
+                    estimator.warm_start_with(step)
+                return spec
+
+        return for_tpu
+
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         """Returns what leaves bad ids out of a graph; None where they are errors."""
         return DroppedIds(count=not exporting) if self._drops_ids else None

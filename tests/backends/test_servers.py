@@ -5,12 +5,12 @@ import itertools
 import math
 import threading
 
+import descriptors
 import harness
 import numpy as np
 import pytest
 import servers
 import tensorflow as tf
-import test_every_optimizer
 
 import estimator_emb as ee
 from estimator_emb.native import serving
@@ -195,7 +195,7 @@ def squares_model_fn(keys):
 
 FOUR = [ee.StochasticGradientDescentParameters(0.1), ee.AdagradParameters(0.1)]
 FOUR += [ee.AdamParameters(0.1), ee.FtrlParameters(0.1, l2_regularization_strength=0.1)]
-ALL = [*test_every_optimizer.OBJECTS, ee.AdamParameters(0.1, lazy_adam=False)]
+ALL = [optimizer.parameters for optimizer in descriptors.OPTIMIZERS]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "command" / "estimator-emb"
 
 START = """
-import importlib.util, os, pathlib, sys
+import importlib.util, os, pathlib, signal, sys
+# Where the tests are a background job, it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = pathlib.Path(sys.argv[1]).parent
 spec = importlib.util.spec_from_file_location(
     "estimator_emb_command", folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -363,7 +365,8 @@ def test_nobody_reads_what_is_shown(tmp_path):
         """,
         stderr=subprocess.DEVNULL,
     )
-    process.stdout.readline()
+    while not process.stdout.readline().startswith(b"chief"):
+        pass
     process.stdout.close()
     assert process.wait(timeout=30) == 5
 
@@ -399,7 +402,9 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
 
 def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr("estimator_emb.command.cluster.start", lambda *args: calls.append(args))
+    monkeypatch.setattr(
+        "estimator_emb.command.cluster.start", lambda *args: calls.append(args) or 0
+    )
     monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
 
     def command(*arguments):

@@ -8,7 +8,6 @@ from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.compat.internals.estimator import ModeKeys
 
 
 class EmulatedBackend(HostBackend):
@@ -43,33 +42,32 @@ class EmulatedBackend(HostBackend):
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         request = self.request
-        model_fn = self._checked_model_fn(estimator)
-        on_cpu = augment(self._on_one_core(estimator, model_fn), request.batch_axis)
 
-        def on_cores(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            with estimator._ctx.with_mode(mode) as context:
-                # Without an input, it is an export.
-                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
-                    return on_cpu(features, labels, mode, config, params)
-                # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
-                estimator._is_input_fn_invoked = None
-                step = EmulatedStep(
-                    context,
-                    model_fn,
-                    features,
-                    request.spec,
-                    request.tables,
-                    request.batch_axis,
-                    config,
-                    params,
-                    self._dropped(exporting=False),
-                )
-                built = step.build(_reporting(estimator))
-                if mode == ModeKeys.TRAIN:
-                    estimator.warm_start_with(step)
-                return built
+        def build(
+            context: Any,
+            model_fn: Function,
+            input_fn: Any,
+            labels: Any,
+            mode: str,
+            config: Any,
+            params: Any,
+        ) -> tuple[EmulatedStep, Any]:
+            # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
+            estimator._is_input_fn_invoked = None
+            step = EmulatedStep(
+                context,
+                model_fn,
+                input_fn,
+                request.spec,
+                request.tables,
+                request.batch_axis,
+                config,
+                params,
+                self._dropped(exporting=False),
+            )
+            return step, step.build(_reporting(estimator))
 
-        return on_cores
+        return self._for_tpu(estimator, augment, build)
 
 
 def _reporting(estimator: Any) -> Reporting:

@@ -8,7 +8,6 @@ from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.host import HostTables, with_context
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
-from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, RunConfig
 from estimator_emb.config import EmbeddingConfigSpec
 
@@ -46,24 +45,23 @@ class TablesOnHostBackend(HostTables):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         request, spec = self.request, self.request.spec
         assert spec is not None
-        model_fn = self._checked_model_fn(estimator)
-        on_cpu = augment(self._on_one_core(estimator, model_fn), request.batch_axis)
 
-        def on_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            with estimator._ctx.with_mode(mode) as context:
-                # Without an input, it is an export.
-                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
-                    return on_cpu(features, labels, mode, config, params)
-                step = TablesOnHostStep(
-                    context, spec, request.tables, model_fn, features, request.batch_axis
-                )
-                with estimator._ctx.by_core():
-                    built = step.build(augment, labels, mode, config, params)
-                if mode == ModeKeys.TRAIN:
-                    estimator.warm_start_with(step)
-                return built
+        def build(
+            context: Any,
+            model_fn: Function,
+            input_fn: Any,
+            labels: Any,
+            mode: str,
+            config: Any,
+            params: Any,
+        ) -> tuple[TablesOnHostStep, Any]:
+            step = TablesOnHostStep(
+                context, spec, request.tables, model_fn, input_fn, request.batch_axis
+            )
+            with estimator._ctx.by_core():
+                return step, step.build(augment, labels, mode, config, params)
 
-        return on_tpu
+        return self._for_tpu(estimator, augment, build)
 
 
 def _check(config: Any, spec: EmbeddingConfigSpec) -> None:
