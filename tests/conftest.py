@@ -72,6 +72,14 @@ def in_shards(monkeypatch):
     return into
 
 
+@pytest.fixture(autouse=True)
+def nothing_logged(monkeypatch):
+    """Has each test see what a process says once."""
+    from estimator_emb import console
+
+    monkeypatch.setattr(console, "_logged", set())
+
+
 @pytest.fixture(scope="session")
 def native_library(request):
     """The native kernels, built once and kept between runs of the suite."""
