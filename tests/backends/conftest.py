@@ -6,9 +6,21 @@ import pytest
 ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_host", "test_servers")
 
 
+SLOW_WITH_TENSORFLOW = {
+    "test_a_chief_that_starts_again_leaves_servers_as_they_are",
+    "test_a_server_that_lost_its_part_takes_all_back",
+    "test_a_worker_that_never_comes_holds_nobody_up",
+    "test_one_trainer_and_two_servers_train_as_one_process_does",
+    "test_servers_that_hold_another_training_are_restored",
+}
+"""Tests of clusters, which take seconds; what they show of the kernels, others show too."""
+
+
 def pytest_generate_tests(metafunc):
     if metafunc.module.__name__ in ON_BOTH:
-        metafunc.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+        slow = metafunc.function.__name__ in SLOW_WITH_TENSORFLOW
+        tensorflow = pytest.param("tensorflow", marks=[pytest.mark.slow] if slow else [])
+        metafunc.parametrize("kernels", [tensorflow, "native"], indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ def said(kernels, caplog):
         assert (line in messages) == (name == kernels)
 
 
-@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("mixed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_no_update_of_three_trainers_is_lost(mixed, kernels, monkeypatch, tmp_path):
     """Also where some of them use the native kernels of the servers and others do not."""
     if mixed:
