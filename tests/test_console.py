@@ -195,6 +195,7 @@ say("all information")
 """
 
 
+@pytest.mark.slow
 def test_the_programs_choices_go_before(tmp_path):
     lines = shown(tmp_path, IN_PROCESS)
     lines = lines[lines.index("== nothing") :]

@@ -393,6 +393,7 @@ def test_tpu_config_keeps_its_device():
     assert ee.RunConfig(tpu_config=config).replace(model_dir="x").tpu_config.device == "host"
 
 
+@pytest.mark.slow
 def test_a_last_batch_that_is_smaller(tmp_path):
     data = batches()
     estimator = make(tmp_path)

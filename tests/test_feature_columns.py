@@ -531,6 +531,7 @@ SCOPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", SCOPES, ids=lambda layer: layer.__name__)
 def test_strings_through_a_whole_estimator(layer, tmp_path):
     columns = string_columns(tmp_path / "words")
@@ -565,6 +566,7 @@ def test_strings_through_a_whole_estimator(layer, tmp_path):
 # sequence_input_layer
 
 
+@pytest.mark.slow
 def test_sequence_input_layer_in_a_model(tmp_path):
     """Lengths count unknown words; the tables have the names that TensorFlow 1 gave them."""
     columns = [

@@ -158,6 +158,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "mode"), COMBINATIONS)
 def test_every_combination_of_options_equals_keras(number, mode):
     initial, steps = random_steps()
@@ -182,6 +183,7 @@ def test_schedules_in_a_graph(schedule):
     assert_equal(got, drive(lambda: Reference(schedule), "function", initial, steps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_float64_and_xla(mode):
     initial, steps = random_steps(dtype=np.float64)
@@ -557,6 +559,7 @@ def keras_training(options, data):
     return [w.numpy(), *(one.numpy() for one in optimizer.variables)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [None, "host"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_estimator_trains_saves_and_resumes(name, device, tmp_path):

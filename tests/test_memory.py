@@ -122,6 +122,7 @@ def use(one, path):
     one.export_saved_model(str(path / "export"), serving_input)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in WAYS]
 )

@@ -293,6 +293,7 @@ print("goes on", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "runner, how, number, status",
     [

@@ -638,6 +638,7 @@ def test_pipelining_on_two_cores(tmp_path):
         np.testing.assert_allclose(two[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_exported_from_two_cores(on_one_core, tmp_path):
     """The SavedModel is of one core, whatever trained it."""
     estimator = make(model_fn, tmp_path / "model", 2, spec=SPEC)

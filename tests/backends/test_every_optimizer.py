@@ -110,6 +110,7 @@ def test_trains_a_table(optimizer, kernels, trained, batches):
         np.testing.assert_allclose(got[name], values, rtol=2e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_trains_a_column(tmp_path, kernels):
     """The tables of columns, as the optimizer of their spec says: a class after the other."""
     rng = np.random.default_rng(0)

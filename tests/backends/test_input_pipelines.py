@@ -67,6 +67,7 @@ def features_alone(params):
     return dataset(params).map(lambda features, labels: features)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "device, per_host, input_fn",
     [

@@ -204,6 +204,7 @@ def by_numpy(table, pairs, combiner, gradient):
     return activation, slope
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "combiner"),
     [

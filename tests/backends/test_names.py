@@ -189,6 +189,7 @@ def test_names(name, tmp_path):
     assert built(made, spelling.keys, "infer") == without_slots(STOCK[name]["names"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, way",
     [

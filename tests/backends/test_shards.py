@@ -50,6 +50,7 @@ def same(got, want):
         np.testing.assert_allclose(got[name], value, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_path, in_shards):
     data = batches(6)
@@ -82,6 +83,7 @@ def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_pat
     np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_restoring_is_exact(tmp_path, in_shards):
     """Saved again under each count and strategy, before a step: bit for bit the same."""
     make(tmp_path, lazy=False).train(harness.input_fn_of(batches(2)), steps=2)

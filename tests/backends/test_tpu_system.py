@@ -336,6 +336,7 @@ def test_training(spec_of, hosts, strategy, tmp_path):
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
 def test_a_checkpoint_of_the_host_has_what_a_tpu_restores(spec_of, tmp_path):
     spec, model_fn, its_input_fn = spec_of()

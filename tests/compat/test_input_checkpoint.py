@@ -184,6 +184,7 @@ KILLS = {
 FAST = ("plain", "emulated, 2 cores, loops")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=[] if way in FAST else pytest.mark.slow) for way in WAYS],
@@ -221,6 +222,7 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(way, tmp_path, tmp_path_
     assert not [name for name in files(tmp_path) if "unfinished" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", range(4))
 def test_a_kill_while_a_position_is_written_leaves_none(call, tmp_path, monkeypatch):
     rename, calls = tf.io.gfile.rename, []

@@ -111,6 +111,7 @@ EVERY_NAME = """
 """
 
 
+@pytest.mark.slow
 def test_every_name_where_estimator_emb_comes_first():
     run(
         f"""

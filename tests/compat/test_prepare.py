@@ -234,6 +234,7 @@ KERAS_2 = [
 ]
 
 
+@pytest.mark.slow
 @on_2_16
 @pytest.mark.parametrize(
     "first",

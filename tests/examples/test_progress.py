@@ -65,6 +65,7 @@ def test_a_log_tells_a_short_training_at_its_end(logged, monkeypatch):
     assert re.fullmatch(r"step 5 of 5, [\d,]+ examples/s", line)
 
 
+@pytest.mark.slow
 def test_a_log_tells_often_repeated_short_trainings_now_and_then(logged, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

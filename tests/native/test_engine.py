@@ -85,6 +85,7 @@ def batches_of_lists(draw):
     return rows, draw(ids)
 
 
+@pytest.mark.slow
 @settings(max_examples=24, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     of_lists=batches_of_lists(),
@@ -199,6 +200,7 @@ def test_strings_and_ragged_ids(tmp_path):
         np.testing.assert_allclose(found[1][name], value, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_continues_with_and_without(tmp_path):
     rng = np.random.default_rng(1)
     spec = one_table(ee.AdamParameters(0.1), 5, 3)

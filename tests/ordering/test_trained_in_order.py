@@ -147,6 +147,7 @@ def estimator(program, directory, cores=None, tables=False, loop=1, **_):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variables, way):
     options = {"resource": True, **WAYS[way]}

@@ -47,6 +47,7 @@ def compiled(model_fn, *generations, **kwargs):
     )
 
 
+@pytest.mark.slow
 def test_a_step_with_everything_is_lowered(tmp_path):
     """Variables, control flow, functions, outside compilation, sums; in a process of its own."""
 

@@ -73,6 +73,7 @@ def test_strings_for_integers():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [None, "host"])
 @pytest.mark.parametrize("with_kernels", [False, True])
 def test_training_prediction_and_export(device, with_kernels, tmp_path, request):

@@ -45,6 +45,7 @@ OF_SHARDS = [
 ]
 
 
+@pytest.mark.slow
 @hypothesis.settings(deadline=None, max_examples=30)
 @hypothesis.given(
     data=st.data(),

@@ -80,6 +80,7 @@ def test_a_script_finds_what_python_gives_it(tmp_path):
     assert error == expected.stderr.splitlines()  # None of our own frames.
 
 
+@pytest.mark.slow
 def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
     write(
         tmp_path,

@@ -210,6 +210,7 @@ def check_same(got_dir, expected_dir, steps):
             np.testing.assert_allclose(got[name], value, 1e-6, 1e-6, err_msg=f"{name} {step}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cores, loop, deployment",
     [(1, 3, V1), pytest.param(2, 1, V2, marks=pytest.mark.slow)],
