@@ -222,7 +222,7 @@ def check(program, given, slopes, drop):
             return f"an error for a good batch: {got}"
         if not got.startswith("InvalidArgumentError"):
             return f"another error: {got}"
-        if not any(re.search(rf"Feature {key}\b", got) for key in bad):
+        if not any(re.search(rf"[Ff]eature {key}\b", got) for key in bad):
             return f"{bad} are bad, and the error names none of them: {got}"
         return None
     if bad:
