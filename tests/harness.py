@@ -101,3 +101,8 @@ def saved(model_dir, step):
     """The variables of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(f"{model_dir}/model.ckpt-{step}")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def said(caplog):
+    """Returns the lines of our own log, without what TensorFlow says of another test's objects."""
+    return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]

@@ -70,7 +70,7 @@ def test_an_error_of_another_cause_stays_as_it_is(cores, tmp_path):
 @pytest.mark.parametrize("cores", [None, 1])
 def test_labels_of_one_sample_train_with_a_warning(cores, tmp_path, caplog):
     train(tmp_path, cores, 4, 1)
-    said = [one.getMessage() for one in caplog.records if "1 sample" in one.getMessage()]
+    said = [line for line in harness.said(caplog) if "1 sample" in line]
     assert said == [
         "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. " + REMEDY
     ]
@@ -79,7 +79,7 @@ def test_labels_of_one_sample_train_with_a_warning(cores, tmp_path, caplog):
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_labels_that_fit_train_without(cores, tmp_path, caplog):
     train(tmp_path, cores, 4, 4)
-    assert not [one for one in caplog.records if "expected" in one.getMessage()]
+    assert not [line for line in harness.said(caplog) if "expected" in line]
 
 
 def unknown_shapes(sizes, ragged_rank=False, **others):
@@ -174,7 +174,7 @@ def test_what_trains_goes_on_training(tmp_path, caplog):
     estimator = on_host(tmp_path)
     estimator.train(input_fn)
     assert estimator.get_variable_value("global_step") == 5
-    said = [one.getMessage() for one in caplog.records if "expected" in one.getMessage()]
+    said = [line for line in harness.said(caplog) if "expected" in line]
     assert said == [
         "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. " + REMEDY
     ]

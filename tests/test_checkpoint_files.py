@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,7 +133,7 @@ def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
     (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
-    said = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    said = harness.said(caplog)
     assert said == [
         f"File '{copy}/checkpoint' names '{trained}/model.ckpt-1', of another folder, although "
         "there is a model.ckpt-1 beside it. If the folder is a copy, write  "
@@ -140,7 +141,7 @@ def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
     ]
     caplog.clear()
     assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-1"
-    assert not [one for one in caplog.records if one.name == "estimator_emb"]
+    assert harness.said(caplog) == []
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 
+import harness
 import pytest
 import tensorflow as tf
 import test_run_checks
@@ -81,9 +82,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     chief.join(10)
     serving.join(10)
     assert not chief.is_alive() and not serving.is_alive()
-    assert [record.getMessage() for record in caplog.records] == [
-        "Training is over: this parameter server ends."
-    ]
+    assert harness.said(caplog) == ["Training is over: this parameter server ends."]
 
 
 def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatch):
@@ -99,7 +98,7 @@ def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatc
     assert time.monotonic() - started < 10
     time.sleep(1.5)
     assert statuses == [0]
-    assert [record.getMessage() for record in caplog.records] == [
+    assert harness.said(caplog) == [
         "Training is over. This worker has made no step: this process ends."
     ]
 
@@ -117,7 +116,7 @@ def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
     ending.end_all(targets["chief"], spec)
     time.sleep(2)
     assert statuses == [0]
-    said = [record.getMessage() for record in caplog.records]
+    said = harness.said(caplog)
     assert "Training is over. This worker's last step does not end: this process ends." in said
     address = spec.task_address("worker", 0)
     assert (
@@ -197,7 +196,7 @@ def watch(monkeypatch, caplog):
 
         def judge(away, second):
             watch._judge([needed[one] for one in away], 1000.0 + second)
-            said = [record.getMessage() for record in caplog.records]
+            said = harness.said(caplog)
             caplog.clear()
             return said
 
@@ -250,7 +249,7 @@ def test_what_the_limit_says(watch, monkeypatch, caplog):
     assert judge("q", 0) == []
     with pytest.raises(SystemExit):
         judge("q", 41)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert harness.said(caplog) == [
         "/job:ps/task:1 at q:2 has been away for 41 s, and ESTIMATOR_EMB_WAIT_LIMIT=40: this "
         "process ends."
     ]

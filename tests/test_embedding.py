@@ -1103,7 +1103,7 @@ def test_tensorflows_objects_train(tmp_path):
 def test_one_line_names_the_optimizers(tmp_path, caplog):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(embedding.Adam()), tmp_path, steps=1)
-    lines = [r.message for r in caplog.records if r.name == "estimator_emb"]
+    lines = harness.said(caplog)
     tables, progress = (line for line in lines if "native kernels" not in line)
     assert tables == (
         "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import logging
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -114,11 +115,11 @@ def test_what_sparse_core_ignores_is_said(caplog):
     )
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         embedding.to_tensorflow(value)
-        assert caplog.messages == []
+        assert harness.said(caplog) == []
         table = table_of(optimizer=value)
         embedding.to_tensorflow([embedding.FeatureConfig(table)] * 2, sparse_core=True)
         embedding.to_tensorflow([ftrl, embedding.SGD()], sparse_core=True)
-    assert caplog.messages == [
+    assert harness.said(caplog) == [
         "Adam: TPUEmbeddingV2 ignores lazy_adam=False, clipvalue=(-0.5, 0.75), "
         "clip_weight_min=-2.0, clip_weight_max=1.5.",
         "FTRL: TPUEmbeddingV2 ignores use_gradient_accumulation=False, "

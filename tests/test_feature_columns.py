@@ -391,7 +391,7 @@ def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplo
     path.write_text("plum\nquince\napple\nfig\n")
     words = fc.categorical_column_with_vocabulary_file("word", str(path), 2)
     assert ids_of(fc.embedding_column(words, 2), WORDS) == [-1, -1, -1, 0, -1, 1, -1]
-    assert [one.getMessage() for one in caplog.records] == [
+    assert harness.said(caplog) == [
         f"Column 'word': vocabulary file {str(path)!r} has 4 lines; those after vocabulary_size, "
         "2, are out of it."
     ]

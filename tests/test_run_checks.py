@@ -3,6 +3,7 @@
 
 import logging
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -95,7 +96,7 @@ def log(caplog):
     caplog.set_level(logging.WARNING, "estimator_emb")
 
     def lines():
-        found = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+        found = harness.said(caplog)
         caplog.clear()
         return found
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -68,10 +69,6 @@ def handlers():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def messages(caplog):
-    return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
-
-
 @pytest.mark.parametrize(
     "way, number",
     [
@@ -103,7 +100,7 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     saved = f"{tmp_path}/model.ckpt-{step}"
     assert estimator.latest_checkpoint() == saved
     assert os.path.exists(f"{tmp_path}/input.ckpt-{step}.index")
-    assert messages(caplog) == [
+    assert harness.said(caplog) == [
         f"{number.name}: training ends with this step. Another signal ends it at once.",
         f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
         "program again to go on from there.",
@@ -123,7 +120,7 @@ def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog
     with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
     assert ended.value.code == 143
-    assert messages(caplog) == ["SIGTERM ended the training before its first step."]
+    assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
 
 
 def test_what_is_not_saved_is_told(tmp_path, caplog):
@@ -133,7 +130,7 @@ def test_what_is_not_saved_is_told(tmp_path, caplog):
     )
     with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit):
         estimator.train(input_that_sends(signal.SIGTERM, 2))
-    assert messages(caplog)[1][:-1] in (
+    assert harness.said(caplog)[1][:-1] in (
         f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
         "are lost"
         for step in (1, 2, 3)
@@ -247,7 +244,7 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     # The evaluation is given up, and what it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
-    assert messages(caplog)[1:] == [
+    assert harness.said(caplog)[1:] == [
         f"SIGTERM ended the training. The model is saved in {tmp_path}/model.ckpt-2: run the "
         "program again to go on from there."
     ]

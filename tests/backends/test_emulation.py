@@ -595,7 +595,7 @@ def test_options_without_meaning_are_said_once(tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     for _ in range(2):
         make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})
-    ours = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    ours = harness.said(caplog)
     assert ours == [
         "TPUConfig: initial_infeed_sleep_secs has no meaning where a TPU is emulated.",
         "TPUConfig: tpu_job_name has no meaning where a TPU is emulated.",

@@ -352,7 +352,7 @@ def test_of_gradients_that_pass_the_helper_by_the_last_is_taken(tmp_path, caplog
     assert (
         "Feature 'x': model_fn computes 2 gradients of its activation, and none leads to a "
         "variable named tpu_embedding_dummy_table_variable: the last one updates its table."
-    ) in caplog.messages
+    ) in harness.said(caplog)
 
 
 def test_a_feature_without_gradient_counts_as_zero(tmp_path, caplog):
@@ -567,7 +567,7 @@ def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
 def test_one_line_says_what_runs_where(tmp_path, caplog):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
-    messages = [r.message for r in caplog.records if r.name == "estimator_emb"]
+    messages = harness.said(caplog)
     tables, progress = (one for one in messages if "ative kernels" not in one)
     assert tables == (
         "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "

@@ -5,6 +5,7 @@ import json
 import logging
 import pathlib
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -509,7 +510,7 @@ def test_data_that_cannot_be_enqueued(caplog):
         )
         with caplog.at_level(logging.WARNING, "estimator_emb"):
             engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
-    assert caplog.messages == [
+    assert harness.said(caplog) == [
         "enqueue_datas_list[0]: feature 'x' has no sample_indices, so each id is a sample of its "
         "own, although its table has the combiner 'mean'."
     ]

@@ -411,7 +411,7 @@ def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
 def test_one_line_says_what_trains_where(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "estimator_emb"):
         train(dict_spec(), tmp_path, 2)
-    assert [one for one in caplog.messages if "tables" in one] == [
+    assert [one for one in harness.said(caplog) if "tables" in one] == [
         "Embedding tables train on the TPU's embedding hardware, over 2 hosts: 2 tables, 51 rows, "
         "133 parameters, 0.0 MB with slots (Adam x 1, Ftrl x 1)."
     ]

@@ -3,6 +3,7 @@
 
 import logging
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -96,7 +97,7 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
     )
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         estimator.train(input_fn, max_steps=1)
-    return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    return harness.said(caplog)
 
 
 def message(names):

@@ -291,7 +291,7 @@ def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
     caplog.clear()
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         train(make(tmp_path), 8)
-    assert [one.getMessage() for one in caplog.records if one.name == "estimator_emb"] == [
+    assert harness.said(caplog) == [
         "CheckpointInputPipelineHook: no position of the input was saved with the model at step 7. "
         f"The input goes on from {tmp_path}/input.ckpt-4, where the hook last saved it: what steps "
         "5 to 7 have read since may be read again. Train with this hook each time."
@@ -312,7 +312,7 @@ def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
     caplog.clear()
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         train(make(tmp_path), 6)
-    assert [one.getMessage() for one in caplog.records if one.name == "estimator_emb"] == [
+    assert harness.said(caplog) == [
         "CheckpointInputPipelineHook: the model is at step 0, and the positions saved in "
         f"{tmp_path} are of later steps (4): the input begins at its start."
     ]

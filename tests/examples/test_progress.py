@@ -7,6 +7,7 @@ import re
 import sys
 import time
 
+import harness
 import pytest
 import tensorflow as tf
 
@@ -56,7 +57,7 @@ def logged(caplog, monkeypatch):
     """The lines of ProgressLog, of which none has been written before."""
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    return lambda: [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    return lambda: harness.said(caplog)
 
 
 def test_a_log_tells_a_short_training_at_its_end(logged, monkeypatch):

@@ -13,6 +13,7 @@ import sys
 import time
 import types
 
+import harness
 import host_engine
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def reasons(caplog, parameters=None, num_cores=1, asked=True, **kwargs):
     spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
     host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked)
     before = "Tables use TensorFlow's ops, without native kernels: "
-    lines = [record.getMessage() for record in caplog.records if "native" in record.getMessage()]
+    lines = [line for line in harness.said(caplog) if "native" in line]
     assert [line[: len(before)] for line in lines] == [before]
     return lines[0][len(before) :]
 
@@ -161,7 +162,7 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     (failed,) = empty_cache.glob("quick-*.failed")
     assert said == f"the compiler took more than 1 s (not tried again while {failed} exists)"
     assert refused() == said
-    lines = [record.getMessage() for record in caplog.records]
+    lines = harness.said(caplog)
     assert lines[0] == (
         f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 does without "
         "it."
@@ -334,11 +335,9 @@ def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache)
     caplog.clear()
     assert build.library("quick", QUICK) == path
     assert ctypes.CDLL(path).answer() == 42
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{path} is damaged: it is built again."
-    ]
+    assert harness.said(caplog) == [f"{path} is damaged: it is built again."]
     assert build.library("quick", QUICK) == path
-    assert len(caplog.records) == 1
+    assert len(harness.said(caplog)) == 1
 
 
 def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compiler, empty_cache):
@@ -378,9 +377,7 @@ def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, compi
     with open(empty_cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert refused() == f"another process has held the lock {empty_cache}/lock for 3 s"
-    assert [record.getMessage() for record in caplog.records] == [
-        "Waiting for another process, which builds native kernels."
-    ]
+    assert harness.said(caplog) == ["Waiting for another process, which builds native kernels."]
 
 
 def test_a_library_is_built_once_and_again_for_other_sources(compiler, empty_cache):

@@ -463,7 +463,7 @@ def test_gradients_that_are_not_summed_are_warned_of(summed, tmp_path, caplog):
         "tf.compat.v1.tpu.CrossShardOptimizer(optimizer); with an optimizer that is not of "
         "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum."
     )
-    found = [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+    found = harness.said(caplog)
     assert found == ([] if summed else [warning])
 
 
