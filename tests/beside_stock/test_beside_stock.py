@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random programs, under stock tensorflow-estimator on TensorFlow 2.15.1 and under ours here.
 
-A failing program prints as source. Alone it runs by its seed, on the TensorFlow that has it:
+A failing program prints as source. Alone it runs by its seed:
 
     pytest tests/beside_stock -m '' -k 'program and 17]'
 
@@ -31,8 +31,6 @@ from estimator_emb.native import build, ops
 
 HERE = pathlib.Path(__file__).parent
 SEEDS = range(300)
-OF_THIS_VERSION = SEEDS[:150] if tf.__version__.startswith("2.15.") else SEEDS[150:]
-"""Half of the programs run under TensorFlow 2.15, half under others."""
 CHUNK = 40
 """Programs in one process: enough that TensorFlow's import does not count."""
 
@@ -149,7 +147,7 @@ def _run(side, results, paths, directory, python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", OF_THIS_VERSION)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_program(seed, results):
     program = grammar.program(seed)
     results = results(seed)
