@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb import arguments, options, progress, stopping
+from estimator_emb import arguments, progress, stopping
 from estimator_emb import config as config_lib
 from estimator_emb.backends.base import Backend, Call, Request
 from estimator_emb.backends.choose import choose
 from estimator_emb.checkpoints import checkpoint_files
 from estimator_emb.checkpoints.model_directory import ModelDirectory
-from estimator_emb.checks import program_checks, run_checks
+from estimator_emb.checks import errors, program_checks, run_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import (
@@ -179,7 +179,7 @@ class TPUEstimator(StockTPUEstimator):
         self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
-            options.explained(),
+            errors.explained(),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
             self._directory.continuing(),
@@ -215,7 +215,7 @@ class TPUEstimator(StockTPUEstimator):
             batch.
         """
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
-        with stopping.at_once(), options.explained(), self._directory.restoring(path):
+        with stopping.at_once(), errors.explained(), self._directory.restoring(path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -261,7 +261,7 @@ class TPUEstimator(StockTPUEstimator):
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
         self.current_call = Call(predict_keys=predict_keys if yield_single_examples else ())
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with stopping.at_once(), options.explained(), contextlib.closing(predictions):
+        with stopping.at_once(), errors.explained(), contextlib.closing(predictions):
             # The graph is built for the first one. This estimator may then do something else.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))

@@ -1,48 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a program runs and how, as its TPUConfig or the environment say."""
 
-import contextlib
-import copy
-import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from estimator_emb import arguments, failures, generations
-from estimator_emb.checks import input_errors
+from estimator_emb import arguments, generations
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
-    RunConfig,
     StockTPUConfig,
 )
-from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.step import checks
-
-logger = logging.getLogger("estimator_emb")
 
 DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
 SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
 DEVICES = ("host", "tpu")
-_WITHOUT_MEANING = (
-    "experimental_allow_per_host_v2_parallel_get_next",
-    "initial_infeed_sleep_secs",
-    "tpu_job_name",
-    "experimental_feed_hook",
-    "input_partition_dims",
-    "num_cores_per_replica",
-)
-_said: set[str] = set()
 TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
 TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
 WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
-_HOW_TO_EMULATE = (
-    f" To run this program without a TPU, set the environment variable {DEVICE_VARIABLE}=host, or "
-    "pass TPUConfig(device='host')."
-)
 
 
 class TPUConfig(StockTPUConfig):
@@ -148,36 +124,6 @@ class TPUConfig(StockTPUConfig):
 arguments.suggest_in(TPUConfig, "__new__")
 
 
-def emulated_config(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
-    """Returns `config` for a TPU that is this process.
-
-    Raises:
-      ValueError: of an option that embedding tables do not go with.
-    """
-    if not isinstance(config, RunConfig):
-        return config  # tensorflow-estimator says what is wrong.
-    shards = asked_shards()
-    if shards:
-        config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
-    else:
-        config = copy.deepcopy(config)
-    deployments = InputPipelineConfig
-    deployment = config.tpu_config.per_host_input_for_training
-    if spec is not None and deployment not in (deployments.PER_HOST_V1, deployments.PER_HOST_V2):
-        raise ValueError(
-            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
-            f"{deployment}."
-        )
-    for option in _WITHOUT_MEANING:
-        if getattr(config.tpu_config, option) and option not in _said:
-            _said.add(option)
-            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
-    # The session is this process's, wherever the program's TPU would have been.
-    config._master = config._evaluation_master = ""
-    config._cluster_spec = tf.train.ClusterSpec({})
-    return config
-
-
 def asked(config: Any) -> str:
     """Returns 'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
     return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
@@ -256,21 +202,3 @@ def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
         allowed = " or ".join(repr(choice) for choice in choices)
         raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
     return chosen
-
-
-@contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Adds to the error about a missing TPU how to do without one, and makes others readable.
-
-    See `failures.readable` and `input_errors.explained` for what becomes of the others.
-    """
-    try:
-        with failures.readable(), input_errors.explained():
-            yield
-    except tf.errors.InvalidArgumentError as error:
-        error._message = checks.readable(error.message)
-        raise
-    except RuntimeError as error:
-        if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
-            raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error
-        raise

@@ -5,39 +5,23 @@ In a v1 graph, Keras's own `apply_gradients` returns nothing that would run the 
 that groups it with an increment of the global step would train to the end and change no variable.
 """
 
-import contextlib
 import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from estimator_emb.checks import in_model_fn
 
 ADVICE = (
     "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
     "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
 )
-_model_fns = threading.local()
 
 
-@contextlib.contextmanager
-def refused() -> Iterator[None]:
-    """Refuses Keras's optimizers inside, in this thread; a model_fn runs there."""
-    _watch()
-    before = getattr(_model_fns, "running", False)
-    _model_fns.running = True
-    try:
-        yield
-    finally:
-        _model_fns.running = before
-
-
-def _watch() -> None:
+def watch() -> None:
     """Makes the base classes of Keras's optimizers ask whether a model_fn is running."""
-    from estimator_emb import keras
-
-    _model_fns.ours = keras
     _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _always)
     _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _always)
     # A legacy optimizer does work with gradients, and with a function as the loss.
@@ -66,16 +50,15 @@ def _wrap(cls: Any, name: str, refuses: Callable[..., bool]) -> None:
 
     @functools.wraps(function)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        keras = _model_fns.ours if getattr(_model_fns, "running", False) else None
-        if (
-            keras
-            and not isinstance(self, keras.Adagrad)
-            and keras._in_v1_graph()
-            and keras._unordered()
-            and refuses(*args, **kwargs)
-        ):
+        if in_model_fn.is_running() and _trains_nothing(self) and refuses(*args, **kwargs):
             raise ValueError(f"{type(self).__name__}.{name}: {ADVICE}")
         return function(self, *args, **kwargs)
 
     watched._watched = True  # type: ignore[attr-defined]
     setattr(cls, name, watched)
+
+
+def _trains_nothing(optimizer: Any) -> bool:
+    from estimator_emb import keras
+
+    return not isinstance(optimizer, keras.Adagrad) and keras._in_v1_graph() and keras._unordered()

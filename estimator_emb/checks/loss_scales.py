@@ -5,38 +5,25 @@ For float16, such an optimizer multiplies the loss, and divides the gradients of
 then updates. A table's gradient is taken on its way to them, before it is divided.
 """
 
-import contextlib
 import functools
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-_model_fns = threading.local()
+from estimator_emb.checks import in_model_fn
+
 _SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
 
 
-@contextlib.contextmanager
-def refused(has_tables: bool) -> Iterator[None]:
-    """Refuses them inside, in this thread, where a model_fn with embedding tables is running."""
-    _watch()
-    before = getattr(_model_fns, "running", False)
-    _model_fns.running = has_tables
-    try:
-        yield
-    finally:
-        _model_fns.running = before
-
-
-def _watch() -> None:
+def watch() -> None:
+    """Makes them refuse to run in a model_fn with embedding tables."""
     compute_gradients = _SCALING.compute_gradients
     if getattr(compute_gradients, "_watched", False):
         return
 
     @functools.wraps(compute_gradients)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_model_fns, "running", False):
+        if in_model_fn.is_running(with_tables=True):
             raise ValueError(
                 f"{type(self).__name__} scales the loss, and embedding tables would train by the "
                 "scaled one. Give the optimizer that it wraps, without "

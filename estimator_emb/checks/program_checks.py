@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from estimator_emb import config, console
 from estimator_emb.arguments import suggestion
-from estimator_emb.checks import input_errors, keras_optimizers, loss_scales
+from estimator_emb.checks import in_model_fn, input_errors, keras_optimizers, loss_scales
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters
@@ -240,11 +240,9 @@ def checked_model_fn(
     def checked(features: Any, mode: str, **kwargs: Any) -> Any:
         if "mode" in arguments:
             kwargs["mode"] = mode
-        with (
-            keras_optimizers.refused(),
-            loss_scales.refused(has_spec),
-            _explained(features, tables, has_spec),
-        ):
+        keras_optimizers.watch()
+        loss_scales.watch()
+        with in_model_fn.running(has_spec), _explained(features, tables, has_spec):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)
         return _checked_spec(owner, returned, mode, needs_batch)

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb import options
+from estimator_emb.checks import errors
 
 DIMENSION = 4
 CONFIGURATIONS = {
@@ -191,7 +191,7 @@ class Program:
             for key, value in batch.items():
                 feed |= {parts[key][part]: one for part, one in value.items()}
         try:
-            with options.explained():
+            with errors.explained():
                 if not self.datasets:
                     return self.session.run([self.seen, self.step], feed)[0]
                 self.session.run(self.restart, feed)

@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
+import copy
+import logging
 from typing import Any
+
+import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, RunConfig
+from estimator_emb.config import EmbeddingConfigSpec
+
+logger = logging.getLogger("estimator_emb")
+
+_WITHOUT_MEANING = (
+    "experimental_allow_per_host_v2_parallel_get_next",
+    "initial_infeed_sleep_secs",
+    "tpu_job_name",
+    "experimental_feed_hook",
+    "input_partition_dims",
+    "num_cores_per_replica",
+)
+_said: set[str] = set()
 
 
 class EmulatedBackend(HostBackend):
@@ -21,7 +39,7 @@ class EmulatedBackend(HostBackend):
 
     def __init__(self, request: Request):
         super().__init__(request)
-        self._emulated_config = options.emulated_config(super()._config(), request.spec)
+        self._emulated_config = _emulated(super()._config(), request.spec)
 
     def _config(self) -> Any:
         return self._emulated_config
@@ -75,3 +93,33 @@ def _reporting(estimator: Any) -> Reporting:
     counted = estimator._iterations_per_training_loop
     steps_per_call = counted.value if counted.unit == "count" else None
     return Reporting(estimator._log_every_n_steps, estimator._log_every_n_secs, steps_per_call)
+
+
+def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
+    """Returns `config` for a TPU that is this process.
+
+    Raises:
+      ValueError: of an option that embedding tables do not go with.
+    """
+    if not isinstance(config, RunConfig):
+        return config  # tensorflow-estimator says what is wrong.
+    shards = options.asked_shards()
+    if shards:
+        config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
+    else:
+        config = copy.deepcopy(config)
+    deployment = config.tpu_config.per_host_input_for_training
+    of_embedding = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2)
+    if spec is not None and deployment not in of_embedding:
+        raise ValueError(
+            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
+            f"{deployment}."
+        )
+    for option in _WITHOUT_MEANING:
+        if getattr(config.tpu_config, option) and option not in _said:
+            _said.add(option)
+            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
+    # The session is this process's, wherever the program's TPU would have been.
+    config._master = config._evaluation_master = ""
+    config._cluster_spec = tf.train.ClusterSpec({})
+    return config
