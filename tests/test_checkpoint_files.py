@@ -401,7 +401,7 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
         for name in ("a", "b"):
             tf.compat.v1.get_variable(name, [10, 4], initializer=tf.zeros_initializer())
         session.run(tf.compat.v1.global_variables_initializer())
-        in_files = saver.saver(ee.RunConfig())
+        in_files = saver.PartsSaver(ee.RunConfig())
         in_files.build()
         path = in_files.save(session, f"{tmp_path}/model.ckpt")
     files = sorted(tf.io.gfile.glob(f"{path}.data*"))

@@ -258,7 +258,7 @@ def test_what_our_saver_restores_is_compared(trained):
     path = f"{trained}/model.ckpt-1"
     with tf.Graph().as_default():
         tf.compat.v1.get_variable("words", [60, 4])
-        scaffold = tf.compat.v1.train.Scaffold(saver=saver.saver(ee.RunConfig()))
+        scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
         with pytest.raises(ValueError) as error:
             restoring.check(path, scaffold, [])
     assert str(error.value) == (

@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator_emb import console, options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checkpoints import live_servers
+from estimator_emb.checkpoints import live_servers, saver
 from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import ModeKeys
@@ -283,8 +283,13 @@ class HostBackend(HostTables):
     ) -> tuple[Any, Sequence[Any]]:
         savers = tf.compat.v1.GraphKeys.SAVERS
         has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
-        if self.request.spec is not None and not has_saver:
-            tf.compat.v1.add_to_collection(savers, live_servers.saver(config))
+        if self.request.spec is not None and config.num_ps_replicas:
+            seen = live_servers.StepsSeen()
+            spec = spec._replace(training_hooks=(*spec.training_hooks, seen))
+            if config.is_chief and not has_saver:
+                tf.compat.v1.add_to_collection(savers, live_servers.LiveServersSaver(config, seen))
+        elif self.request.spec is not None and not has_saver:
+            tf.compat.v1.add_to_collection(savers, saver.PartsSaver(config))
         spec, hooks = nan_loss.first(spec, hooks, self.emulates_tpu)
         return ordering.added_to_training(spec, [*worker_hooks, *hooks]), hooks
 

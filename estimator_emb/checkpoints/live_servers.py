@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chief that starts again while the parameter servers have gone on without it.
+"""Processes of a cluster that start again while the others have gone on without them.
 
-The checkpoint is older than what they hold: restoring it would take back, behind the back of the
-workers, every step since. So servers that hold a whole model of the same `model_dir` keep it. Where
-one has lost its part, all go back to the checkpoint, and the log says by how many steps.
+Where a chief does, the checkpoint is older than what the parameter servers hold: restoring it would
+take back, behind the back of the workers, every step since. So servers that hold a whole model of
+the same `model_dir` keep it. Where a server has lost its part, all go back to the checkpoint, and
+the logs of the trainers say by how many steps.
 """
 
 import logging
@@ -11,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.saver import PartsSaver, arguments
+from estimator_emb.checkpoints.saver import PartsSaver
+from estimator_emb.compat.internals.graphs import global_step_read
 
 logger = logging.getLogger("estimator_emb")
 
@@ -19,31 +21,57 @@ _MARK = "estimator_emb_model_dir"
 """A variable on the first server, in no collection: the `model_dir` of what the servers hold."""
 
 
-def saver(config: Any) -> tf.compat.v1.train.Saver:
-    """Returns the saver of `saver.saver`, for a chief of parameter servers one that asks them.
+class StepsSeen(tf.compat.v1.train.SessionRunHook):
+    """Knows how far training has come, in a trainer, and says when that is taken back.
 
-    Args:
-      config: the `RunConfig`.
+    A session that loses a server begins anew, in the same process and with the same hooks.
+
+    Attributes:
+      last: the global step after the last step of this trainer; None before the first.
     """
-    if config.num_ps_replicas and config.is_chief:
-        return LiveServersSaver(config.model_dir, **arguments(config))
-    return PartsSaver(**arguments(config))
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+    def begin(self) -> None:
+        self._step = global_step_read()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        step = int(session.run(self._step))
+        if self.last is not None and step < self.last:
+            logger.warning(
+                "Training goes on from step %d, after a parameter server was away: the %d steps "
+                "since, up to %d, are lost.",
+                step,
+                self.last - step,
+                self.last,
+            )
+        self.last = None
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.last = int(run_values.results) + 1  # A step's reads come before its writes.
 
 
 class LiveServersSaver(PartsSaver):
     """Restores a checkpoint unless the parameter servers hold something newer.
 
     Args:
-      model_dir: the program's.
-      kwargs: as of `tf.compat.v1.train.Saver`.
+      config: the `RunConfig` of the chief.
+      seen: what the chief knows of the steps before; of no use after a restore that tells of them.
     """
 
-    def __init__(self, model_dir: str, **kwargs: Any):
-        self._model_dir = model_dir
-        super().__init__(**kwargs)
+    def __init__(self, config: Any, seen: StepsSeen):
+        self._model_dir = config.model_dir
+        self._seen = seen
+        super().__init__(config)
 
     def build(self) -> None:
         super().build()
+        if hasattr(self, "_set_mark"):
+            return  # It is called for each session; the second one follows a lost server.
         variables = tf.compat.v1.global_variables()
         self._step = tf.compat.v1.train.get_global_step()
         with tf.name_scope("live_servers"), tf.device(None), tf.device("/job:ps/task:0"):
@@ -51,12 +79,14 @@ class LiveServersSaver(PartsSaver):
             self._is_marked = tf.raw_ops.VarIsInitializedOp(resource=handle)
             self._mark = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
             self._set_mark = tf.raw_ops.AssignVariableOp(resource=handle, value=self._model_dir)
+        self._count = len(variables)
         with tf.name_scope("live_servers"):
             self._missing = tf.identity(tf.compat.v1.report_uninitialized_variables(variables))
 
     def restore(self, sess: Any, save_path: str) -> None:
-        live = self._live_step(sess)
         missing = [name.decode() for name in sess.run(self._missing)]
+        mark = self._held_mark(sess)
+        live = self._held_step(sess) if mark == self._model_dir else None
         saved = tf.train.load_checkpoint(save_path).get_tensor(self._step.op.name)
         if live is not None and not missing and live >= saved:
             if live > saved:
@@ -69,20 +99,37 @@ class LiveServersSaver(PartsSaver):
             return
         super().restore(sess, save_path)
         sess.run(self._set_mark)
-        if live is not None and live > saved:
+        began_anew = mark is None and len(missing) == self._count and self._seen.last is None
+        if missing and mark in (None, self._model_dir) and not began_anew:
+            self._tell(sorted(missing)[0], live, int(saved))
+
+    def _tell(self, lost: str, live: int | None, saved: int) -> None:
+        """Says that a server has lost its part of the training, and what that costs."""
+        last = live if live is not None else self._seen.last
+        self._seen.last = None
+        if last is None:
+            logger.warning(
+                "A parameter server has lost its variables, %s for one: all go back to the "
+                "checkpoint of step %d.",
+                lost,
+                saved,
+            )
+        elif last > saved:
             logger.warning(
                 "A parameter server has lost its variables, %s for one: all go back from step %d "
                 "to the checkpoint of step %d, and %d steps are lost.",
-                sorted(missing)[0],
-                live,
+                lost,
+                last,
                 saved,
-                live - saved,
+                last - saved,
             )
 
-    def _live_step(self, sess: Any) -> int | None:
-        """Returns the step that the servers hold of this training; None for nothing of it."""
-        if not sess.run(self._is_marked) or sess.run(self._mark).decode() != self._model_dir:
-            return None
+    def _held_mark(self, sess: Any) -> str | None:
+        """Returns the `model_dir` of what the servers hold; None where the first holds nothing."""
+        return sess.run(self._mark).decode() if sess.run(self._is_marked) else None
+
+    def _held_step(self, sess: Any) -> int | None:
+        """Returns the step that the servers hold; None where it is lost."""
         try:
             return int(sess.run(self._step))
         except tf.errors.FailedPreconditionError:

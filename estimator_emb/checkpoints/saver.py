@@ -15,31 +15,6 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def saver(config: Any) -> tf.compat.v1.train.Saver:
-    """Creates the saver that tensorflow-estimator would, but one that writes on all cores.
-
-    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
-    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
-    every reader of checkpoints reads any number of files.
-
-    Args:
-      config: the `RunConfig`, which says how many checkpoints to keep.
-    """
-    return PartsSaver(**arguments(config))
-
-
-def arguments(config: Any) -> dict[str, Any]:
-    """Returns those of `PartsSaver` for a `RunConfig`."""
-    return {
-        "sharded": True,
-        "max_to_keep": config.keep_checkpoint_max,
-        "keep_checkpoint_every_n_hours": config.keep_checkpoint_every_n_hours,
-        "builder": _Builder(),
-        "defer_build": True,
-        "save_relative_paths": True,
-    }
-
-
 def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
     """Raises an error if the saver of model_fn leaves embedding variables out.
 
@@ -67,15 +42,33 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 
 
 class PartsSaver(tf.compat.v1.train.Saver):
-    """A saver that does not write a checkpoint again which its session was just restored from.
+    """The saver that tensorflow-estimator would create, but one that writes on all cores.
 
-    A `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago.
-    The new files would replace the old ones one by one, and a process that is killed meanwhile
-    might leave no readable checkpoint where there had been one.
+    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
+    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
+    every reader of checkpoints reads any number of files.
+
+    It does not write a checkpoint again which its session was just restored from. A
+    `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago. The
+    new files would replace the old ones one by one, and a process that is killed meanwhile might
+    leave no readable checkpoint where there had been one.
+
+    Args:
+      config: the `RunConfig`, which says how many checkpoints to keep.
     """
 
     _restored: tuple[Any, str] | None = None
     """A session, as a weak reference, and the checkpoint that it was restored from."""
+
+    def __init__(self, config: Any):
+        super().__init__(
+            sharded=True,
+            max_to_keep=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            builder=_Builder(),
+            defer_build=True,
+            save_relative_paths=True,
+        )
 
     def restore(self, sess: Any, save_path: str) -> None:
         super().restore(sess, save_path)

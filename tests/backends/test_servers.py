@@ -13,6 +13,7 @@ import servers
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.checkpoints import live_servers
 from estimator_emb.native import serving
 from estimator_emb.step import kernels as step_kernels
 
@@ -300,6 +301,67 @@ def test_a_server_that_lost_its_part_takes_all_back(said, tmp_path):
         for part in ("x/part_0", "x/part_1")
     )
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+
+
+class Loses(tf.compat.v1.train.SessionRunHook):
+    """Has parameter servers lose all after some steps, as if they started again."""
+
+    def __init__(self, cluster, steps, servers):
+        self._cluster, self._left, self._servers = cluster, steps, servers
+
+    def before_run(self, run_context):
+        self._left -= 1
+        if self._left == -1:
+            names = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
+            for server in self._servers:
+                assert self._cluster.forget("ps", server, names)
+            raise tf.errors.AbortedError(None, None, "as TensorFlow says it")
+
+
+@pytest.mark.parametrize("lost", [[0], [0, 1]])
+def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
+    cluster = servers.Cluster(workers=0, servers=2)
+    chief_of(cluster, tmp_path)(2)
+    chief_of(cluster, tmp_path)(10, Loses(cluster, 5, lost))
+    told = [line for line in said() if "lost" in line]
+    assert told == [
+        "A parameter server has lost its variables, global_step for one: all go back from step 7 "
+        "to the checkpoint of step 2, and 5 steps are lost."
+    ]
+    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+
+
+def test_a_new_chief_says_that_a_server_is_new(said, tmp_path):
+    cluster = servers.Cluster(workers=0, servers=2)
+    chief_of(cluster, tmp_path)(2)
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        chief_of(cluster, tmp_path)(100, Dies(5))
+    names = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
+    assert cluster.forget("ps", 0, names) == 3
+    chief_of(cluster, tmp_path)(10)
+    assert [line for line in said() if "lost" in line] == [
+        "A parameter server has lost its variables, global_step for one: all go back to the "
+        "checkpoint of step 2."
+    ]
+    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+
+
+def test_a_worker_says_which_steps_are_lost(kernels, said, tmp_path):
+    """It is the only one to know where the chief is new too."""
+    cluster = servers.Cluster(workers=0, servers=2)
+    seen = live_servers.StepsSeen()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.train.get_or_create_global_step()
+        seen.begin()
+        for value, last in ((7, 9), (9, 9), (7, None), (10, 9)):
+            session.run(tf.compat.v1.assign(step, value))
+            seen.last = last
+            seen.after_create_session(session, None)
+    assert [line for line in said() if "lost" in line] == [
+        "Training goes on from step 7, after a parameter server was away: the 2 steps since, up "
+        "to 9, are lost."
+    ]
+    chief_of(cluster, tmp_path)(1)
 
 
 def test_servers_that_hold_another_training_are_restored(said, tmp_path):
