@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of a cluster end together, and name those for which they wait."""
 
+import contextlib
 import json
 import logging
-import os
-import pathlib
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
 import harness
+import processes as processes_lib
 import pytest
 import tensorflow as tf
 import test_run_checks
@@ -22,31 +19,13 @@ import estimator_emb as ee
 from estimator_emb import options
 from estimator_emb.cluster import ending, tasks, waiting
 
-HERE = pathlib.Path(__file__).parent
-
-
-def addresses(**jobs):
-    """Returns {job: free addresses} for a number of tasks of each job."""
-    sockets = {
-        job: [socket.create_server(("localhost", 0)) for _ in range(n)] for job, n in jobs.items()
-    }
-    found = {
-        job: [f"localhost:{one.getsockname()[1]}" for one in of_job]
-        for job, of_job in sockets.items()
-    }
-    for of_job in sockets.values():
-        for one in of_job:
-            one.close()
-    return found
-
-
 # ---- The end, between servers in this process --------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster of servers that run here, but for worker 1 and server 1, which never come."""
-    spec = tf.train.ClusterSpec(addresses(chief=1, worker=2, ps=2))
+    spec = tf.train.ClusterSpec(processes_lib.addresses(chief=1, worker=2, ps=2))
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     servers = {
         job: tf.distribute.Server(spec, job, 0, config=config) for job in ("chief", "worker", "ps")
@@ -125,7 +104,7 @@ def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
 
 
 def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
-    cluster = addresses(chief=1, ps=1)
+    cluster = processes_lib.addresses(chief=1, ps=1)
     estimators = {}
     for job in cluster:
         task = {"type": job, "index": 0}
@@ -166,7 +145,7 @@ def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
 def test_who_takes_no_connection_is_away():
     with socket.create_server(("localhost", 0)) as server:
         here = f"localhost:{server.getsockname()[1]}"
-        gone = addresses(ps=1)["ps"][0]
+        gone = processes_lib.addresses(ps=1)["ps"][0]
         spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
         found = tasks.tasks_of(spec, "ps", "chief", "master")
         assert [str(task) for task in found] == [
@@ -294,65 +273,15 @@ PROGRAM = """
 """
 
 
-class Processes:
-    """Processes of a program, each a task of one cluster."""
-
-    def __init__(self, directory, steps, **jobs):
-        self.directory = directory
-        self.steps = steps
-        self.cluster = addresses(**jobs)
-        self.started = []
-
-    def start(self, job, index=0, **environment):
-        task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
-        log = self.directory / f"{job}{index}.{len(self.started)}.log"
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-            + [str(self.directory / "model"), str(self.steps)],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
-                "TF_CONFIG": json.dumps(task),
-                **environment,
-            },
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        process.log = log
-        self.started.append(process)
-        return process
-
-    def until(self, condition, seconds=150):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.3)
-
-    def ended(self, *processes, status=0):
-        """Waits for the end of processes, each with a status."""
-        for process in processes:
-            self.until(lambda process=process: process.poll() is not None)
-            assert process.returncode == status, self.logs()
-            assert ("goes on" in process.log.read_text()) == (status == 0), self.logs()
-
-    def logs(self):
-        return "\n".join(
-            f"== {one.log.name}\n{one.log.read_text()[-2000:]}" for one in self.started
-        )
-
-
 @pytest.fixture
 def processes(tmp_path):
-    made = []
+    with contextlib.ExitStack() as stack:
 
-    def make(**kwargs):
-        made.append(Processes(tmp_path, **kwargs))
-        return made[-1]
+        def make(steps, **jobs):
+            arguments = [str(tmp_path / "model"), str(steps)]
+            return stack.enter_context(processes_lib.Processes(tmp_path, PROGRAM, arguments, jobs))
 
-    yield make
-    for process in made[0].started:
-        process.kill()
-        process.wait()
+        yield make
 
 
 @pytest.mark.slow
@@ -372,7 +301,8 @@ def test_a_cluster_ends_when_its_chief_is_done(processes):
     cluster.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
     assert all(one.poll() is None for one in [*servers, worker]), cluster.logs()
 
-    cluster.steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
+    steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
+    cluster.arguments[1] = str(steps)
     cluster.ended(cluster.start("chief"))
     done = time.monotonic()
     cluster.ended(*servers)

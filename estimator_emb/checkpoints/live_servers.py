@@ -99,9 +99,17 @@ class LiveServersSaver(PartsSaver):
             return
         super().restore(sess, save_path)
         sess.run(self._set_mark)
-        began_anew = mark is None and len(missing) == self._count and self._seen.last is None
-        if missing and mark in (None, self._model_dir) and not began_anew:
+        if not missing:
+            return  # They held another training.
+        held_some = self._seen.last is not None or len(missing) < self._count
+        if mark == self._model_dir or (mark is None and held_some):
             self._tell(sorted(missing)[0], live, int(saved))
+        elif saved:
+            logger.info(
+                "The parameter servers hold nothing of this training: it goes on from the "
+                "checkpoint of step %d.",
+                saved,
+            )
 
     def _tell(self, lost: str, live: int | None, saved: int) -> None:
         """Says that a server has lost its part of the training, and what that costs."""

@@ -303,6 +303,9 @@ def test_a_server_that_lost_its_part_takes_all_back(said, tmp_path):
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
+ALL_VARIABLES = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
+
+
 class Loses(tf.compat.v1.train.SessionRunHook):
     """Has parameter servers lose all after some steps, as if they started again."""
 
@@ -312,9 +315,8 @@ class Loses(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context):
         self._left -= 1
         if self._left == -1:
-            names = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
             for server in self._servers:
-                assert self._cluster.forget("ps", server, names)
+                assert self._cluster.forget("ps", server, ALL_VARIABLES)
             raise tf.errors.AbortedError(None, None, "as TensorFlow says it")
 
 
@@ -331,18 +333,31 @@ def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
-def test_a_new_chief_says_that_a_server_is_new(said, tmp_path):
+@pytest.mark.parametrize(
+    "lost, line",
+    [
+        (
+            [0],
+            "A parameter server has lost its variables, global_step for one: all go back to the "
+            "checkpoint of step 2.",
+        ),
+        (
+            [0, 1],
+            "The parameter servers hold nothing of this training: it goes on from the checkpoint "
+            "of step 2.",
+        ),
+    ],
+)
+def test_a_new_chief_says_that_servers_are_new(lost, line, said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
-    chief_of(cluster, tmp_path)(2)
+    train = chief_of(cluster, tmp_path)
+    train(2)
     with pytest.raises(RuntimeError, match="the chief dies"):
-        chief_of(cluster, tmp_path)(100, Dies(5))
-    names = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
-    assert cluster.forget("ps", 0, names) == 3
-    chief_of(cluster, tmp_path)(10)
-    assert [line for line in said() if "lost" in line] == [
-        "A parameter server has lost its variables, global_step for one: all go back to the "
-        "checkpoint of step 2."
-    ]
+        train(100, Dies(5))
+    for server in lost:
+        assert cluster.forget("ps", server, ALL_VARIABLES)
+    train(10)
+    assert [one for one in said() if "lost" in one or "checkpoint" in one] == [line]
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 

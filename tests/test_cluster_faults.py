@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster whose processes are killed at random moments, and start again or do not.
+
+Every gradient is one, so that two tables tell how many steps have updated them: one by its rows,
+the other by its accumulators. Both are to agree with the global step in every checkpoint.
+"""
+
+import functools
+import json
+import os
+import random
+import re
+import time
+
+import harness
+import numpy as np
+import processes
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+TASKS = [("chief", 0), ("worker", 0), ("ps", 0), ("ps", 1), ("evaluator", 0)]
+ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
+STEPS = 4_000
+FAULTS = 6
+PROGRAM = """
+    import sys
+    import test_cluster_faults
+    test_cluster_faults.train(*sys.argv[1:])
+    print("goes on", flush=True)
+"""
+
+
+class Record(tf.compat.v1.train.SessionRunHook):
+    """Writes down when this trainer saw which step."""
+
+    def __init__(self, path):
+        self._file = open(path, "a", buffering=1)
+
+    def before_run(self, run_context):
+        return tf.compat.v1.train.SessionRunArgs(tf.compat.v1.train.get_global_step())
+
+    def after_run(self, run_context, run_values):
+        self._file.write(json.dumps([time.time(), int(run_values.results)]) + "\n")
+
+
+def train(directory, hurry):
+    """Does the task of one process, slowly until there is a file `hurry`."""
+    optimizers = {
+        "sgd": ee.StochasticGradientDescentParameters(1.0),
+        "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
+    }
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in optimizers},
+        table_to_config_dict={
+            name: ee.TableConfig(
+                ROWS,
+                DIMENSION,
+                initializer=tf.zeros_initializer(),
+                optimization_parameters=optimizer,
+            )
+            for name, optimizer in optimizers.items()
+        },
+    )
+    ones = np.ones([len(IDS), DIMENSION], np.float32)
+    batch = (dict.fromkeys(optimizers, IDS), dict.fromkeys(optimizers, ones))
+
+    def wait(value):
+        if not os.path.exists(hurry):
+            time.sleep(0.1)
+        return value
+
+    def input_fn(params):
+        def slowly(features, labels):
+            ids = tf.numpy_function(wait, [features["sgd"]], tf.int64)
+            return {**features, "sgd": tf.ensure_shape(ids, IDS.shape)}, labels
+
+        return harness.dataset([batch]).repeat().map(slowly).prefetch(1)
+
+    estimator = ee.TPUEstimator(
+        harness.gradient_model_fn(optimizers),
+        config=ee.RunConfig(
+            model_dir=directory,
+            save_checkpoints_secs=3,
+            keep_checkpoint_max=None,
+            log_step_count_steps=None,
+            save_summary_steps=None,
+        ),
+        use_tpu=False,
+        train_batch_size=len(IDS),
+        eval_batch_size=len(IDS),
+        embedding_config_spec=spec,
+    )
+    hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
+    ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks),
+        ee.EvalSpec(input_fn, steps=1, start_delay_secs=1, throttle_secs=2),
+    )
+
+
+def check_checkpoint(path, most):
+    """Checks that the tables, slots and step of a checkpoint are of the same steps.
+
+    Args:
+      path: of the checkpoint.
+      most: how many updates may be there whose step is not, or the other way round.
+    """
+    reader = tf.train.load_checkpoint(path)
+    step = reader.get_tensor("global_step")
+    of_tables = {
+        "sgd": -reader.get_tensor("sgd"),
+        "adagrad": reader.get_tensor("adagrad/Adagrad") - 1,
+    }
+    for name, counts in of_tables.items():
+        others = np.delete(counts, IDS, axis=0)
+        np.testing.assert_array_equal(others, np.zeros_like(others), err_msg=path)
+        assert np.abs(counts[IDS] - step).max() <= most, (path, name, counts, step)
+
+
+def check_roll_backs(steps, told):
+    """Checks that training went back only where a log says so, and as far as it says.
+
+    Args:
+      steps: [(time, step)] of all trainers.
+      told: [the step to which a log says that training went back].
+    """
+    highest = 0
+    for _, step in sorted(steps):
+        if step < highest - 20:  # What trainers may be apart.
+            assert any(abs(step - one) <= 20 for one in told), (highest, step, told)
+            highest = step
+        highest = max(highest, step)
+
+
+SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", "1 2").split()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
+    """FAULT_SEEDS="2 10" runs seeds 2 to 9; odd ones have native kernels."""
+    chosen = random.Random(seed)
+    hurry, model = tmp_path / "hurry", tmp_path / "model"
+    jobs = {"chief": 1, "worker": 1, "ps": 2}
+    with processes.Processes(tmp_path, PROGRAM, [str(model), str(hurry)], jobs) as cluster:
+        start = functools.partial(cluster.start, ESTIMATOR_EMB_NATIVE=str(seed % 2))
+        running = {task: start(*task) for task in TASKS}
+        cluster.until(lambda: tf.train.latest_checkpoint(str(model)))
+        killed = []
+        for number in range(FAULTS):
+            time.sleep(chosen.uniform(0, 12))
+            victims = chosen.sample(TASKS, chosen.choice([1, 1, 2]))
+            for victim in victims:
+                assert running[victim].poll() is None, cluster.logs()
+                running[victim].kill()
+                running[victim].wait()
+            killed.append(victims)
+            time.sleep(chosen.uniform(0, 6))
+            for victim in victims:
+                comes_back = victim[0] != "worker" or number < FAULTS - 1 or chosen.random() < 0.5
+                if comes_back:
+                    running[victim] = start(*victim)
+                else:
+                    del running[victim]
+        print(f"seed {seed} killed {killed}")
+        time.sleep(chosen.uniform(0, 12))
+        hurry.touch()
+        for process in running.values():
+            cluster.until(lambda process=process: process.poll() is not None)
+            assert process.returncode == 0, cluster.logs()
+
+        logs = [process.log.read_text() for process in cluster.started]
+        to = r"lost.*to the checkpoint of step (\d+)|goes on from (?:the checkpoint of )?step (\d+)"
+        told = [int(a or b) for log in logs for a, b in re.findall(to, log)]
+        steps = [
+            json.loads(line)
+            for path in tmp_path.glob("hurry.*.steps")
+            for line in path.read_text().splitlines()
+            if line.endswith("]")
+        ]
+        check_roll_backs(steps, told)
+        state = tf.train.get_checkpoint_state(str(model))
+        for path in state.all_model_checkpoint_paths:
+            check_checkpoint(path, most=2 * (1 + sum(map(len, killed))))
+        assert int(state.model_checkpoint_path.rpartition("-")[2]) >= STEPS
