@@ -120,7 +120,11 @@ def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
             table, *(table + slot.suffix for slot in parameters.slots)
         }  # fmt: skip
         np.testing.assert_allclose(
-            got[table], expected.pop("parameters"), atol=tolerance, rtol=tolerance
+            got[table],
+            expected.pop("parameters"),
+            atol=tolerance,
+            rtol=tolerance,
+            err_msg=f"{case['name']} after step {step}",
         )
         assert len(expected) == len(parameters.slots)
         for slot in parameters.slots:
@@ -129,5 +133,5 @@ def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
                 expected[slot.name],
                 atol=tolerance,
                 rtol=tolerance,
-                err_msg=f"{slot.name} after step {step}",
+                err_msg=f"{slot.name} of {case['name']} after step {step}",
             )

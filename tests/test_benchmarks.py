@@ -90,11 +90,19 @@ def test_it_runs(command, lines):
     "command, message",
     [
         (["embedding_step.py", "--rounds=0"], "argument --rounds: 0 is not positive"),
-        (["whole_step.py", "--batches", "128", "0"], "argument --batches: 0 is not positive"),
-        (["whole_step.py", "--samples=-1"], "argument --samples: -1 is not positive"),
-        (["profile_step.py", "--batch=0"], "argument --batch: 0 is not positive"),
-        (["cluster.py", "--servers=0"], "argument --servers: 0 is not positive"),
-        (["growth.py", "--vocabulary=0"], "argument --vocabulary: 0 is not positive"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [
+                (
+                    ["whole_step.py", "--batches", "128", "0"],
+                    "argument --batches: 0 is not positive",
+                ),
+                (["whole_step.py", "--samples=-1"], "argument --samples: -1 is not positive"),
+                (["profile_step.py", "--batch=0"], "argument --batch: 0 is not positive"),
+                (["cluster.py", "--servers=0"], "argument --servers: 0 is not positive"),
+                (["growth.py", "--vocabulary=0"], "argument --vocabulary: 0 is not positive"),
+            ]
+        ),
     ],
 )
 def test_wrong_counts(command, message):

@@ -151,8 +151,12 @@ def failure(estimator, mode, make_dataset):
     "name, cores",
     [
         *((name, None) for name in INPUTS),
-        ("map", 1),
-        *((name, 2) for name in ("map", "weights", "tensors", "ragged in a map")),
+        pytest.param("map", 1, marks=pytest.mark.slow),
+        ("weights", 2),
+        *(
+            pytest.param(name, 2, marks=pytest.mark.slow)
+            for name in ("map", "tensors", "ragged in a map")
+        ),
     ],
 )
 def test_it_names_feature_and_table(name, cores, tmp_path):

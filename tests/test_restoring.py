@@ -116,10 +116,16 @@ def with_vocabulary(path):
 @pytest.mark.parametrize(
     "way, what",
     [
-        *((way, what) for way in ("host", "emulated") for what in CALLS),
-        ("8 cores", "train"),
+        *(("host", what) for what in CALLS),
         ("3 servers", "train"),
-        ("3 servers", "predict"),
+        *(
+            pytest.param(way, what, marks=pytest.mark.slow)
+            for way, what in (
+                *(("emulated", what) for what in CALLS),
+                ("8 cores", "train"),
+                ("3 servers", "predict"),
+            )
+        ),
     ],
 )
 def test_a_table_of_another_shape(way, what, trained, in_shards):

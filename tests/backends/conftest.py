@@ -7,8 +7,11 @@ ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_host", "test_serve
 
 
 SLOW_WITH_TENSORFLOW = {
+    "test_a_chief_knows_the_steps_that_servers_have_lost",
     "test_a_chief_that_starts_again_leaves_servers_as_they_are",
+    "test_a_new_chief_says_that_servers_are_new",
     "test_a_server_that_lost_its_part_takes_all_back",
+    "test_a_worker_says_which_steps_are_lost",
     "test_a_worker_that_never_comes_holds_nobody_up",
     "test_one_trainer_and_two_servers_train_as_one_process_does",
     "test_servers_that_hold_another_training_are_restored",

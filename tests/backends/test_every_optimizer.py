@@ -37,47 +37,39 @@ def reading(rates):
     return lambda step: tf.gather(tf.constant(rates), step)
 
 
-@pytest.fixture(scope="module")
-def batches():
+def batches_of(optimizers):
     rng = np.random.default_rng(0)
     return [
         (
-            {one.name: rng.integers(0, ROWS, 12) for one in TABLES},
+            {one.name: rng.integers(0, ROWS, 12) for one in optimizers},
             {
                 one.name: rng.normal(size=[12, dimension_of(one)]).astype(np.float32)
-                for one in TABLES
+                for one in optimizers
             },
         )
         for _ in range(STEPS)
     ]
 
 
-@pytest.fixture(scope="module")
-def trained(batches):
-    """A function that returns the variables after the last step of one training of all tables."""
-    found = {}
-
-    def by(kernels):
-        if kernels not in found:
-            tables = {
-                one.name: ee.TableConfig(
-                    ROWS,
-                    dimension_of(one),
-                    harness.initializer(start_of(one)),
-                    "sum",
-                    optimization_parameters=one.parameters,
-                    learning_rate_fn=reading(RATES[one.name]) if one.name in RATES else None,
-                )
-                for one in TABLES
-            }
-            spec = ee.EmbeddingConfigSpec(
-                feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
-                table_to_config_dict=tables,
-            )
-            _, found[kernels] = host_engine.train(spec, batches, kernels == "native")
-        return found[kernels]
-
-    return by
+def trained(optimizers, batches, kernels):
+    """Returns the variables after the last step of one training, with a table of each."""
+    tables = {
+        one.name: ee.TableConfig(
+            ROWS,
+            dimension_of(one),
+            harness.initializer(start_of(one)),
+            "sum",
+            optimization_parameters=one.parameters,
+            learning_rate_fn=reading(RATES[one.name]) if one.name in RATES else None,
+        )
+        for one in optimizers
+    }
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
+        table_to_config_dict=tables,
+    )
+    _, found = host_engine.train(spec, batches, kernels == "native")
+    return found
 
 
 def expected(optimizer, batches):
@@ -97,17 +89,21 @@ def expected(optimizer, batches):
     return state
 
 
-@pytest.mark.parametrize("optimizer", TABLES, ids=lambda one: one.name)
-def test_trains_a_table(optimizer, kernels, trained, batches):
-    got = trained(kernels)
-    slots = [optimizer.name + slot.suffix for slot in optimizer.parameters.slots]
-    assert {name for name in got if name.partition("/")[0] == optimizer.name} == {
-        optimizer.name, *slots
-    }  # fmt: skip
-    want = expected(optimizer, batches)
-    assert not np.allclose(got[optimizer.name], start_of(optimizer), atol=1e-3)
-    for name, values in zip([optimizer.name, *slots], want, strict=True):
-        np.testing.assert_allclose(got[name], values, rtol=2e-5, atol=1e-5, err_msg=name)
+@pytest.mark.parametrize(
+    "optimizers",
+    [OPTIMIZERS, pytest.param(SURROUNDED, marks=pytest.mark.slow)],
+    ids=["plain", "surrounded"],
+)
+def test_trains_tables(optimizers, kernels):
+    batches = batches_of(optimizers)
+    got = trained(optimizers, batches, kernels)
+    for one in optimizers:
+        slots = [one.name + slot.suffix for slot in one.parameters.slots]
+        assert {name for name in got if name.partition("/")[0] == one.name} == {one.name, *slots}
+        want = expected(one, batches)
+        assert not np.allclose(got[one.name], start_of(one), atol=1e-3), one.name
+        for name, values in zip([one.name, *slots], want, strict=True):
+            np.testing.assert_allclose(got[name], values, rtol=2e-5, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow

@@ -14,52 +14,30 @@ def shards_of(case):
     return case["hyper"].get("num_shards", 1)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A function that returns where a case was trained, and as which table.
-
-    The cases of as many shards are tables of one training.
-    """
-    made = {}
-
-    def train(case, kernels):
-        shards = shards_of(case)
-        together = [other for other in CASES.values() if shards_of(other) == shards]
-        if (shards, kernels) not in made:
-            model_dir = made[shards, kernels] = tmp_path_factory.mktemp("trained")
-            spec = golden_training.spec_of(*together)
-            dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
-            estimator = harness.estimator(
-                harness.gradient_model_fn(list(spec.feature_to_config_dict)),
-                spec,
-                model_dir,
-                device="host",
-                num_shards=shards,
-            )
-            batches = golden_training.batches(*dimensions)
-            estimator.train(harness.input_fn_of(batches), steps=3)
-        return made[shards, kernels], f"t{together.index(case)}"
-
-    return train
-
-
-# One training of 43 tables by TensorFlow's ops is slow; `test_every_optimizer` has such tables too.
+# A training of 43 tables is slow; `test_every_optimizer` has such tables too.
+@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
 @pytest.mark.parametrize(
-    ("kernels", "name"),
+    "shards",
     [
-        pytest.param(
-            kernels,
-            name,
-            marks=pytest.mark.slow if kernels == "tensorflow" and shards_of(case) == 1 else [],
-        )
-        for kernels in ("tensorflow", "native")
-        for name, case in CASES.items()
+        pytest.param(number, marks=pytest.mark.slow if number == 1 else [])
+        for number in sorted({shards_of(case) for case in CASES.values()})
     ],
-    indirect=["kernels"],
 )
-def test_golden_case(name, trained, kernels):
-    model_dir, table = trained(CASES[name], kernels)
-    golden_training.check_steps(CASES[name], model_dir, table=table)
+def test_golden_cases(shards, kernels, tmp_path):
+    """Those of as many shards are tables of one training."""
+    cases = [case for case in CASES.values() if shards_of(case) == shards]
+    spec = golden_training.spec_of(*cases)
+    dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
+    estimator = harness.estimator(
+        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
+        spec,
+        tmp_path,
+        device="host",
+        num_shards=shards,
+    )
+    estimator.train(harness.input_fn_of(golden_training.batches(*dimensions)), steps=3)
+    for number, case in enumerate(cases):
+        golden_training.check_steps(case, tmp_path, table=f"t{number}")
 
 
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)

@@ -53,7 +53,7 @@ def test_dimensions(dimension):
     same(spec, batches, shards=4)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 300, 5000, 3_000_000])
+@pytest.mark.parametrize("rows", [1, 2, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_sizes(rows, count, shards):
     """Sorts of every number of passes, and tables that several threads share."""

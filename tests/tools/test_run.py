@@ -446,6 +446,7 @@ def test_nor_do_they_as_a_module(arguments, status, said, tmp_path):
     assert said in (done.stderr if status else done.stdout) and "imported" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_arguments_of_other_modules_are_their_own(tmp_path):
     """Of a package of that name in the program's folder, whose arguments say --version."""
     (tmp_path / "program").mkdir()
@@ -455,8 +456,13 @@ def test_the_arguments_of_other_modules_are_their_own(tmp_path):
     assert done.stdout == "ran ['--version', 'estimator_emb']\n"
 
 
-@pytest.mark.parametrize("asked", [None, "0"])
-@pytest.mark.parametrize("module", [False, True])
+@pytest.mark.parametrize(
+    "module, asked",
+    [
+        (False, None),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, "0"), (True, None)]),
+    ],
+)
 def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
     level = [] if asked is None else [f"TF_CPP_MIN_LOG_LEVEL={asked}"]
     unset = ["env", "-u", "TF_CPP_MIN_LOG_LEVEL", *level]
