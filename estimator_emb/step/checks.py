@@ -252,7 +252,7 @@ def _bad_weight(ids: Ids) -> Problem | None:
 def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     # One more element, because this also runs for a feature without a problem if another has one.
     none = tf.zeros([1, *values.shape[1:]], values.dtype)
-    some = tf.concat([tf.boolean_mask(values, chosen), none], axis=0)
+    some = tf.concat([tf.gather(values, tf.where(chosen)[:1, 0]), none], axis=0)
     return some[0]
 
 

@@ -386,16 +386,17 @@ def _occurrences(
         longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
         lengths = tf.clip_by_value(longest, 0, limit)
         lengths.set_shape([static_batch])
-        kept = tf.less(columns, limit)
-        ids, rows, columns = (tf.boolean_mask(part, kept) for part in (ids, rows, columns))
+        # tf.boolean_mask would find the places anew for each part.
+        kept = tf.where(tf.less(columns, limit))[:, 0]
+        ids, rows, columns = (tf.gather(part, kept) for part in (ids, rows, columns))
         segments = rows * limit + columns
     if ids.dtype == tf.string:
         assert feature.to_ids is not None
         ids = feature.to_ids(ids)
-        known = tf.not_equal(ids, -1)
+        known = tf.where(tf.not_equal(ids, -1))[:, 0]
         if weights is not None:
-            weights = tf.boolean_mask(weights, known)
-        ids, segments = (tf.boolean_mask(part, known) for part in (ids, segments))
+            weights = tf.gather(weights, known)
+        ids, segments = (tf.gather(part, known) for part in (ids, segments))
     return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths, uncut)
 
 

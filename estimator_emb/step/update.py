@@ -90,10 +90,8 @@ def _core_by_core(
             parts.append(row_gradients([gradient], [masked], tf.size(rows), dimension))
             held = tf.cast(mine, tf.int32)
             counts.append(tf.math.unsorted_segment_sum(held, occurrences.positions, tf.size(rows)))
-        touched = tf.add_n(counts) > 0
-        updates.append(
-            RowUpdate(tf.boolean_mask(rows, touched), tf.boolean_mask(tf.add_n(parts), touched))
-        )
+        touched = tf.where(tf.add_n(counts) > 0)[:, 0]
+        updates.append(RowUpdate(tf.gather(rows, touched), tf.gather(tf.add_n(parts), touched)))
     return updates
 
 
