@@ -24,6 +24,8 @@ TASKS = [("chief", 0), ("worker", 0), ("ps", 0), ("ps", 1), ("evaluator", 0)]
 ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
 STEPS = 4_000
 FAULTS = 6
+APART = 40
+"""Steps between what two trainers see at a time, while they are slow: those of two seconds."""
 PROGRAM = """
     import sys
     import test_cluster_faults
@@ -128,8 +130,8 @@ def check_roll_backs(steps, told):
     """
     highest = 0
     for _, step in sorted(steps):
-        if step < highest - 20:  # What trainers may be apart.
-            assert any(abs(step - one) <= 20 for one in told), (highest, step, told)
+        if step < highest - APART:
+            assert any(abs(step - one) <= APART for one in told), (highest, step, told)
             highest = step
         highest = max(highest, step)
 
@@ -167,6 +169,7 @@ def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
                     del running[victim]
         print(f"seed {seed} killed {killed}")
         time.sleep(chosen.uniform(0, 12))
+        hurried = time.time()
         hurry.touch()
         for process in running.values():
             cluster.until(lambda process=process: process.poll() is not None)
@@ -181,7 +184,7 @@ def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
             for line in path.read_text().splitlines()
             if line.endswith("]")
         ]
-        check_roll_backs(steps, told)
+        check_roll_backs([one for one in steps if one[0] < hurried], told)
         state = tf.train.get_checkpoint_state(str(model))
         for path in state.all_model_checkpoint_paths:
             check_checkpoint(path, most=2 * (1 + sum(map(len, killed))))
