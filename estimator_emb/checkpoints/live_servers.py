@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.saver import PartsSaver
-from estimator_emb.compat.internals.graphs import global_step_read
 
 logger = logging.getLogger("estimator_emb")
 
@@ -34,7 +33,7 @@ class StepsSeen(tf.compat.v1.train.SessionRunHook):
         self.last: int | None = None
 
     def begin(self) -> None:
-        self._step = global_step_read()
+        self._step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         step = int(session.run(self._step))
