@@ -36,6 +36,22 @@ def _workers_that_look_again_soon():
         manager.__init__ = as_it_was
 
 
+def counting_spec(optimizers, rows, dimension):
+    """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in optimizers},
+        table_to_config_dict={
+            name: ee.TableConfig(
+                rows,
+                dimension,
+                initializer=tf.zeros_initializer(),
+                optimization_parameters=optimizer,
+            )
+            for name, optimizer in optimizers.items()
+        },
+    )
+
+
 class Cluster:
     """A chief, workers and parameter servers on loopback, all in this process.
 

@@ -16,6 +16,7 @@ import harness
 import numpy as np
 import processes
 import pytest
+import servers
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -53,18 +54,7 @@ def train(directory, hurry):
         "sgd": ee.StochasticGradientDescentParameters(1.0),
         "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
     }
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in optimizers},
-        table_to_config_dict={
-            name: ee.TableConfig(
-                ROWS,
-                DIMENSION,
-                initializer=tf.zeros_initializer(),
-                optimization_parameters=optimizer,
-            )
-            for name, optimizer in optimizers.items()
-        },
-    )
+    spec = servers.counting_spec(optimizers, ROWS, DIMENSION)
     ones = np.ones([len(IDS), DIMENSION], np.float32)
     batch = (dict.fromkeys(optimizers, IDS), dict.fromkeys(optimizers, ones))
 

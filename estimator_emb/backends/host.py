@@ -283,13 +283,15 @@ class HostBackend(HostTables):
     ) -> tuple[Any, Sequence[Any]]:
         savers = tf.compat.v1.GraphKeys.SAVERS
         has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
-        if self.request.spec is not None and config.num_ps_replicas:
-            seen = live_servers.StepsSeen()
-            spec = spec._replace(training_hooks=(*spec.training_hooks, seen))
-            if config.is_chief and not has_saver:
-                tf.compat.v1.add_to_collection(savers, live_servers.LiveServersSaver(config, seen))
-        elif self.request.spec is not None and not has_saver:
-            tf.compat.v1.add_to_collection(savers, saver.PartsSaver(config))
+        if self.request.spec is not None:
+            made: saver.PartsSaver | None = None
+            if config.num_ps_replicas:
+                seen = live_servers.StepsSeen()
+                spec = spec._replace(training_hooks=(*spec.training_hooks, seen))
+                if config.is_chief:
+                    made = live_servers.LiveServersSaver(config, seen)
+            if not has_saver:
+                tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config))
         spec, hooks = nan_loss.first(spec, hooks, self.emulates_tpu)
         return ordering.added_to_training(spec, [*worker_hooks, *hooks]), hooks
 

@@ -8,6 +8,7 @@ the logs of the trainers say by how many steps.
 """
 
 import logging
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,11 @@ logger = logging.getLogger("estimator_emb")
 
 _MARK = "estimator_emb_model_dir"
 """A variable on the first server, in no collection: the `model_dir` of what the servers hold."""
+
+
+def _one_spelling(path: str) -> str:
+    """Returns the path of a folder as every program says it that runs there."""
+    return path.rstrip("/") if "://" in path else os.path.realpath(path)
 
 
 class StepsSeen(tf.compat.v1.train.SessionRunHook):
@@ -62,14 +68,16 @@ class LiveServersSaver(PartsSaver):
       seen: what the chief knows of the steps before; of no use after a restore that tells of them.
     """
 
+    _set_mark: tf.Operation | None = None
+
     def __init__(self, config: Any, seen: StepsSeen):
-        self._model_dir = config.model_dir
+        self._model_dir = _one_spelling(config.model_dir)
         self._seen = seen
         super().__init__(config)
 
     def build(self) -> None:
         super().build()
-        if hasattr(self, "_set_mark"):
+        if self._set_mark is not None:
             return  # It is called for each session; the second one follows a lost server.
         variables = tf.compat.v1.global_variables()
         self._step = tf.compat.v1.train.get_global_step()
