@@ -233,7 +233,7 @@ def resident_megabytes():
 @pytest.mark.parametrize(
     "way, kernels, trainings",
     [
-        ("host", "native", 120),
+        ("host", "native", 200),
         ("host", "TensorFlow's ops", 60),
         ("eight cores", "native", 40),
         ("eight cores", "TensorFlow's ops", 40),

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training on clusters of a chief, workers and parameter servers, each a process."""
 
-import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
-import textwrap
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -65,42 +60,20 @@ def run(program, model_dir, workers, servers, native=False, without_kernels=()):
       What each wrote, by job and index; the addresses, by job.
     """
     jobs = {"chief": 1, "worker": workers, "ps": servers}
-    sockets = {
-        job: [socket.create_server(("localhost", 0)) for _ in range(n)]
-        for job, n in jobs.items()
-        if n
-    }
-    cluster = {
-        job: [f"localhost:{one.getsockname()[1]}" for one in ports]
-        for job, ports in sockets.items()
-    }
-    for ports in sockets.values():
-        for one in ports:
-            one.close()
-    here = pathlib.Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
-    if native:
-        environment["ESTIMATOR_EMB_NATIVE"] = "1"
-    processes, logs = {}, {}
-    for job, addresses in cluster.items():
-        for index in range(len(addresses)):
-            task = {"cluster": cluster, "task": {"type": job, "index": index}}
-            own = {"ESTIMATOR_EMB_NATIVE": "0"} if (job, index) in without_kernels else {}
-            logs[job, index] = pathlib.Path(f"{model_dir}.{job}.{index}.log")
-            with logs[job, index].open("w") as log:
-                processes[job, index] = subprocess.Popen(
-                    [sys.executable, "-c", textwrap.dedent(program), str(model_dir)],
-                    env={**environment, **own, "TF_CONFIG": json.dumps(task)},
-                    stdout=log,
-                    stderr=log,
-                )
-    try:
-        assert processes["chief", 0].wait(timeout=180) == 0
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
-    return {task: log.read_text() for task, log in logs.items()}, cluster
+    jobs = {job: number for job, number in jobs.items() if number}
+    folder = pathlib.Path(f"{model_dir}.logs")
+    folder.mkdir()
+    with processes.Processes(folder, program, [str(model_dir)], jobs) as cluster:
+        of_all = {"ESTIMATOR_EMB_NATIVE": "1"} if native else {}
+        started = {
+            task: cluster.start(
+                *task, **({"ESTIMATOR_EMB_NATIVE": "0"} if task in without_kernels else of_all)
+            )
+            for job, number in jobs.items()
+            for task in ((job, index) for index in range(number))
+        }
+        assert started["chief", 0].wait(timeout=180) == 0
+    return {task: process.log.read_text() for task, process in started.items()}, cluster.cluster
 
 
 @pytest.mark.slow

@@ -74,9 +74,9 @@ def environment():
     ["two cores", pytest.param("host, TensorFlow's ops", marks=pytest.mark.slow)],
 )
 def test_some(configuration, native_library, tmp_path):
-    assert run(configuration, range(20), tmp_path) == []
+    assert run(configuration, range(40), tmp_path) == []
     cases = [one for path in tmp_path.glob("*.json") for one in lines(path)]
-    assert sum("seed" in one for one in cases) == 20
+    assert sum("seed" in one for one in cases) == 40
 
 
 def seeds_of(configuration, version):

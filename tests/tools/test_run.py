@@ -460,7 +460,10 @@ def test_the_arguments_of_other_modules_are_their_own(tmp_path):
     "module, asked",
     [
         (False, None),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, "0"), (True, None)]),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [(False, "0"), (True, None), (True, "0")]
+        ),
     ],
 )
 def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
