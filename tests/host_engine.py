@@ -11,6 +11,7 @@ from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import tables_of
 from estimator_emb.step.cores import Cores
+from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 
@@ -27,7 +28,7 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, num_cores=1, asked=None, shards=1):
+def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
     """Trains a table for each batch of (features, gradients by key).
 
     Args:
@@ -37,6 +38,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1):
       num_cores: how many emulated cores the batch is divided over.
       asked: whether to ask for them; None: as `native`.
       shards: into how many parts tables are divided, all in this process.
+      drop: whether bad ids are left out.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
@@ -47,7 +49,14 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1):
         keys = list(batches[0][1])
         cores = Cores(num_cores)
         spec = config.validated(spec)
-        step = TableStep(spec, tables_of(spec), training=True, cores=cores, shards=shards)
+        step = TableStep(
+            spec,
+            tables_of(spec),
+            training=True,
+            cores=cores,
+            shards=shards,
+            dropped=DroppedIds(count=True) if drop else None,
+        )
         tap = step.enqueue(features)
         seen = tap.features
         activations = {key: tf.identity(seen[key]) for key in keys}

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.step import transfer
+
 _UNFINISHED = "unfinished_"
 
 
@@ -94,7 +96,15 @@ class Positions:
                 f"{', '.join(sorted(wanted))}. Train with the input_fn that wrote it, or remove "
                 f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
             )
-        if self._kept is not None and not _names(self._whole) <= set(saved):
+        kept = {name for name in saved if name.startswith(transfer.KEPT_PREFIX)}
+        if kept and self._kept is not None and not _names(self._whole) <= set(saved):
+            raise ValueError(
+                f"CheckpointInputPipelineHook: {path} holds a lookup ahead that was made "
+                f"{_maker(kept)}, and this training makes it {_maker(_names(self._whole))}. Train "
+                "with the ESTIMATOR_EMB_NATIVE that wrote it, or remove "
+                f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
+            )
+        if self._kept is not None and not kept:
             # It was written without a lookup ahead, and so the next batch is to be looked up.
             self._iterators.restore(session, path)
             session.run(self._kept.forget)
@@ -134,3 +144,8 @@ class Positions:
 
 def _names(saver: Any) -> set[str]:
     return {spec.name for saveable in saver._var_list for spec in saveable.specs}
+
+
+def _maker(names: set[str]) -> str:
+    native = any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
+    return "by native kernels" if native else "by TensorFlow's ops"

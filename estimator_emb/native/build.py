@@ -138,7 +138,8 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
     except OSError as error:
         damaged = f"{path} is damaged, and " if os.path.lexists(path) else ""
         raise BuildError(
-            f"{damaged}the cache {directory} cannot be written ({error.strerror})"
+            f"{damaged}the cache {directory} cannot be written ({error.strerror}); "
+            "ESTIMATOR_EMB_CACHE names another"
         ) from error
     return str(path)
 
@@ -179,7 +180,9 @@ def _compiler() -> str:
         path = shutil.which(name)
         if path:
             return path
-    raise BuildError(f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH")
+    raise BuildError(
+        f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one to have them"
+    )
 
 
 def _identity(compiler: str) -> tuple[str, int, int]:

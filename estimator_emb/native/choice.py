@@ -24,43 +24,41 @@ class CannotUse(Exception):
 def kernels_for(
     tables: Sequence[StoredTable],
     clipping_limit: float | None,
+    num_cores: int,
     transfer: Transfer | None,
     servers: Sequence[str] = (),
-    obstacle: str | None = None,
 ) -> NativeKernels | ShardedKernels | None:
     """Returns kernels for these tables; None where they have none, which training says in the log.
 
     Args:
       tables: all tables of the step.
       clipping_limit: of the spec.
+      num_cores: as of `NativeKernels`.
       transfer: as of `NativeKernels`.
       servers: host:port of each parameter server.
-      obstacle: what the step itself knows to be in the way.
     """
     training = any(table.optimizer is not None for table in tables)
     try:
         if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
-            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0")
-        if obstacle:
-            raise CannotUse(obstacle)
+            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0; unset it to have them")
         tasks = _tasks(tables, servers)
         library = ops.load()
-        if not tasks and all(len(table.variables) == 1 for table in tables):
-            return NativeKernels(library, tables, clipping_limit, transfer)
-        if transfer:
-            raise CannotUse("tables in shards are updated in another step than looked up")
         rules = [
             library.rule(table.optimizer, clipping_limit)
             for table in tables
             if table.optimizer is not None
         ]
+        if not tasks and all(len(table.variables) == 1 for table in tables):
+            return NativeKernels(library, tables, rules, num_cores, transfer)
+        if num_cores > 1:
+            _check_accumulation(tables)
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
             raise CannotUse(found)
         if training and tasks:
             logger.info(
                 "Tables are looked up and updated on their parameter servers, by native kernels."
             )
-        return ShardedKernels(library, tables, rules)
+        return ShardedKernels(library, tables, rules, transfer)
     except (CannotUse, build.BuildError) as reason:
         text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
         if training:
@@ -98,7 +96,17 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                     raise CannotUse(f"variable {variable.name} serves twice")
                 seen.add(variable.handle.ref())
         if table.config.vocabulary_size >= 2**31:
-            raise CannotUse(f"table {table.name} has 2^31 rows or more")
-        if table.optimizer is not None and table.optimizer.updates_untouched_rows:
-            raise CannotUse(f"the optimizer of table {table.name} updates every row")
+            raise CannotUse(
+                f"table {table.name} has 2^31 rows or more; divide it into smaller tables to have "
+                "them"
+            )
     return sorted(tasks)
+
+
+def _check_accumulation(tables: Sequence[StoredTable]) -> None:
+    for table in tables:
+        if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
+            raise CannotUse(
+                f"table {table.name} is in shards, and its optimizer does not accumulate the "
+                "gradients of several cores; use_gradient_accumulation=True does"
+            )

@@ -59,7 +59,8 @@ int64_t gains_of(const Feature& f) { return indexed(f) ? f.count : normalised(f)
 // Where the keys of one feature's occurrences go.
 struct Collection {
   uint64_t vocabulary;
-  uint32_t part, parts;  // Only the rows of this part are collected.
+  uint32_t part, parts;  // Only the rows of this part are collected:
+  uint64_t first, last;  // [first, last), or if `last` is 0, those that a hash gives to the part.
   uint64_t payload;      // The number of the feature's payload 0.
   float* gains;
   uint32_t* segments;
@@ -82,7 +83,8 @@ struct Occurrences : Collection {
   template <bool kAll>
   void put(uint64_t*& to, int64_t id, int64_t own_payload) const {
     *to = static_cast<uint64_t>(id) << 32 | (payload + own_payload);
-    to += kAll || mine(id, part, parts);
+    to += kAll || (last ? static_cast<uint64_t>(id) - first < last - first
+                        : mine(id, part, parts));
   }
 
   // Brings the gradient of a segment into the cache: now, in the order of segments, it is several

@@ -115,6 +115,11 @@ int64_t update_scratch(const Feature* features, int count, int64_t dimension) {
 
 Result update(const Feature* features, const float* const* gradients, int count,
               int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* memory) {
+  if (rows->last) {
+    rows->first = vocabulary * part / parts;
+    rows->last = vocabulary * (part + 1) / parts;
+    if (rows->first == rows->last) return kGood;
+  }
   int64_t total = 0, most = 0, batch = 0;
   for (int i = 0; i < count; ++i) {
     const Feature& f = features[i];
@@ -141,13 +146,15 @@ Result update(const Feature* features, const float* const* gradients, int count,
     float* gains = gains_of(f) ? scratch.take<float>(gains_of(f)) : nullptr;
     uint32_t* segments = indexed(f) ? scratch.take<uint32_t>(f.count) : nullptr;
     const Collection to{static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
-                        static_cast<uint32_t>(parts), static_cast<uint64_t>(i) << payload_bits,
-                        gains, segments, gradients[i], rows->dimension};
+                        static_cast<uint32_t>(parts), static_cast<uint64_t>(rows->first),
+                        static_cast<uint64_t>(rows->last),
+                        static_cast<uint64_t>(i) << payload_bits, gains, segments, gradients[i],
+                        rows->dimension};
     const Result result = f.wide ? Occurrences<int64_t>{{to}, f}.collect_all(end)
                                  : Occurrences<int32_t>{{to}, f}.collect_all(end);
     if (result != kGood) return result;
     if (gains != nullptr) finish_gains(f, gains, segments, norms);
-    sources[i] = Source{gradients[i], gains, segments};
+    sources[i] = Source{gradients[i], gains, segments, static_cast<uint32_t>(f.limit ? f.limit : 1)};
   }
 
   rows->count = end - keys;
@@ -155,6 +162,7 @@ Result update(const Feature* features, const float* const* gradients, int count,
   rows->payload_bits = payload_bits;
   rows->sources = sources;
   rows->single = count == 1 && sources[0].segments == nullptr;
+  rows->samples = rows->cores > 1 && batch > rows->cores ? batch / rows->cores : 1;
   rule(rows);
   return kGood;
 }

@@ -46,6 +46,7 @@ struct Source {
   const float* gradients;
   const float* gains;
   const uint32_t* segments;
+  uint32_t positions;  // Segments of each sample.
 };
 
 // The occurrences of one table, sorted by row, and the variables that its rule updates. A key has
@@ -61,6 +62,13 @@ struct Rows {
   const float* constants;
   float learning_rate;
   float* scratch;  // [dimension]
+  // More than 1: each row is updated once for every core whose samples have it, that of core
+  // row % cores first. A core has `samples` samples; the last one, what remains too.
+  int cores;
+  uint32_t samples;
+  // Rows [first, last) are updated even if they do not occur, by a gradient of zero, if `last` is
+  // not 0. Then there is one core.
+  int64_t first, last;
 };
 
 typedef void (*Rule)(const Rows*);
@@ -83,7 +91,9 @@ struct Kernels {
                             int64_t dimension, float* norms, float* activations);
   // Returns the bytes of scratch memory that `update` needs.
   int64_t (*update_scratch)(const Feature* features, int count, int64_t dimension);
-  // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row.
+  // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row. A
+  // caller whose rule updates every row sets `last` of `rows` to 1, and the part is a range of
+  // rows.
   Result (*update)(const Feature* features, const float* const* gradients, int count,
                    int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* scratch);
   // A rule that writes the sum of a row's gradients in the place of the row.

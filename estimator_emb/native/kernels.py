@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.native import ops
+from estimator_emb.native.rules import Rule
 from estimator_emb.step import checks, forms, inputs
 from estimator_emb.step.inputs import Batch, Ids
-from estimator_emb.step.transfer import Transfer, waits_for
+from estimator_emb.step.transfer import Transfer, waits_for, whole_step
 from estimator_emb.tables.storage import StoredTable
 
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
@@ -21,7 +22,7 @@ _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.
 class _Occurrences:
     """The ids of a feature in a form that the kernels read.
 
-    That is the input as it came, unless it is strings, ragged or weighted.
+    That is the input as it came, unless it is strings, ragged or weighted, or bad ids are left out.
 
     Attributes:
       ids: int32 or int64, [n], or [batch, width] for form `_DENSE`.
@@ -55,7 +56,7 @@ class Checked:
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
         """Sets `checked`, and returns the occurrences of each feature by its key."""
         read, features = batch.ids, batch.features
-        raw = {ids.feature.key: _occurrences(ids, features) for ids in read}
+        raw = {ids.feature.key: _occurrences(ids, features, batch.dropped) for ids in read}
 
         def explain() -> tf.Tensor:
             # It reads raw ids in this branch; read outside, they would be read in every step.
@@ -92,30 +93,28 @@ class NativeKernels(Checked):
     Args:
       library: the ops.
       tables: the tables, with their optimizers if they are updated.
-      clipping_limit: that of the spec; None means no limit.
+      rules: the rule of each table; empty where nothing is updated.
+      num_cores: how many cores share the batch; it matters where gradients are not accumulated.
       transfer: carries what the lookup reads to an update that runs in another session call; None
         if they run in the same one.
-
-    Raises:
-      build.BuildError: the rule of an optimizer cannot be built.
     """
 
     def __init__(
         self,
         library: ops.Library,
         tables: Sequence[StoredTable],
-        clipping_limit: float | None,
+        rules: Sequence[Rule],
+        num_cores: int,
         transfer: Transfer | None,
     ):
         super().__init__(library)
         self._tables = list(tables)
         self._number = {table.name: number for number, table in enumerate(tables)}
-        self._rules = [
-            library.rule(table.optimizer, clipping_limit)
-            for table in tables
-            if table.optimizer is not None
-        ]
+        self._rules = rules
+        self._num_cores = num_cores
         self._transfer = transfer
+        if transfer:
+            transfer.kernels = "native_"
         self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
 
@@ -133,35 +132,38 @@ class NativeKernels(Checked):
 
     def finish_lookup(self) -> None:
         if self._transfer:
-            for name in ("ids", "places", "shapes", "weights"):
-                self._features[name] = self._transfer.carried(self._features[name])
+            of_batch = {name: self._features[name] for name in TENSORS}
+            self._features.update(self._transfer.carried(of_batch))
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         computed = list(gradients)
         shards = [table.variables[0] for table in self._tables]
         variables = [(shard.weights, *shard.slots) for shard in shards]
+        optimizers = [table.trained_by for table in self._tables]
         # A gradient may not depend on the activations, but the update must wait for the lookup.
         with tf.control_dependencies(waits_for(self._read, self._transfer)):
-            return self._ops.host_tables_update(
+            updated = self._ops.host_tables_update(
                 variables=[
                     variable.handle for table_variables in variables for variable in table_variables
                 ],
                 rates=tf.stack(rates),
                 gradients=computed,
-                rules=[rule.name for rule in self._rules],
-                slots=[rule.slots for rule in self._rules],
-                constants=[number for rule in self._rules for number in rule.constants],
-                constants_of=[len(rule.constants) for rule in self._rules],
+                cores=[
+                    1 if one.use_gradient_accumulation else self._num_cores for one in optimizers
+                ],
+                every_row=[one.updates_untouched_rows for one in optimizers],
+                **rule_arguments(self._rules),
                 **self._features,
             )
+        return whole_step([updated], self._transfer)
 
 
-def _occurrences(ids: Ids, features: Mapping[str, Any]) -> _Occurrences:
+def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occurrences:
     value = features[ids.feature.key]
     if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         value = tf.convert_to_tensor(value)
     ragged = isinstance(value, tf.RaggedTensor)
-    if ids.weights is None and value.dtype.is_integer and not ragged:
+    if not dropped and ids.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
             return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
         form = _ONE if ids.segments is None else _DENSE
@@ -183,6 +185,10 @@ def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
     return inputs.read(ids.table, ids.feature, {ids.feature.key: copied})
 
 
+TENSORS = ("ids", "places", "shapes", "weights")
+"""Those of `arguments` that are tensors of a batch."""
+
+
 def arguments(
     used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
 ) -> dict[str, Any]:
@@ -199,4 +205,14 @@ def arguments(
         "weighted": [feature.weights is not None for feature in occurrences],
         "owners": [ids.owner for ids in used],
         "table_of": table_of,
+    }
+
+
+def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:
+    """Returns the arguments that describe the rules of tables, alike for every op that updates."""
+    return {
+        "rules": [rule.name for rule in rules],
+        "slots": [rule.slots for rule in rules],
+        "constants": [number for rule in rules for number in rule.constants],
+        "constants_of": [len(rule.constants) for rule in rules],
     }

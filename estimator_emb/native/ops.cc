@@ -235,6 +235,8 @@ REGISTER_OP("HostTablesUpdate")
     .Attr("slots: list(int)")
     .Attr("constants: list(float)")  // Those of one table after those of another.
     .Attr("constants_of: list(int)")
+    .Attr("every_row: list(bool)")  // Whether rows that do not occur are updated too.
+    .Attr("cores: list(int)")       // That update rows one after the other; 1 sums up gradients.
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("One optimizer step on the rows that occur, for all tables.");
@@ -243,7 +245,10 @@ class Update : public FeaturesKernel {
  public:
   explicit Update(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
     std::vector<std::string> names;
-    std::vector<int> slots, constants_of;
+    std::vector<int> slots, constants_of, cores;
+    std::vector<bool> every_row;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("every_row", &every_row));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("cores", &cores));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("rules", &names));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
@@ -257,6 +262,8 @@ class Update : public FeaturesKernel {
       table.variable = variable;
       table.variables = slots[t] + 1;
       table.constant = constant;
+      table.every_row = every_row[t];
+      table.cores = cores[t];
       variable += table.variables;
       constant += constants_of[t];
       tables_.push_back(table);
@@ -279,7 +286,7 @@ class Update : public FeaturesKernel {
       std::vector<Feature> features;
       std::vector<const float*> gradients;
       std::vector<float*> variables;
-      int64_t count = 0;
+      int64_t count = 0;  // Of what there is to do.
     };
     std::vector<Batch> batches(tables_.size());
     int64_t total = 0;
@@ -305,6 +312,7 @@ class Update : public FeaturesKernel {
         batch.gradients.push_back(gradients[i].flat<float>().data());
         batch.count += features[i].count;
       }
+      if (table.every_row) batch.count += variables.rows(table.variable);
       total += batch.count;
     }
 
@@ -332,6 +340,8 @@ class Update : public FeaturesKernel {
       rows.variables = batch.variables.data();
       rows.constants = constants_.data() + table.constant;
       rows.learning_rate = rates->flat<float>()(task.table);
+      rows.cores = table.cores;
+      rows.last = table.every_row;
       const int count = batch.features.size();
       const Result result = kernels().update(
           batch.features.data(), batch.gradients.data(), count, variables.rows(table.variable),
@@ -355,7 +365,8 @@ class Update : public FeaturesKernel {
  private:
   struct Table {
     Rule rule;
-    int variable, variables, constant;
+    int variable, variables, constant, cores;
+    bool every_row;
     std::vector<int> features;
   };
   std::vector<Table> tables_;

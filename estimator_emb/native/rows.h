@@ -76,6 +76,17 @@ struct Gradients {
   }
 };
 
+// Brings into the cache what the keys after key `k` will need.
+template <bool kSingle>
+inline __attribute__((always_inline)) void fetch_ahead(
+    const Rows& r, int slots, const Gradients<kSingle>& gradients, const uint64_t* keys, int64_t k,
+    int64_t count, int64_t dimension) {
+  if (k + kAhead >= count) return;
+  const int64_t ahead = static_cast<int64_t>(keys[k + kAhead] >> 32) * dimension;
+  for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + ahead, dimension);
+  prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
+}
+
 // Sums the gradients of each row and runs `Step` on the row. D is as in Sum.
 template <int64_t D, bool kSingle, typename Step>
 void update_rows(const Rows& r, int slots) {
@@ -86,11 +97,7 @@ void update_rows(const Rows& r, int slots) {
     const uint64_t row = keys[k] >> 32;
     Sum<D> sum(r.scratch, dimension);
     do {
-      if (k + kAhead < count) {
-        const int64_t ahead = static_cast<int64_t>(keys[k + kAhead] >> 32) * dimension;
-        for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + ahead, dimension);
-        prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
-      }
+      fetch_ahead(r, slots, gradients, keys, k, count, dimension);
       const uint32_t key = keys[k];
       const Source& from = gradients.source(key);
       if (from.gains) {
@@ -109,9 +116,64 @@ void update_rows(const Rows& r, int slots) {
   return r.single ? update_rows<D, true, Step>(r, slots) : update_rows<D, false, Step>(r, slots);
 }
 
+// Updates rows [first, last) of a table by gradients of zero.
+template <typename Step>
+void update_untouched(const Rows& r, int64_t first, int64_t last) {
+  static const float zeros[1024] = {};
+  const int64_t end = last * r.dimension;
+  for (int64_t at = first * r.dimension; at < end; at += 1024) {
+    const int64_t n = end - at < 1024 ? end - at : 1024;
+    Step::run(n, r.learning_rate, r.constants, zeros, r.variables, at);
+  }
+}
+
+// Does the same as update_rows where `cores` or `last` asks for more.
+template <typename Step>
+void update_more_rows(const Rows& r, int slots) {
+  const Gradients<false> gradients{r.sources, r.sources[0], r.payload_bits, r.dimension};
+  // Which turn of a row an occurrence is of.
+  const auto turn_of = [&](uint32_t key, uint32_t row) {
+    if (r.cores == 1) return 0;
+    const Source& from = gradients.source(key);
+    const uint32_t u = gradients.payload(key), segment = from.segments ? from.segments[u] : u;
+    const uint32_t core = segment / (from.positions * r.samples), last = r.cores - 1;
+    const int own = core < last ? core : last, owner = row % r.cores;
+    return own == owner ? 0 : own < owner ? own + 1 : own;
+  };
+  int64_t next = r.first;
+  for (int64_t begin = 0, end; begin < r.count; begin = end) {
+    const int64_t row = r.keys[begin] >> 32;
+    if (r.last) update_untouched<Step>(r, next, row);
+    next = row + 1;
+    int turn = r.cores;
+    for (end = begin; end < r.count && static_cast<int64_t>(r.keys[end] >> 32) == row; ++end) {
+      fetch_ahead(r, slots, gradients, r.keys, end, r.count, r.dimension);
+      const int of = turn_of(r.keys[end], row);
+      if (of < turn) turn = of;
+    }
+    while (turn < r.cores) {
+      int later = r.cores;  // The next turn that has an occurrence.
+      Sum<0> sum(r.scratch, r.dimension);
+      for (int64_t k = begin; k < end; ++k) {
+        const uint32_t key = r.keys[k];
+        const int of = turn_of(key, row);
+        if (of > turn && of < later) later = of;
+        if (of != turn) continue;
+        const Source& from = gradients.source(key);
+        sum.add(gradients.of(key), from.gains ? from.gains[gradients.payload(key)] : 1.0f);
+      }
+      Step::run(r.dimension, r.learning_rate, r.constants, r.scratch, r.variables,
+                row * r.dimension);
+      turn = later;
+    }
+  }
+  if (r.last) update_untouched<Step>(r, next, r.last);
+}
+
 // The common dimensions have loops of their own.
 template <typename Step>
 void update_rows(const Rows* r, int slots) {
+  if (r->cores > 1 || r->last) return update_more_rows<Step>(*r, slots);
   switch (r->dimension) {
     case 8: return update_rows<8, Step>(*r, slots);
     case 16: return update_rows<16, Step>(*r, slots);

@@ -54,11 +54,14 @@ struct Part {
 };
 
 // Parts of all shards, such that every thread has about the same to do, the largest first.
-std::vector<Part> parts_of(const Message& message, int shards, int threads) {
-  const int64_t fair = message.starts.back() / threads + 1;
+template <typename Sizes>
+std::vector<Part> parts_of(const Sizes& sizes, int shards, int threads) {
+  int64_t total = 0;
+  for (int shard = 0; shard < shards; ++shard) total += sizes[shard];
+  const int64_t fair = total / threads + 1;
   std::vector<Part> parts;
   for (int shard = 0; shard < shards; ++shard) {
-    const int64_t rows = message.sizes[shard], number = (rows + fair - 1) / fair;
+    const int64_t rows = sizes[shard], number = (rows + fair - 1) / fair;
     for (int64_t part = 0; part < number; ++part) {
       parts.push_back({shard, rows * part / number, rows * (part + 1) / number});
     }
@@ -106,7 +109,7 @@ class ShardsLookup : public OpKernel {
     Tensor* out;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({length}), &out));
     float* const values = out->flat<float>().data();
-    const std::vector<Part> parts = parts_of(message, shards, threads_of(ctx));
+    const std::vector<Part> parts = parts_of(message.sizes, shards, threads_of(ctx));
     std::atomic<int> unfit{-1};
     run_all(ctx, parts.size(), [&](int i) {
       const Part& part = parts[i];
@@ -134,6 +137,7 @@ REGISTER_OP("HostShardsUpdate")
     .Attr("slots: list(int)")
     .Attr("constants: list(float)")  // Of all shards, one shard's after the other's.
     .Attr("constants_of: list(int)")
+    .Attr("every_row: list(bool)")  // Whether rows that it does not name are updated too.
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("One optimizer step on the rows that a message names.");
@@ -147,6 +151,7 @@ class ShardsUpdate : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("every_row", &every_row_));
     int variable = 0, constant = 0;
     for (size_t i = 0; i < names.size(); ++i) {
       rules_.push_back(rule_of(names[i]));
@@ -171,7 +176,7 @@ class ShardsUpdate : public OpKernel {
     Variables variables(/*write=*/true);
     OP_REQUIRES_OK(ctx, variables.lock(ctx, handles));
     std::vector<std::vector<float*>> data(shards);
-    std::vector<int64_t> starts;
+    std::vector<int64_t> starts, sizes;
     int64_t length = shards;
     for (int shard = 0; shard < shards; ++shard) {
       const int first = variables_[shard];
@@ -192,31 +197,44 @@ class ShardsUpdate : public OpKernel {
       }
       starts.push_back(length);
       length += message.sizes[shard] * variables.columns(first);
+      sizes.push_back(every_row_[shard] ? variables.rows(first) : message.sizes[shard]);
     }
     OP_REQUIRES(ctx, sums->NumElements() == length,
                 errors::InvalidArgument("A worker sent ", sums->NumElements(),
                                         " rates and gradients, and its rows have ", length, "."));
     const float* const rates = floats(*sums);
-    const std::vector<Part> parts = parts_of(message, shards, threads_of(ctx));
+    const std::vector<Part> parts = parts_of(sizes, shards, threads_of(ctx));
     run_all(ctx, parts.size(), [&](int i) {
       const Part& part = parts[i];
+      const bool every_row = every_row_[part.shard];
       const int64_t columns = variables.columns(variables_[part.shard]);
-      const int32_t* const ids = message.rows + message.starts[part.shard] + part.begin;
+      const int64_t named = message.sizes[part.shard];
+      const int64_t begin = every_row ? 0 : part.begin, end = every_row ? named : part.end;
+      const int32_t* const ids = message.rows + message.starts[part.shard];
       // Keys, then a sum of gradients.
       auto* const keys = static_cast<uint64_t*>(
-          scratch_of_thread(sizeof(uint64_t) * part.size() + sizeof(float) * columns));
-      for (int64_t k = 0; k < part.size(); ++k) keys[k] = static_cast<uint64_t>(ids[k]) << 32 | k;
-      const Source source{rates + starts[part.shard] + part.begin * columns, nullptr, nullptr};
+          scratch_of_thread(sizeof(uint64_t) * (end - begin) + sizeof(float) * columns));
+      const Source source{rates + starts[part.shard], nullptr, nullptr, 1};
       Rows rows{};
-      rows.count = part.size();
+      for (int64_t k = begin; k < end; ++k) {
+        if (every_row && (ids[k] < part.begin || ids[k] >= part.end)) continue;
+        keys[rows.count++] = static_cast<uint64_t>(ids[k]) << 32 | k;
+      }
+      if (every_row) {
+        std::sort(keys, keys + rows.count);
+        rows.first = part.begin;
+        rows.last = part.end;
+      }
+      rows.cores = 1;
       rows.keys = keys;
+      rows.payload_bits = 31;
       rows.sources = &source;
       rows.single = true;
       rows.dimension = columns;
       rows.variables = data[part.shard].data();
       rows.constants = constants_.data() + constants_at_[part.shard];
       rows.learning_rate = rates[part.shard];
-      rows.scratch = reinterpret_cast<float*>(keys + part.size());
+      rows.scratch = reinterpret_cast<float*>(keys + (end - begin));
       rules_[part.shard](&rows);
     });
   }
@@ -225,6 +243,7 @@ class ShardsUpdate : public OpKernel {
   std::vector<Rule> rules_;
   std::vector<int> slots_, variables_, constants_at_;
   std::vector<float> constants_;
+  std::vector<bool> every_row_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostShardsUpdate").Device(tensorflow::DEVICE_CPU), ShardsUpdate);
 

@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.native import ops, rules
-from estimator_emb.native.kernels import Checked, arguments
+from estimator_emb.native.kernels import TENSORS, Checked, arguments, rule_arguments
 from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.transfer import Transfer, waits_for, whole_step
 from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
@@ -26,10 +27,12 @@ class _Server:
     Attributes:
       shards: in the order in which messages name them.
       rules: of each; empty where nothing is updated.
+      every_row: of each, whether rows that a batch has not are updated too; likewise.
     """
 
     shards: list[TableVariables]
     rules: list[rules.Rule]
+    every_row: list[bool]
 
 
 class ShardedKernels(Checked):
@@ -39,20 +42,30 @@ class ShardedKernels(Checked):
       library: the ops, which the processes of all devices of the tables have loaded.
       tables: the tables, with their optimizers where they are updated.
       rules_of: the rule of each table; empty where nothing is updated.
+      transfer: as of `NativeKernels`.
     """
 
     def __init__(
-        self, library: ops.Library, tables: Sequence[StoredTable], rules_of: Sequence[rules.Rule]
+        self,
+        library: ops.Library,
+        tables: Sequence[StoredTable],
+        rules_of: Sequence[rules.Rule],
+        transfer: Transfer | None,
     ):
         super().__init__(library)
+        self._transfer = transfer
+        if transfer:
+            transfer.kernels = "native_shards_"
         self._number = {table.name: number for number, table in enumerate(tables)}
         servers: dict[str, _Server] = {}
         server_of, ends = [], []
         for number, table in enumerate(tables):
             for shard in table.variables:
-                server = servers.setdefault(shard.weights.device, _Server([], []))
+                server = servers.setdefault(shard.weights.device, _Server([], [], []))
                 server.shards.append(shard)
-                server.rules.extend(rules_of[number : number + 1])
+                if rules_of:
+                    server.rules.append(rules_of[number])
+                    server.every_row.append(table.trained_by.updates_untouched_rows)
                 server_of.append(list(servers).index(shard.weights.device))
             ends += np.cumsum([shard.weights.shape[0] for shard in table.variables]).tolist()
         self._servers = list(servers.values())
@@ -63,24 +76,23 @@ class ShardedKernels(Checked):
             "server_of": server_of,
         }
         self._routed: dict[str, Any] = {}
-        self._messages: list[tf.Tensor] = []
         self._values: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         features = arguments(used, raw, [self._number[one.table.name] for one in used])
         with tf.control_dependencies([self.checked]):
-            self._messages, positions = self._ops.host_tables_route(
+            messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
             )
         self._routed = {
             **features,
             **self._shards,
             "ids": positions,
-            "messages": self._messages,
+            "messages": messages,
             "dimensions": self._dimensions,
         }
-        for server, message in zip(self._servers, self._messages, strict=True):
+        for server, message in zip(self._servers, messages, strict=True):
             with server.shards[0].device():
                 self._values.append(
                     self._ops.host_shards_lookup(
@@ -90,26 +102,30 @@ class ShardedKernels(Checked):
         yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._routed)
 
     def finish_lookup(self) -> None:
-        """Does nothing: lookup and update are of one step."""
+        if self._transfer:
+            of_batch = {name: self._routed[name] for name in (*TENSORS, "messages")}
+            self._routed.update(self._transfer.carried(of_batch))
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         sums = self._ops.host_tables_row_gradients(
             gradients=list(gradients), rates=tf.stack(rates), **self._routed
         )
         done = []
-        for of_server in zip(self._servers, self._messages, sums, self._values, strict=True):
+        messages = self._routed["messages"]
+        for of_server in zip(self._servers, messages, sums, self._values, strict=True):
             server, message, gradient, values = of_server
 
             def step(inputs: Sequence[tf.Tensor], server: _Server = server) -> tf.Operation:
                 return self._update(server, *inputs)
 
             # A gradient need not depend on the activations; the update waits for them all the same.
-            with server.shards[0].device(), tf.control_dependencies([values]):
+            waits = waits_for([values], self._transfer)
+            with server.shards[0].device(), tf.control_dependencies(waits):
                 if server.shards[0].shared:
                     done.append(exclusive.run(step, [message, gradient]))
                 else:
                     done.append(step([message, gradient]))
-        return tf.group(*done)
+        return whole_step(done, self._transfer)
 
     def _update(self, server: _Server, message: tf.Tensor, sums: tf.Tensor) -> tf.Operation:
         variables = [(shard.weights, *shard.slots) for shard in server.shards]
@@ -117,8 +133,6 @@ class ShardedKernels(Checked):
             variables=[one.handle for of_shard in variables for one in of_shard],
             message=message,
             sums=sums,
-            rules=[rule.name for rule in server.rules],
-            slots=[rule.slots for rule in server.rules],
-            constants=[number for rule in server.rules for number in rule.constants],
-            constants_of=[len(rule.constants) for rule in server.rules],
+            every_row=server.every_row,
+            **rule_arguments(server.rules),
         )

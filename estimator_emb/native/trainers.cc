@@ -419,6 +419,7 @@ class RowGradients : public RoutedKernel {
       Rows rows{};
       rows.dimension = dimension;
       rows.variables = &whole;
+      rows.cores = 1;
       const Result result = kernels().update(of_table.data(), given.data(), count, real, 0, 1,
                                              kernels().sums, &rows, scratch);
       if (result != kGood) results[table] = result;

@@ -177,7 +177,8 @@ class TableStep:
             if of_size.lengths is not None:
                 name = sequence_length_key(key)
                 others[name] = self._core_slice(of_size.lengths)
-        return Reading(self, inputs.Batch(read, features, self._batch_size), stand_ins, others)
+        whole = inputs.Batch(read, features, self._batch_size, self._dropped is not None)
+        return Reading(self, whole, stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
         return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))
@@ -199,7 +200,6 @@ class TableStep:
             self.cores.count,
             self._transfer,
             self._native,
-            self._dropped is not None,
             self._servers,
         )
 

@@ -26,11 +26,13 @@ class Batch:
       ids: the occurrences of each feature.
       features: the features that they were read from.
       size: the number of samples that the batch must have; None allows any.
+      dropped: True where bad ids were left out, so that the features have more than `ids`.
     """
 
     ids: "list[Ids]"
     features: Mapping[str, Any]
     size: int | None
+    dropped: bool = False
 
     @property
     def samples(self) -> Any:

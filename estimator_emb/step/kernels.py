@@ -9,7 +9,7 @@ import tensorflow as tf
 from estimator_emb.native.choice import kernels_for
 from estimator_emb.step import checks, lookup, update
 from estimator_emb.step.inputs import Batch, Ids
-from estimator_emb.step.transfer import Transfer, waits_for
+from estimator_emb.step.transfer import Transfer, waits_for, whole_step
 from estimator_emb.step.update import RowUpdate
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
@@ -108,8 +108,7 @@ class TensorFlowKernels:
                 )
                 for table, rate, of_table in zip(self._tables, rates, updates, strict=True)
             ]
-        kept = [self._transfer.kept] if self._transfer and self._transfer.in_one_call else []
-        return tf.group(*done, *kept)
+        return whole_step(done, self._transfer)
 
     def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
         occurrences = self._occurrences[table.name]
@@ -130,7 +129,6 @@ def choose(
     num_cores: int,
     transfer: Transfer | None,
     native: bool,
-    drops_ids: bool,
     servers: Sequence[str] = (),
 ) -> Kernels:
     """Returns native kernels where they can do what a step must, else TensorFlow's ops.
@@ -141,26 +139,9 @@ def choose(
       num_cores: as in `TensorFlowKernels`.
       transfer: as in `TensorFlowKernels`.
       native: False leaves the native kernels out.
-      drops_ids: whether bad ids are left out of the batch.
       servers: host:port of each parameter server.
     """
     found: Kernels | None = None
     if native:
-        obstacle = _obstacle(tables, num_cores, transfer, drops_ids)
-        found = kernels_for(tables, clipping_limit, transfer, servers, obstacle)
+        found = kernels_for(tables, clipping_limit, num_cores, transfer, servers)
     return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
-
-
-def _obstacle(
-    tables: Sequence[StoredTable], num_cores: int, transfer: Transfer | None, drops_ids: bool
-) -> str | None:
-    """Returns what a step must do and native kernels cannot; None for nothing."""
-    if transfer and transfer.in_one_call:
-        return "pipeline_execution_with_tensor_core is on"
-    if drops_ids:
-        return "bad ids are left out"
-    if num_cores > 1 and not all(
-        table.optimizer is None or table.optimizer.use_gradient_accumulation for table in tables
-    ):
-        return "gradients are not accumulated over the cores"
-    return None

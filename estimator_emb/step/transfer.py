@@ -21,6 +21,8 @@ from estimator_emb.step.lookup import Occurrences
 
 _KEPT = "estimator_emb_kept_for_next_step"
 """Graph collection of the ops that keep what a session call computes for the next one."""
+KEPT_PREFIX = "estimator_emb_next_step_"
+"""Begins the names under which it is kept, and saved where the position of the input is."""
 
 
 class Transfer(abc.ABC):
@@ -29,12 +31,15 @@ class Transfer(abc.ABC):
     Attributes:
       in_one_call: True where a session call runs both, the update for the batch of the call before;
         False where they run in different calls.
+      kernels: names what looks up, unless it is TensorFlow's ops: another's results are no use.
     """
 
     in_one_call: bool
+    kernels: str
 
     def __init__(self) -> None:
         self._kept: list[tf.Operation] = []
+        self.kernels = ""
 
     @property
     def kept(self) -> tf.Operation:
@@ -70,6 +75,12 @@ def waits_for(read: Sequence[tf.Tensor], transfer: Transfer | None) -> Sequence[
     return read if transfer is None or transfer.in_one_call else []
 
 
+def whole_step(updates: Sequence[tf.Operation], transfer: Transfer | None) -> tf.Operation:
+    """Returns the op of the updates of all tables and of what else their session call must do."""
+    keeps = [transfer.kept] if transfer is not None and transfer.in_one_call else []
+    return tf.group(*updates, *keeps)
+
+
 class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
     """Keeps what a session call computes for the next one.
 
@@ -84,7 +95,7 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
         self._forget: list[tf.Operation] = []
 
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        name = f"estimator_emb_next_step_{len(self._kept)}"
+        name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
         kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
         tf.compat.v1.add_to_collection(_KEPT, kept)

@@ -3,6 +3,9 @@
 
 import pytest
 
+from estimator_emb.native.choice import kernels_for
+from estimator_emb.step import kernels as chosen
+
 ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_host", "test_servers")
 
 
@@ -26,12 +29,19 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("kernels", [tensorflow, "native"], indirect=True)
 
 
+def _without_falling_back(*args):
+    found = kernels_for(*args)
+    assert found is not None
+    return found
+
+
 @pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
     """Turns the native kernels on or off; returns "native" or "tensorflow"."""
     asked = getattr(request, "param", "tensorflow")
     if asked == "native":
         request.getfixturevalue("native")
+        monkeypatch.setattr(chosen, "kernels_for", _without_falling_back)
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked

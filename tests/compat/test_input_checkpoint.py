@@ -181,15 +181,17 @@ KILLS = {
 }
 
 
-FAST = ("plain", "emulated, 2 cores, loops")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[] if way in FAST else pytest.mark.slow) for way in WAYS],
+    "way, kernels",
+    [(way, "tensorflow") for way in WAYS]
+    + [(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
 )
-def test_a_killed_training_ends_as_an_uninterrupted_one(way, tmp_path, tmp_path_factory):
+def test_a_killed_training_ends_as_an_uninterrupted_one(
+    way, kernels, request, tmp_path, tmp_path_factory
+):
+    if kernels == "native":
+        request.getfixturevalue("native")
     kills = [
         (0, "between the two writes"),
         (0, "after both writes"),
@@ -252,6 +254,29 @@ def test_trainings_one_after_the_other_are_one(tmp_path):
     assert tf.train.latest_checkpoint(str(tmp_path), "checkpoint_input") == str(
         tmp_path / "input.ckpt-12"
     )
+
+
+@pytest.mark.parametrize("written_by", ["native", "tensorflow"])
+def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_path):
+    """It holds other tensors, some of the same names and types, and is not taken for ours."""
+    kernels = {"native": "native kernels", "tensorflow": "TensorFlow's ops"}
+    way = WAYS["host, pipelined"]
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if written_by == "native" else "0")
+    train(make(tmp_path, **way), 4)
+    before = harness.saved(tmp_path, 4)
+    written = kernels.pop(written_by)
+    ((other, by_other),) = kernels.items()
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if other == "native" else "0")
+    with pytest.raises(ValueError) as error:
+        train(make(tmp_path, **way), 8)
+    assert str(error.value) == (
+        f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was made "
+        f"by {written}, and this training makes it by {by_other}. Train with the "
+        f"ESTIMATOR_EMB_NATIVE that wrote it, or remove input.ckpt-* from {tmp_path} to begin the "
+        "input at its start."
+    )
+    for name, value in before.items():
+        np.testing.assert_array_equal(harness.saved(tmp_path, 4)[name], value)
 
 
 def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):

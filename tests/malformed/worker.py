@@ -25,7 +25,7 @@ CONFIGURATIONS = {
     # use_tpu, cores, deployment, bad_ids, native
     "host": (False, 1, None, "error", True),
     "host, TensorFlow's ops": (False, 1, None, "error", False),
-    "host, dropping": (False, 1, None, "drop", False),
+    "host, dropping": (False, 1, None, "drop", True),
     "one core": (True, 1, "PER_HOST_V1", "error", True),
     "one core, TensorFlow's ops": (True, 1, "PER_HOST_V1", "error", False),
     "two cores": (True, 2, "PER_HOST_V1", "error", True),

@@ -17,10 +17,14 @@ import harness
 import host_engine
 import numpy as np
 import pytest
+import tensorflow as tf
 from test_engine import one_table
 
 import estimator_emb as ee
-from estimator_emb.native import build, cache, ops
+from estimator_emb.native import build, cache, choice, ops
+from estimator_emb.spec import Table
+from estimator_emb.tables import storage
+from estimator_emb.tables.storage import StoredTable
 
 BATCHES = [({"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)})]
 QUICK = [
@@ -29,11 +33,11 @@ QUICK = [
 BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
 
 
-def reasons(caplog, parameters=None, num_cores=1, asked=True, **kwargs):
+def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
     """Trains with native kernels asked for; returns why they were not used."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
-    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked)
+    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
     before = "Tables use TensorFlow's ops, without native kernels: "
     lines = [line for line in harness.said(caplog) if "native" in line]
     assert [line[: len(before)] for line in lines] == [before]
@@ -62,7 +66,9 @@ def fake_compiler(monkeypatch, tmp_path, script):
 
 def test_no_compiler(caplog, monkeypatch, empty_cache):
     monkeypatch.setenv("PATH", "")
-    assert reasons(caplog) == ("there is no C++ compiler (g++, c++, clang++) on PATH.")
+    assert reasons(caplog) == (
+        "there is no C++ compiler (g++, c++, clang++) on PATH; install one to have them."
+    )
 
 
 def test_it_is_said_once(caplog, monkeypatch, empty_cache):
@@ -186,24 +192,35 @@ def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, compiler)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
     assert reasons(caplog) == (
-        f"the cache {tmp_path}/file/cache cannot be written (Not a directory)."
+        f"the cache {tmp_path}/file/cache cannot be written (Not a directory); "
+        "ESTIMATOR_EMB_CACHE names another."
     )
 
 
 def test_turned_off(caplog):
-    assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0."
+    assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
 
 
-def test_engines_that_the_kernels_cannot_serve(caplog, compiler):
-    adam = ee.AdamParameters(0.1, lazy_adam=False)
-    assert reasons(caplog, adam) == "the optimizer of table t updates every row."
-    caplog.clear()
+def test_tables_that_the_kernels_cannot_serve(caplog, compiler):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
-    assert reasons(caplog, single, num_cores=3) == ("gradients are not accumulated over the cores.")
-    caplog.clear()
-    assert reasons(caplog, pipeline_execution_with_tensor_core=True) == (
-        "pipeline_execution_with_tensor_core is on."
+    assert reasons(caplog, single, num_cores=3, shards=2) == (
+        "table t is in shards, and its optimizer does not accumulate the gradients of several "
+        "cores; use_gradient_accumulation=True does."
     )
+
+
+@pytest.mark.parametrize("rows", [2**31 - 1, 2**31])
+def test_the_most_rows_of_a_table(rows, caplog, native):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    sgd = ee.StochasticGradientDescentParameters(0.1)
+    table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
+    with tf.Graph().as_default():
+        stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
+        kernels = choice.kernels_for([stored], None, 1, None)
+    too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
+    refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
+    assert (kernels is None) == (rows == 2**31)
+    assert harness.said(caplog) == (refused if rows == 2**31 else [])
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
@@ -347,7 +364,8 @@ def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compil
     assert build.library("quick", QUICK) == path
     _cut(path)
     assert refused() == (
-        f"{path} is damaged, and the cache {empty_cache} cannot be written (Is a directory)"
+        f"{path} is damaged, and the cache {empty_cache} cannot be written (Is a directory); "
+        "ESTIMATOR_EMB_CACHE names another"
     )
 
 

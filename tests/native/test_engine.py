@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native kernels against TensorFlow's own ops, through the same engine."""
 
+import re
+
 import harness
 import host_engine
 import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -126,6 +129,132 @@ def test_any_batch(of_lists, form, combiner, dimension, wide, shards, seed):
         features["x"] = np.maximum(features["x"], 0)  # One id a sample leaves no room for none.
     spec = one_table(ee.AdagradParameters(0.1), rows, dimension, combiner, feature)
     same(spec, [(features, {"x": gradients(rng, *shape)})] * 2, shards=shards)
+
+
+OUTSIDE = np.array([-3, -1, 7, 2**31 + 2, -(2**40) + 3])
+"""Some ids outside a table of 7 rows; as 32 bits two of them would be rows 2 and 3."""
+
+
+def forms_with_bad_ids(rng, samples):
+    """Features by their form, with bad ids among good ones, and their configurations."""
+    lists = [rng.choice([*range(7), *OUTSIDE], rng.integers(0, 5)) for _ in range(samples)]
+    sparse = harness.sparse(lists)
+    weights = sparse._replace(values=rng.integers(1, 5, len(sparse.values)).astype(np.float32))
+    features = {
+        "one": rng.choice([*range(7), *OUTSIDE], samples),
+        "dense": rng.choice([*range(7), *OUTSIDE], [samples, 4]),
+        "narrow": rng.integers(-2, 10, [samples, 4]).astype(np.int32),
+        "sparse": sparse,
+        "weighted": sparse,
+        "weights": weights,
+        "sequence": sparse,
+    }
+    configs = {
+        key: ee.FeatureConfig(
+            "t",
+            max_sequence_length=3 if key == "sequence" else 0,
+            weight_key="weights" if key == "weighted" else None,
+        )
+        for key in features
+        if key != "weights"
+    }
+    return features, configs
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_bad_ids_that_are_left_out(combiner, shards):
+    rng = np.random.default_rng(0)
+    made = [forms_with_bad_ids(rng, 9) for _ in range(2)]
+    start = rng.normal(size=[7, 5]).astype(np.float32)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict=made[0][1],
+        table_to_config_dict={"t": ee.TableConfig(7, 5, harness.initializer(start), combiner)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    batches = [
+        (
+            features,
+            {
+                key: gradients(rng, 9, *([3] if key == "sequence" else []), 5)
+                for key in spec.feature_to_config_dict
+            },
+        )
+        for features, _ in made
+    ]
+    activations, _ = same(spec, batches, shards=shards, drop=True)
+    one = made[0][0]["one"]
+    for sample, found in enumerate(activations[0]["one"]):
+        good = 0 <= one[sample] < 7
+        np.testing.assert_allclose(found, start[one[sample]] if good else np.zeros(5))
+    dense = made[0][0]["dense"]
+    for sample, found in enumerate(activations[0]["dense"]):
+        good = [id for id in dense[sample] if 0 <= id < 7]
+        divisor = {"sum": 1, "mean": len(good), "sqrtn": len(good) ** 0.5}[combiner] or 1
+        want = start[good].sum(0) / divisor
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dimension, optimizer", [(16, ee.AdagradParameters), (5, ee.AdamParameters)]
+)
+@pytest.mark.parametrize("cores", [2, 8])
+def test_cores_that_take_turns(dimension, optimizer, cores):
+    """With rows that several cores have, or one core in several features."""
+    rng = np.random.default_rng(cores)
+    start = rng.normal(size=[12, dimension]).astype(np.float32)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "one": ee.FeatureConfig("t"),
+            "several": ee.FeatureConfig("t"),
+            "weighted": ee.FeatureConfig("t", weight_key="weights"),
+            "sequence": ee.FeatureConfig("t", max_sequence_length=2),
+        },
+        table_to_config_dict={
+            "t": ee.TableConfig(12, dimension, harness.initializer(start), "mean")
+        },
+        optimization_parameters=optimizer(0.3, use_gradient_accumulation=False),
+    )
+    batches = []
+    for _ in range(2):
+        places = harness.sparse([rng.integers(0, 12, rng.integers(1, 4)) for _ in range(16)])
+        weights = rng.integers(1, 4, len(places.values)).astype(np.float32)
+        features = {
+            "one": rng.integers(0, 12, 16),
+            "several": rng.integers(-1, 12, [16, 3]).astype(np.int32),
+            "weighted": places,
+            "weights": places._replace(values=weights),
+            "sequence": harness.sparse([rng.integers(0, 12, 3) for _ in range(16)]),
+        }
+        slopes = {key: gradients(rng, 16, dimension) for key in ("one", "several", "weighted")}
+        batches.append((features, {**slopes, "sequence": gradients(rng, 16, 2, dimension)}))
+    _, apart = same(spec, batches, num_cores=cores)
+    summed = spec._replace(optimization_parameters=optimizer(0.3))
+    _, together = host_engine.train(summed, batches, native=True, num_cores=cores)
+    assert not np.allclose(apart["t"], together["t"], atol=1e-2)
+
+
+@pytest.mark.parametrize("rows, dimension", [(5, 3), (300, 16), (70_000, 1), (2_000, 64)])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_rows_that_no_batch_has(rows, dimension, shards):
+    """Adam that is not lazy: its moments move every row, in parts that threads share."""
+    parameters = ee.AdamParameters(0.1, 0.8, 0.9, 1e-3, lazy_adam=False)
+    rng = np.random.default_rng(rows)
+    batches = [
+        ({"x": rng.integers(0, rows, 50)}, {"x": gradients(rng, 50, dimension)}) for _ in range(3)
+    ]
+    _, found = same(one_table(parameters, rows, dimension), batches, shards=shards)
+    want = [np.random.default_rng(3).normal(size=[rows, dimension]), 0.0, 0.0]
+    for features, slopes in batches:
+        g = np.zeros([rows, dimension])
+        np.add.at(g, features["x"], slopes["x"])
+        want = reference.adam(
+            0.1, g, *want, beta1=0.8, beta2=0.9, epsilon=1e-3, sum_inside_sqrt=True
+        )
+    for name, values in zip(["t", "t/Adam/m", "t/Adam/v"], want, strict=True):
+        parts = [one for one in sorted(found) if re.fullmatch(rf"{name}(/part_\d)?", one)]
+        got = np.concatenate([found[one] for one in parts])
+        np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("shards", [1, 4])
@@ -291,6 +420,8 @@ def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
                 slots=[0],
                 constants=[],
                 constants_of=[0],
+                every_row=[False],
+                cores=[1],
             )
         with tf.control_dependencies([update]):
             kept, after = tf.identity(before), variable.read_value()

@@ -28,8 +28,9 @@ SCRIPT = ROOT / "estimator_emb" / "command" / "estimator-emb"
 
 START = """
 import importlib.util, os, pathlib, signal, sys
-# Where the tests are a background job, it is ignored.
+# Where the tests are a background job, or run by nohup, they are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 folder = pathlib.Path(sys.argv[1]).parent
 spec = importlib.util.spec_from_file_location(
     "estimator_emb_command", folder / "__init__.py", submodule_search_locations=[str(folder)]
