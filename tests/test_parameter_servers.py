@@ -129,13 +129,16 @@ def batches():
 
 
 @pytest.mark.slow
-def test_a_chief_alone_trains_as_one_process_does(tmp_path):
+@pytest.mark.parametrize("native", [False, True])
+def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_path):
     """Over two servers, with tables of fewer rows than servers and of an uneven number."""
-    run(ALONE, tmp_path / "cluster", workers=0, servers=2)
+    run(ALONE, tmp_path / "cluster", workers=0, servers=2, native=native)
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     meta = tf.compat.v1.MetaGraphDef()
     meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
     places = {node.name: node.device for node in meta.graph_def.node if node.op == "VarHandleOp"}
+    ops = {node.op for node in meta.graph_def.node}
+    assert ("HostShardsUpdate" in ops) == native
     kept = {node.device for node in meta.graph_def.node if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
     assert sorted(name for name in places if name.split("/")[0] in ROWS) == [

@@ -84,12 +84,11 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                     if device.job != serving.JOB or (device.task or 0) >= len(servers):
                         raise CannotUse(f"table {table.name} is on {variable.handle.device}")
                     tasks.add(device.task or 0)
-                if device.device_type not in (None, "CPU") or (
-                    device.device_type is None
-                    and device.job != serving.JOB  # It looks for itself.
-                    and tf.config.list_physical_devices("GPU")
-                ):
-                    raise CannotUse(f"table {table.name} may be on a GPU")
+                if device.device_type not in (None, "CPU"):
+                    raise CannotUse(
+                        f"the program places table {table.name} on {variable.handle.device}; "
+                        "without a device of its own it would be on the CPU, and have them"
+                    )
                 if variable.handle.device != shard.weights.handle.device:
                     raise CannotUse(f"a slot of table {table.name} is not where its rows are")
                 if variable.handle.ref() in seen:

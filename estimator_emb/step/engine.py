@@ -42,7 +42,7 @@ from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.rates import LearningRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import creation, functions, storage
+from estimator_emb.tables import creation, functions, placement, storage
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.warm_start import with_slots
 
@@ -125,6 +125,8 @@ class TableStep:
     def describe(self) -> str:
         """Returns one line: what runs where, and how large it is."""
         where = self._where
+        if placement.beside_gpu():
+            where += ", on its CPU beside a GPU"
         if self._shards > 1:
             where += f", over {self._shards} parameter servers"
         of_tables = {table.name: optimizer_of(table) for table in self.tables}
@@ -148,6 +150,10 @@ class TableStep:
           ValueError: the features are no dict.
           KeyError, ValueError: see `inputs.read`.
         """
+        with placement.on_cpu():
+            return self._read(features)
+
+    def _read(self, features: Any) -> "Reading":
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             raise ValueError(
@@ -190,7 +196,8 @@ class TableStep:
 
     def create(self, tables: Sequence[Table]) -> list[storage.StoredTable]:
         """Creates the variables of tables, in training with the slots of their optimizers."""
-        return creation.create(tables, self.training, self._as_parts, self._shards)
+        with placement.on_cpu():
+            return creation.create(tables, self.training, self._as_parts, self._shards)
 
     def kernels_for(self, tables: Sequence[storage.StoredTable]) -> kernels.Kernels:
         """Returns what looks tables up and updates them."""
@@ -399,12 +406,14 @@ class Lookup:
         looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
         with (
             tf.name_scope("embedding_lookup"),
+            placement.on_cpu(),
             tf.control_dependencies(waits_for() if waits_for else []),
         ):
             computed = self.kernels.lookup(reading.batch, looked_up)
             for ids, activation in zip(looked_up, computed, strict=True):
                 self._wire(ids.feature.key, self._step.from_previous_step(activation))
-        self.kernels.finish_lookup()
+        with placement.on_cpu():
+            self.kernels.finish_lookup()
 
     def _wire(self, key: str, activation: tf.Tensor) -> None:
         """Gives each core its part of the activation of a feature."""
@@ -445,7 +454,7 @@ class Lookup:
         if self.kernels is None:
             return tf.no_op()
         self._tap.warn_of_zeros(gradients)
-        with tf.name_scope("embedding_update"):
+        with tf.name_scope("embedding_update"), placement.on_cpu():
             multiplier = self._tap.multiplier()
             rates = self._tap.rates()
             return self.update(
@@ -464,7 +473,8 @@ class Lookup:
           rates: the learning rate of each table.
         """
         assert self.kernels is not None
-        return self.kernels.update(iter(gradients), rates)
+        with placement.on_cpu():
+            return self.kernels.update(iter(gradients), rates)
 
     def _gradient(
         self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a GPU is visible, tables and all that is done with them stay on the CPU.
+
+There is none where these tests run: they look at the devices that the graph asks for.
+"""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.tables import placement
+
+BATCH, CPU = 4, "/device:CPU:0"
+
+
+@pytest.fixture
+def beside_gpu(monkeypatch):
+    monkeypatch.setattr(placement, "beside_gpu", lambda: True)
+
+
+def estimator_of(model_dir, use_tpu=False, **config):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "dense": ee.FeatureConfig("t"),
+            "sparse": ee.FeatureConfig("t"),
+            "weighted": ee.FeatureConfig("u", weight_key="weights"),
+            "sequence": ee.FeatureConfig("u", max_sequence_length=2),
+        },
+        table_to_config_dict={
+            name: ee.TableConfig(9, 2, tf.compat.v1.ones_initializer(), "mean") for name in "tu"
+        },
+        optimization_parameters=ee.AdamParameters(0.1),
+        pipeline_execution_with_tensor_core=config.pop("pipelined", False),
+    )
+
+    def model_fn(features, labels, mode, params):
+        together = tf.concat(
+            [features["dense"], features["sparse"], features["weighted"]], axis=1
+        ) + tf.reduce_sum(features["sequence"])
+        output = tf.compat.v1.layers.dense(together, 1, name="model")
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"output": output})
+        loss = tf.reduce_mean(output)
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        )
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir),
+            tpu_config=ee.TPUConfig(device="host", bad_ids=config.pop("bad_ids", "error")),
+            **config,
+        ),
+        use_tpu=use_tpu,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        embedding_config_spec=spec,
+    )
+
+
+def batch():
+    places = harness.sparse([[1], [2, 3], [8, 8, 0], [4]])
+    weights = places._replace(values=np.arange(1, 8, dtype=np.float32))
+    features = {
+        "dense": np.array([[0, 1], [2, -1], [8, 7], [5, 5]]),
+        "sparse": places,
+        "weighted": places,
+        "weights": weights,
+        "sequence": places,
+    }
+    return features, np.zeros([BATCH, 1], np.float32)
+
+
+def built(estimator, mode):
+    with tf.Graph().as_default() as graph, tf.compat.v1.device(estimator.config.device_fn):
+        tf.compat.v1.train.create_global_step()
+        dataset = harness.dataset([batch()])
+        features, labels = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        estimator._call_model_fn(features, labels, mode, estimator.config)
+        return graph.get_operations()
+
+
+@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+@pytest.mark.parametrize("options", [{}, {"pipelined": True}, {"bad_ids": "drop"}], ids=str)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        ee.ModeKeys.TRAIN,
+        pytest.param(ee.ModeKeys.EVAL, marks=pytest.mark.slow),
+        pytest.param(ee.ModeKeys.PREDICT, marks=pytest.mark.slow),
+    ],
+)
+def test_tables_stay_on_the_cpu(mode, options, kernels, beside_gpu, tmp_path):
+    ops = built(estimator_of(tmp_path, **options), mode)
+    scopes = ("embedding_lookup", "embedding_update", "check_ids")
+    of_tables = [op for op in ops if op.name.partition("/")[0] in (*"tu", *scopes)]
+    variables = [op.name for op in of_tables if op.type == "VarHandleOp"]
+    slots = ["", "/Adam/m", "/Adam/v"] if mode == ee.ModeKeys.TRAIN else [""]
+    assert sorted(variables) == [table + slot for table in "tu" for slot in slots]
+    updates = {op.type for op in of_tables} & {"HostTablesUpdate", "ResourceScatterUpdate"}
+    assert bool(updates) == (mode == ee.ModeKeys.TRAIN)
+    assert {op.name: op.device for op in of_tables if op.device != CPU} == {}
+    model = [op for op in ops if op.name.startswith("model")]
+    assert {op.device for op in model} == {""}
+    assert {op.type for op in model} >= {"VarHandleOp", "MatMul"}
+
+
+def test_without_a_gpu_nothing_is_placed(tmp_path):
+    ops = built(estimator_of(tmp_path), ee.ModeKeys.TRAIN)
+    assert {op.device for op in ops if op.name.startswith(("t/", "u/", "embedding_"))} == {""}
+
+
+@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+@pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_it_trains_evaluates_and_predicts_and_says_where(
+    use_tpu, kernels, beside_gpu, tmp_path, caplog
+):
+    caplog.set_level("INFO", "estimator_emb")
+    estimator = estimator_of(tmp_path, use_tpu)
+
+    def input_fn(params):
+        return harness.dataset([batch()]).repeat()
+
+    estimator.train(input_fn, steps=2)
+    where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]
+    assert [line.partition(":")[0] for line in where] == [
+        "Embedding tables train on the host, on its CPU beside a GPU"
+    ]
+    assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
+    estimator.evaluate(input_fn, steps=1)
+    assert next(estimator.predict(input_fn))["output"].shape == (1,)
+
+
+def test_a_device_of_the_programs_own_is_named(native, beside_gpu, tmp_path, caplog):
+    caplog.set_level("INFO", "estimator_emb")
+    estimator = estimator_of(tmp_path, device_fn=lambda op: "/device:GPU:0")
+    built(estimator, ee.ModeKeys.TRAIN)
+    assert [line for line in harness.said(caplog) if "native" in line] == [
+        "Tables use TensorFlow's ops, without native kernels: the program places table t on "
+        "/device:GPU:0; without a device of its own it would be on the CPU, and have them."
+    ]
