@@ -14,6 +14,7 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
+from estimator_emb.step.kernels import BothKernels
 
 
 @contextlib.contextmanager
@@ -28,7 +29,7 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
+def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False, both=False):
     """Trains a table for each batch of (features, gradients by key).
 
     Args:
@@ -39,6 +40,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
       asked: whether to ask for them; None: as `native`.
       shards: into how many parts tables are divided, all in this process.
       drop: whether bad ids are left out.
+      both: whether native kernels, if asked for, must leave some tables to TensorFlow's ops.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
@@ -67,7 +69,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
         tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
         lookup = tap.create_tables()
         divided = any(len(table.variables) > 1 for table in lookup.tables)
-        kernels = ShardedKernels if divided else NativeKernels
+        kernels = BothKernels if both else ShardedKernels if divided else NativeKernels
         assert isinstance(lookup.kernels, kernels) == native
         reached = tap.gradients()
         of_cores = cores.replicate(list(reached.values()))

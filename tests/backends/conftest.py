@@ -30,9 +30,10 @@ def pytest_generate_tests(metafunc):
 
 
 def _without_falling_back(*args):
-    found = kernels_for(*args)
+    found, rest = kernels_for(*args)
     assert found is not None
-    return found
+    assert not rest
+    return found, rest
 
 
 @pytest.fixture(autouse=True)
