@@ -40,11 +40,17 @@ def positive(text: str) -> int:
     return value
 
 
-def apart(program: str, *arguments: str) -> dict[str, float]:
-    """Runs the Python file `program` in a process of its own; returns what it prints as JSON."""
+def apart(program: str, *arguments: str, **changes: str) -> dict[str, float]:
+    """Runs the Python file `program` in a process of its own; returns what it prints as JSON.
+
+    Args:
+      program: a path.
+      *arguments: of its command line.
+      **changes: of its environment.
+    """
     done = subprocess.run(
         [sys.executable, program, *arguments],
-        env=environment(),
+        env=environment(**changes),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,

@@ -76,8 +76,30 @@ def run(command):
             ],
             [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
         ),
+        (
+            [
+                "options.py",
+                "--options",
+                "every row",
+                "eight cores, not accumulated",
+                "--steps=2",
+                "--rounds=1",
+                "--tables=2",
+                "--vocabulary=99",
+                "--batch=8",
+            ],
+            [f"{option}{NUMBER * 5}" for option in ("every row", "eight cores, not accumulated")],
+        ),
     ],
-    ids=["embedding_step", "whole_step", "profile_step", "large_tables", "growth", "cluster"],
+    ids=[
+        "embedding_step",
+        "whole_step",
+        "profile_step",
+        "large_tables",
+        "growth",
+        "cluster",
+        "options",
+    ],
 )
 def test_it_runs(command, lines):
     done = run(command)
