@@ -14,7 +14,6 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
-from estimator_emb.step.kernels import BothKernels
 
 
 @contextlib.contextmanager
@@ -29,7 +28,7 @@ def native_is(on):
             os.environ["ESTIMATOR_EMB_NATIVE"] = before
 
 
-def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False, both=False):
+def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
     """Trains a table for each batch of (features, gradients by key).
 
     Args:
@@ -40,7 +39,6 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False, 
       asked: whether to ask for them; None: as `native`.
       shards: into how many parts tables are divided, all in this process.
       drop: whether bad ids are left out.
-      both: whether native kernels, if asked for, must leave some tables to TensorFlow's ops.
 
     Returns:
       The activations of each step, by key, and the variables after the last, by name.
@@ -69,7 +67,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False, 
         tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
         lookup = tap.create_tables()
         divided = any(len(table.variables) > 1 for table in lookup.tables)
-        kernels = BothKernels if both else ShardedKernels if divided else NativeKernels
+        kernels = ShardedKernels if divided else NativeKernels
         assert isinstance(lookup.kernels, kernels) == native
         reached = tap.gradients()
         of_cores = cores.replicate(list(reached.values()))

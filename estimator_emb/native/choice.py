@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which native kernels serve which tables of a step."""
+"""Which native kernels serve the tables of a step, if any do."""
 
 import logging
 import os
@@ -12,17 +12,13 @@ from estimator_emb.native import build, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.step.transfer import Transfer
-from estimator_emb.tables.storage import StoredTable, TableVariables
+from estimator_emb.tables.storage import StoredTable
 
 logger = logging.getLogger("estimator_emb")
 
 
-_MOST_ROWS = 2**31 - 1
-"""Of a table that the kernels can serve."""
-
-
 class CannotUse(Exception):
-    """Why the kernels serve no table of a step, in one line."""
+    """Why the kernels do not apply to tables, in one line."""
 
 
 def kernels_for(
@@ -31,10 +27,8 @@ def kernels_for(
     num_cores: int,
     transfer: Transfer | None,
     servers: Sequence[str] = (),
-) -> tuple[NativeKernels | ShardedKernels | None, Sequence[StoredTable]]:
-    """Returns kernels for tables, or None, and the tables that they do not serve.
-
-    Why they do not serve a table, or none, training says in the log.
+) -> NativeKernels | ShardedKernels | None:
+    """Returns kernels for these tables; None where they have none, which training says in the log.
 
     Args:
       tables: all tables of the step.
@@ -47,88 +41,71 @@ def kernels_for(
     try:
         if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
             raise CannotUse("ESTIMATOR_EMB_NATIVE is 0; unset it to have them")
-        _check_apart(tables)
-        reasons = {table.name: _obstacle(table, num_cores, servers) for table in tables}
-        served = [table for table in tables if reasons[table.name] is None]
+        tasks = _tasks(tables, servers)
         library = ops.load()
-        for name, reason in reasons.items():
-            if reason is not None:
-                text = f"Table {name} uses TensorFlow's ops, without native kernels: {reason}."
-                _say(text, training)
-        if not served:
-            return None, tables
-        rest = [table for table in tables if reasons[table.name] is not None]
         rules = [
             library.rule(table.optimizer, clipping_limit)
-            for table in served
+            for table in tables
             if table.optimizer is not None
         ]
-        tasks = sorted({task for table in served for task in _tasks(table)})
-        if not tasks and all(len(table.variables) == 1 for table in served):
-            return NativeKernels(library, served, rules, num_cores, transfer), rest
+        if not tasks and all(len(table.variables) == 1 for table in tables):
+            return NativeKernels(library, tables, rules, num_cores, transfer)
+        if num_cores > 1:
+            _check_accumulation(tables)
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
             raise CannotUse(found)
         if training and tasks:
             logger.info(
                 "Tables are looked up and updated on their parameter servers, by native kernels."
             )
-        return ShardedKernels(library, served, rules, transfer), rest
+        return ShardedKernels(library, tables, rules, transfer)
     except (CannotUse, build.BuildError) as reason:
-        _say(f"Tables use TensorFlow's ops, without native kernels: {reason}.", training)
-        return None, tables
+        text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
+        if training:
+            console.say_once(text)
+        else:
+            logger.debug(text)
+        return None
 
 
-def _say(text: str, training: bool) -> None:
-    if training:
-        console.say_once(text)
-    else:
-        logger.debug(text)
+def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
+    """Returns the parameter servers that hold something of the tables.
 
-
-def _check_apart(tables: Sequence[StoredTable]) -> None:
-    """Raises `CannotUse` if a variable is one of several tables, or several things of one."""
+    Raises:
+      CannotUse: the kernels cannot serve one of the tables.
+    """
     seen = set()
+    tasks: set[int] = set()
     for table in tables:
-        for variable in table.all_variables:
-            if variable.handle.ref() in seen:
-                raise CannotUse(f"variable {variable.name} serves twice")
-            seen.add(variable.handle.ref())
-
-
-def _obstacle(table: StoredTable, num_cores: int, servers: Sequence[str]) -> str | None:
-    """Returns why the kernels cannot serve a table, and what to do; None if they can."""
-    if table.config.vocabulary_size > _MOST_ROWS:
-        return f"it has more than {_MOST_ROWS:,} rows; divide it into smaller tables to have them"
-    for shard in table.variables:
-        place = shard.weights.handle.device
-        for variable in shard.slots:
-            if variable.handle.device != place:
-                return f"its slot {variable.name} is not where its rows are"
-        device = _device(shard)
-        if device.job not in (None, "localhost", serving.JOB) or (
-            device.job == serving.JOB and (device.task or 0) >= len(servers)
-        ):
-            return f"it is on {place}, which is no parameter server"
-        if device.device_type not in (None, "CPU"):
-            return (
-                f"the program places it on {place}; without a device of its own it would be on the "
-                "CPU, and have them"
+        for shard in table.variables:
+            for variable in (shard.weights, *shard.slots):
+                device = tf.DeviceSpec.from_string(variable.handle.device or "")
+                if device.job not in (None, "localhost"):
+                    if device.job != serving.JOB or (device.task or 0) >= len(servers):
+                        raise CannotUse(f"table {table.name} is on {variable.handle.device}")
+                    tasks.add(device.task or 0)
+                if device.device_type not in (None, "CPU"):
+                    raise CannotUse(
+                        f"the program places table {table.name} on {variable.handle.device}; "
+                        "without a device of its own it would be on the CPU, and have them"
+                    )
+                if variable.handle.device != shard.weights.handle.device:
+                    raise CannotUse(f"a slot of table {table.name} is not where its rows are")
+                if variable.handle.ref() in seen:
+                    raise CannotUse(f"variable {variable.name} serves twice")
+                seen.add(variable.handle.ref())
+        if table.config.vocabulary_size >= 2**31:
+            raise CannotUse(
+                f"table {table.name} has 2^31 rows or more; divide it into smaller tables to have "
+                "them"
             )
-    divided = len(table.variables) > 1 or _tasks(table)
-    apart = table.optimizer is not None and not table.optimizer.use_gradient_accumulation
-    if num_cores > 1 and divided and apart:
-        return (
-            "it is in shards, and its optimizer does not accumulate the gradients of several "
-            "cores; use_gradient_accumulation=True does"
-        )
-    return None
+    return sorted(tasks)
 
 
-def _device(shard: TableVariables) -> tf.DeviceSpec:
-    return tf.DeviceSpec.from_string(shard.weights.handle.device or "")
-
-
-def _tasks(table: StoredTable) -> set[int]:
-    """Returns the parameter servers that hold something of a table."""
-    devices = [_device(shard) for shard in table.variables]
-    return {device.task or 0 for device in devices if device.job == serving.JOB}
+def _check_accumulation(tables: Sequence[StoredTable]) -> None:
+    for table in tables:
+        if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
+            raise CannotUse(
+                f"table {table.name} is in shards, and its optimizer does not accumulate the "
+                "gradients of several cores; use_gradient_accumulation=True does"
+            )

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looks tables up and updates them: TensorFlow's own ops here, C++ in `native.kernels`."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -124,69 +123,6 @@ class TensorFlowKernels:
         )
 
 
-class BothKernels:
-    """`Kernels` of which native ones serve some tables, and TensorFlow's ops the rest.
-
-    Args:
-      tables: all tables.
-      native: serves those that are not in `rest`.
-      of_tensorflow: serves those of `rest`.
-      rest: see there.
-    """
-
-    def __init__(
-        self,
-        tables: Sequence[StoredTable],
-        native: Kernels,
-        of_tensorflow: Kernels,
-        rest: Sequence[StoredTable],
-    ):
-        self._both = native, of_tensorflow
-        self._rest = {table.name for table in rest}
-        self._tables = [table.name for table in tables]
-        self._used: list[Ids] = []
-        self.checked: tf.Tensor | None = None
-
-    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
-        self._used = list(used)
-        native, of_tensorflow = self._both
-        of_native, of_rest = self._divided([ids.table.name for ids in used], used)
-        # The first checks the whole batch, so that no feature has another size than the others.
-        activations = [iter(list(native.lookup(batch, of_native)))]
-        of_rest_alone = [ids for ids in batch.ids if ids.table.name in self._rest]
-        with tf.control_dependencies([native.checked]):
-            again = dataclasses.replace(batch, ids=of_rest_alone)
-            activations.append(iter(list(of_tensorflow.lookup(again, of_rest))))
-        with tf.control_dependencies([of_tensorflow.checked]):
-            self.checked = tf.identity(native.checked)
-        for ids in used:
-            yield next(activations[ids.table.name in self._rest])
-
-    def finish_lookup(self) -> None:
-        for kernels in self._both:
-            kernels.finish_lookup()
-
-    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
-        of_features = self._divided([ids.table.name for ids in self._used], list(gradients))
-        of_tables = self._divided(self._tables, rates)
-        return tf.group(
-            *(
-                kernels.update(iter(own_gradients), own_rates)
-                for kernels, own_gradients, own_rates in zip(
-                    self._both, of_features, of_tables, strict=True
-                )
-            )
-        )
-
-    def _divided(self, tables: Sequence[str], values: Sequence[Any]) -> tuple[list, list]:
-        """Returns those of `values` that belong to native tables, and those of the rest."""
-        pairs = list(zip(tables, values, strict=True))
-        return (
-            [value for table, value in pairs if table not in self._rest],
-            [value for table, value in pairs if table in self._rest],
-        )
-
-
 def choose(
     tables: Sequence[StoredTable],
     clipping_limit: float | None,
@@ -205,10 +141,7 @@ def choose(
       native: False leaves the native kernels out.
       servers: host:port of each parameter server.
     """
-    found, rest = None, tables
+    found: Kernels | None = None
     if native:
-        found, rest = kernels_for(tables, clipping_limit, num_cores, transfer, servers)
-    if found is not None and not rest:
-        return found
-    of_tensorflow = TensorFlowKernels(rest, clipping_limit, num_cores, transfer)
-    return of_tensorflow if found is None else BothKernels(tables, found, of_tensorflow, rest)
+        found = kernels_for(tables, clipping_limit, num_cores, transfer, servers)
+    return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)

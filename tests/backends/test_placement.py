@@ -142,7 +142,6 @@ def test_a_device_of_the_programs_own_is_named(native, beside_gpu, tmp_path, cap
     estimator = estimator_of(tmp_path, device_fn=lambda op: "/device:GPU:0")
     built(estimator, ee.ModeKeys.TRAIN)
     assert [line for line in harness.said(caplog) if "native" in line] == [
-        f"Table {table} uses TensorFlow's ops, without native kernels: the program places it on "
+        "Tables use TensorFlow's ops, without native kernels: the program places table t on "
         "/device:GPU:0; without a device of its own it would be on the CPU, and have them."
-        for table in "tu"
     ]

@@ -33,13 +33,12 @@ QUICK = [
 BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
 
 
-def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, table=None, **kwargs):
-    """Trains with native kernels asked for; returns why they were not used, of a table or all."""
+def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
+    """Trains with native kernels asked for; returns why they were not used."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
     host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
-    who = "Tables use" if table is None else f"Table {table} uses"
-    before = f"{who} TensorFlow's ops, without native kernels: "
+    before = "Tables use TensorFlow's ops, without native kernels: "
     lines = [line for line in harness.said(caplog) if "native" in line]
     assert [line[: len(before)] for line in lines] == [before]
     return lines[0][len(before) :]
@@ -204,9 +203,9 @@ def test_turned_off(caplog):
 
 def test_tables_that_the_kernels_cannot_serve(caplog, compiler):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
-    assert reasons(caplog, single, num_cores=3, shards=2, table="t") == (
-        "it is in shards, and its optimizer does not accumulate the gradients of several cores; "
-        "use_gradient_accumulation=True does."
+    assert reasons(caplog, single, num_cores=3, shards=2) == (
+        "table t is in shards, and its optimizer does not accumulate the gradients of several "
+        "cores; use_gradient_accumulation=True does."
     )
 
 
@@ -217,10 +216,10 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
     with tf.Graph().as_default():
         stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
-        kernels, rest = choice.kernels_for([stored], None, 1, None)
-    too_many = "it has more than 2,147,483,647 rows; divide it into smaller tables to have them."
-    refused = [f"Table t uses TensorFlow's ops, without native kernels: {too_many}"]
-    assert (kernels is None) == bool(rest) == (rows == 2**31)
+        kernels = choice.kernels_for([stored], None, 1, None)
+    too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
+    refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
+    assert (kernels is None) == (rows == 2**31)
     assert harness.said(caplog) == (refused if rows == 2**31 else [])
 
 

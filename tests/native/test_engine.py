@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.native import choice
-from estimator_emb.step import checks
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -257,82 +255,6 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
         parts = [one for one in sorted(found) if re.fullmatch(rf"{name}(/part_\d)?", one)]
         got = np.concatenate([found[one] for one in parts])
         np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
-
-
-DROP = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
-SAME = "All features of a batch need the same number."
-BAD = [
-    ("small", [[7]], f"Feature small of table small: id 7 is outside [0, 7). {DROP}"),
-    ("large", [[80]], f"Feature large of table large: id 80 is outside [0, 80). {DROP}"),
-    (
-        "again",
-        [[0], [0]],
-        f"Feature again of table small has 2 samples, but feature large has 1. {SAME}",
-    ),
-    (
-        "large",
-        [[0], [0]],
-        f"Feature again of table small has 1 samples, but feature large has 2. {SAME}",
-    ),
-]
-
-
-@pytest.mark.parametrize("options", [{}, {"shards": 2}, {"drop": True}, {"num_cores": 2}], ids=str)
-def test_tables_that_are_left_to_tensorflow(options, monkeypatch, caplog):
-    """The kernels serve those that they can, and nothing of the others is mixed up."""
-    caplog.set_level("INFO", "estimator_emb")
-    monkeypatch.setattr(choice, "_MOST_ROWS", 20)
-    rng = np.random.default_rng(0)
-    sizes = {"large": 80, "small": 7, "vast": 90}
-    starts = {name: rng.normal(size=[rows, 3]).astype(np.float32) for name, rows in sizes.items()}
-    tables = {"again": "small", "large": "large", "more": "vast", "small": "small", "vast": "vast"}
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={key: ee.FeatureConfig(table) for key, table in tables.items()},
-        table_to_config_dict={
-            name: ee.TableConfig(
-                rows,
-                3,
-                harness.initializer(starts[name]),
-                "mean",
-                # Another rate for each table, so that one of another is seen.
-                optimization_parameters=ee.AdagradParameters(0.1 + rows / 1000),
-            )
-            for name, rows in sizes.items()
-        },
-    )
-    batches = [
-        (
-            {key: rng.integers(0, sizes[table], [4, 2]) for key, table in tables.items()},
-            {key: gradients(rng, 4, 3) for key in tables},
-        )
-        for _ in range(2)
-    ]
-    same(spec, batches, both=True, **options)
-    reason = "it has more than 20 rows; divide it into smaller tables to have them."
-    assert [line for line in harness.said(caplog) if line.startswith("Table ")] == [
-        f"Table {name} uses TensorFlow's ops, without native kernels: {reason}"
-        for name in ("large", "vast")
-    ]
-
-
-@pytest.mark.parametrize("key, ids, message", BAD)
-def test_bad_input_where_some_are_left_to_tensorflow(key, ids, message, monkeypatch):
-    monkeypatch.setattr(choice, "_MOST_ROWS", 20)
-    tables = {"again": "small", "large": "large", "small": "small"}
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={key: ee.FeatureConfig(table) for key, table in tables.items()},
-        table_to_config_dict={
-            name: ee.TableConfig(rows, 2, tf.compat.v1.ones_initializer())
-            for name, rows in {"large": 80, "small": 7}.items()
-        },
-        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-    )
-    good = {one: harness.sparse([[0]]) for one in tables}
-    slopes = {one: np.ones([1, 2], np.float32) for one in tables}
-    batches = [(good, slopes), ({**good, key: harness.sparse(ids)}, slopes)]
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        host_engine.train(spec, batches, native=True, both=True)
-    assert f"[{message}]" in checks.readable(error.value.message)
 
 
 @pytest.mark.parametrize("shards", [1, 4])
