@@ -97,12 +97,11 @@ class Positions:
                 f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
             )
         kept = {name for name in saved if name.startswith(transfer.KEPT_PREFIX)}
-        if kept and self._kept is not None and not _names(self._whole) <= set(saved):
+        if kept and self._kept is not None and kept != _names(self._whole) - wanted:
             raise ValueError(
                 f"CheckpointInputPipelineHook: {path} holds a lookup ahead that was made "
-                f"{_maker(kept)}, and this training makes it {_maker(_names(self._whole))}. Train "
-                "with the ESTIMATOR_EMB_NATIVE that wrote it, or remove "
-                f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
+                f"{_difference(kept, _names(self._whole))}, or remove {self._name}.ckpt-* from "
+                f"{self.directory} to begin the input at its start."
             )
         if self._kept is not None and not kept:
             # It was written without a lookup ahead, and so the next batch is to be looked up.
@@ -146,6 +145,23 @@ def _names(saver: Any) -> set[str]:
     return {spec.name for saveable in saver._var_list for spec in saveable.specs}
 
 
-def _maker(names: set[str]) -> str:
-    native = any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
-    return "by native kernels" if native else "by TensorFlow's ops"
+def _difference(saved: set[str], wanted: set[str]) -> str:
+    """Returns how another lookup ahead was made than it is now, and with what to train."""
+    by_kernels, kernels_now = (
+        any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
+        for names in (saved, wanted)
+    )
+    if by_kernels == kernels_now:
+        return (
+            "with other features, bad_ids or parameter servers than those of this training. Train "
+            "with those that wrote it"
+        )
+    if by_kernels:
+        return (
+            "by native kernels, and this training makes it by TensorFlow's ops. Train without "
+            "ESTIMATOR_EMB_NATIVE=0, where kernels can be built"
+        )
+    return (
+        "by TensorFlow's ops, and this training makes it by native kernels. Train with "
+        "ESTIMATOR_EMB_NATIVE=0"
+    )

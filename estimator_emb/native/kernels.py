@@ -2,6 +2,7 @@
 """Looks up and updates all tables of a step, in one op each."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,14 +114,14 @@ class NativeKernels(Checked):
         self._rules = rules
         self._num_cores = num_cores
         self._transfer = transfer
-        if transfer:
-            transfer.kernels = "native_"
         self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         self._features = arguments(used, raw, [self._number[ids.table.name] for ids in used])
+        if self._transfer:
+            self._transfer.kernels = kind_of(self._features, batch)
         with tf.control_dependencies([self.checked]):
             self._read = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
@@ -206,6 +207,19 @@ def arguments(
         "owners": [ids.owner for ids in used],
         "table_of": table_of,
     }
+
+
+def kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
+    """Returns a name that kernels share only where the tensors of their arguments mean the same.
+
+    Args:
+      arguments: of their ops. Those that are tensors may be other tensors.
+      batch: what they are of.
+    """
+    meaning = {name: value for name, value in arguments.items() if name not in TENSORS}
+    form = [(tensor.dtype.name, tensor.shape.rank) for tensor in arguments["ids"]]
+    text = repr((sorted(meaning.items()), form, batch.dropped))
+    return f"native_{hashlib.sha256(text.encode()).hexdigest()[:16]}_"
 
 
 def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:

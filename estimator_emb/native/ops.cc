@@ -253,8 +253,15 @@ class Update : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
+    const size_t n = names.size();
+    OP_REQUIRES(ctx,
+                slots.size() == n && constants_of.size() == n && every_row.size() == n &&
+                    cores.size() == n,
+                errors::InvalidArgument("The attributes of tables differ in length."));
     int variable = 0, constant = 0;
-    for (size_t t = 0; t < names.size(); ++t) {
+    for (size_t t = 0; t < n; ++t) {
+      OP_REQUIRES(ctx, cores[t] >= 1 && (cores[t] == 1 || !every_row[t]),
+                  errors::InvalidArgument("Several cores cannot update every row."));
       Table table{};
       table.rule = rule_of(names[t]);
       OP_REQUIRES(ctx, table.rule != nullptr,

@@ -152,8 +152,11 @@ class ShardsUpdate : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("every_row", &every_row_));
+    const size_t n = names.size();
+    OP_REQUIRES(ctx, slots_.size() == n && constants_of.size() == n && every_row_.size() == n,
+                errors::InvalidArgument("The attributes of shards differ in length."));
     int variable = 0, constant = 0;
-    for (size_t i = 0; i < names.size(); ++i) {
+    for (size_t i = 0; i < n; ++i) {
       rules_.push_back(rule_of(names[i]));
       OP_REQUIRES(ctx, rules_.back() != nullptr,
                   errors::NotFound("The optimizer rule ", names[i], " is not loaded."));

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.native import ops, rules
-from estimator_emb.native.kernels import TENSORS, Checked, arguments, rule_arguments
+from estimator_emb.native.kernels import TENSORS, Checked, arguments, kind_of, rule_arguments
 from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.step.transfer import Transfer, waits_for, whole_step
 from estimator_emb.tables import exclusive
@@ -54,8 +54,6 @@ class ShardedKernels(Checked):
     ):
         super().__init__(library)
         self._transfer = transfer
-        if transfer:
-            transfer.kernels = "native_shards_"
         self._number = {table.name: number for number, table in enumerate(tables)}
         servers: dict[str, _Server] = {}
         server_of, ends = [], []
@@ -81,6 +79,9 @@ class ShardedKernels(Checked):
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         features = arguments(used, raw, [self._number[one.table.name] for one in used])
+        if self._transfer:
+            layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
+            self._transfer.kernels = kind_of({**features, **layout}, batch)
         with tf.control_dependencies([self.checked]):
             messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import SaveableObject, SaveSpec
 from estimator_emb.step.lookup import Occurrences
+from estimator_emb.tables import placement
 
 _KEPT = "estimator_emb_kept_for_next_step"
 """Graph collection of the ops that keep what a session call computes for the next one."""
@@ -31,7 +32,8 @@ class Transfer(abc.ABC):
     Attributes:
       in_one_call: True where a session call runs both, the update for the batch of the call before;
         False where they run in different calls.
-      kernels: names what looks up, unless it is TensorFlow's ops: another's results are no use.
+      kernels: names what looks up, unless it is TensorFlow's ops, and of which input: what another
+        keeps is no use.
     """
 
     in_one_call: bool
@@ -97,11 +99,14 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
-        kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
+        with placement.on_cpu():  # Each device would have a stage of its own.
+            kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
+            with tf.control_dependencies(None):  # To forget must not take a batch from the input.
+                self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
+            before = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
         tf.compat.v1.add_to_collection(_KEPT, kept)
         self._kept.append(kept)
-        self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
-        return tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
+        return before
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._forget)

@@ -34,5 +34,6 @@ def on_cpu() -> Iterator[None]:
     with tf.device(_CPU):
         yield
     for op in graph.get_operations()[before:]:
-        if not op.device:  # Variables leave the place of their initial values open.
+        # Variables leave the place of their initial values open, or have them follow.
+        if not op.device and "_class" not in op.node_def.attr:
             op._set_device(_CPU)

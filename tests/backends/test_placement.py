@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.tables import placement
+from estimator_emb.spec import Table
+from estimator_emb.tables import placement, storage
 
 BATCH, CPU = 4, "/device:CPU:0"
 
@@ -105,7 +106,12 @@ def test_tables_stay_on_the_cpu(mode, options, kernels, beside_gpu, tmp_path):
     assert sorted(variables) == [table + slot for table in "tu" for slot in slots]
     updates = {op.type for op in of_tables} & {"HostTablesUpdate", "ResourceScatterUpdate"}
     assert bool(updates) == (mode == ee.ModeKeys.TRAIN)
-    assert {op.name: op.device for op in of_tables if op.device != CPU} == {}
+    beside = {f"loc:@{name}".encode() for name in variables}  # Initial values.
+    placed = {op.name: op.device for op in of_tables if not beside & set(op.colocation_groups())}
+    assert {name: device for name, device in placed.items() if device != CPU} == {}
+    stages = {op.device for op in ops if "Stage" in op.type or "stage" in op.type}
+    pipelined = options.get("pipelined") and mode == ee.ModeKeys.TRAIN
+    assert stages == ({CPU} if pipelined else set())
     model = [op for op in ops if op.name.startswith("model")]
     assert {op.device for op in model} == {""}
     assert {op.type for op in model} >= {"VarHandleOp", "MatMul"}
@@ -135,6 +141,23 @@ def test_it_trains_evaluates_and_predicts_and_says_where(
     assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
     estimator.evaluate(input_fn, steps=1)
     assert next(estimator.predict(input_fn))["output"].shape == (1,)
+
+
+def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):
+    """Also where TensorFlow may not place ops as it likes."""
+
+    def place(op):
+        return "/device:CPU:1" if op.type == "VarHandleOp" else op.device
+
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=False)
+    table = Table("t", ee.TableConfig(9, 2, tf.compat.v1.ones_initializer()), ())
+    with tf.Graph().as_default(), tf.compat.v1.device(place):
+        with placement.on_cpu():
+            (shard,) = storage.create(table, "t", ee.AdagradParameters(0.1), False)
+        with tf.compat.v1.Session(config=config) as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            assert session.run(shard.weights).tolist() == np.ones([9, 2]).tolist()
+        assert shard.weights.device == "/device:CPU:1"
 
 
 def test_a_device_of_the_programs_own_is_named(native, beside_gpu, tmp_path, caplog):

@@ -73,7 +73,9 @@ def table_column(name, rows, initial):
     )
 
 
-def make(model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, **config):
+def make(
+    model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, bad_ids="error", **config
+):
     """An estimator whose table "count" says how often each id was seen; what else it has, when."""
     config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
     if use_tpu is None:
@@ -89,6 +91,7 @@ def make(model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, **conf
                 iterations,
                 num_shards=cores,
                 device="host",
+                bad_ids=bad_ids,
                 per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
             ),
             **config,
@@ -259,24 +262,72 @@ def test_trainings_one_after_the_other_are_one(tmp_path):
 @pytest.mark.parametrize("written_by", ["native", "tensorflow"])
 def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_path):
     """It holds other tensors, some of the same names and types, and is not taken for ours."""
-    kernels = {"native": "native kernels", "tensorflow": "TensorFlow's ops"}
     way = WAYS["host, pipelined"]
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if written_by == "native" else "0")
     train(make(tmp_path, **way), 4)
     before = harness.saved(tmp_path, 4)
-    written = kernels.pop(written_by)
-    ((other, by_other),) = kernels.items()
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if other == "native" else "0")
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0" if written_by == "native" else "1")
     with pytest.raises(ValueError) as error:
         train(make(tmp_path, **way), 8)
+    difference = {
+        "native": "by native kernels, and this training makes it by TensorFlow's ops. Train "
+        "without ESTIMATOR_EMB_NATIVE=0, where kernels can be built",
+        "tensorflow": "by TensorFlow's ops, and this training makes it by native kernels. Train "
+        "with ESTIMATOR_EMB_NATIVE=0",
+    }
     assert str(error.value) == (
         f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was made "
-        f"by {written}, and this training makes it by {by_other}. Train with the "
-        f"ESTIMATOR_EMB_NATIVE that wrote it, or remove input.ckpt-* from {tmp_path} to begin the "
-        "input at its start."
+        f"{difference[written_by]}, or remove input.ckpt-* from {tmp_path} to begin the input at "
+        "its start."
     )
     for name, value in before.items():
         np.testing.assert_array_equal(harness.saved(tmp_path, 4)[name], value)
+
+
+@pytest.mark.parametrize(
+    "kernels, before, after",
+    [
+        ("native", 3, 2),
+        ("native", 2, 3),
+        ("native", 2, 1),
+        ("native", "drop", "error"),
+        ("native", "error", "drop"),
+        ("tensorflow", "drop", "error"),
+        ("tensorflow", "error", "drop"),
+    ],
+)
+def test_a_lookup_ahead_of_other_shards_or_options(
+    kernels, before, after, request, in_shards, tmp_path
+):
+    """What is kept depends on them."""
+    if kernels == "native":
+        request.getfixturevalue("native")
+
+    def estimator(option):
+        if isinstance(option, int):
+            in_shards(option)
+            return make(tmp_path, **WAYS["host, pipelined"])
+        return make(tmp_path, **WAYS["host, pipelined"], bad_ids=option)
+
+    train(estimator(before), 4)
+    with pytest.raises(ValueError) as error:
+        train(estimator(after), 8)
+    assert str(error.value) == (
+        f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was made "
+        "with other features, bad_ids or parameter servers than those of this training. Train with "
+        f"those that wrote it, or remove input.ckpt-* from {tmp_path} to begin the input at its "
+        "start."
+    )
+    assert harness.saved(tmp_path, 4)["global_step"] == 4
+    train(estimator(before), 8)
+
+
+def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path):
+    """TensorFlow's ops keep ids."""
+    for shards, steps in ((3, 4), (2, 8), (4, STEPS)):
+        in_shards(shards)
+        train(make(tmp_path, **WAYS["host, pipelined"]), steps)
+    check_all_seen_once("host, pipelined", harness.saved(tmp_path, STEPS))
 
 
 def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
