@@ -67,6 +67,7 @@ COMMANDS = {
     "TPU_NAME=my-tpu python -m pytest": "Needs a TPU.",
     "python benchmarks/": "test_benchmarks.py starts every benchmark.",
     "ESTIMATOR_EMB_NATIVE_SANITIZE=1": ".ci/run builds and runs with sanitizers.",
+    "python3 .ci/build_wheel.py": ".ci/run builds a wheel, and trains where it is installed.",
     "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
     "estimator-emb run --steps-limit=20 PROGRAM.py": {
         "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"

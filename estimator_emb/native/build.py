@@ -17,6 +17,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +45,7 @@ _SANITIZE = (
 )
 _TIMEOUT = 240.0  # Seconds that a build may take; it takes about 15.
 _PROGRESS = 30.0  # Seconds between two lines about a build that takes longer.
+_AT_ONCE = 8  # Units that are compiled in parallel where there are many.
 
 
 class _Lasting(BuildError):
@@ -144,6 +146,28 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
     return str(path)
 
 
+def compile_to(path: pathlib.Path, units: Sequence[Unit], link: Sequence[str] = ()) -> None:
+    """Makes a shared library from `units` at a path, whatever a cache has.
+
+    Args:
+      path: where it is put.
+      units: the units to compile, some in parallel.
+      link: flags for the linker; none by default.
+
+    Raises:
+      BuildError: there is no compiler, or it failed.
+    """
+    compiler, objects = _compiler(), []
+    with tempfile.TemporaryDirectory() as name:
+        scratch = pathlib.Path(name)
+        for first in range(0, len(units), _AT_ONCE):
+            folder = scratch / str(first)
+            folder.mkdir()
+            some = units[first : first + _AT_ONCE]
+            objects += _compiled(_Run(compiler, "", path.parent), some, _FLAGS, folder)
+        shutil.copyfile(_linked(_Run(compiler, "", path.parent), objects, link, scratch), path)
+
+
 def _failed(path: pathlib.Path) -> pathlib.Path:
     return path.with_suffix(".failed")
 
@@ -181,7 +205,8 @@ def _compiler() -> str:
         if path:
             return path
     raise BuildError(
-        f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one to have them"
+        f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
+        "brings them"
     )
 
 
@@ -284,9 +309,16 @@ def _build(
     link: Sequence[str],
     scratch: pathlib.Path,
 ) -> pathlib.Path:
-    running: list[tuple[pathlib.Path, subprocess.Popen]] = []
-    library_path = scratch / "library.so"
     sanitizers = [flag for flag in flags if flag.startswith(("-fsanitize", "-fno-sanitize"))]
+    built = _linked(run, _compiled(run, units, flags, scratch), (*sanitizers, *link), scratch)
+    run.done()
+    return built
+
+
+def _compiled(
+    run: _Run, units: Sequence[Unit], flags: Sequence[str], scratch: pathlib.Path
+) -> list[pathlib.Path]:
+    running: list[tuple[pathlib.Path, subprocess.Popen]] = []
     try:
         for number, unit in enumerate(units):
             source, output = scratch / f"{number}.cc", scratch / f"{number}.o"
@@ -296,15 +328,22 @@ def _build(
             running.append((output, run.start(arguments)))
         for output, process in running:
             run.finish(process, output)
-        objects = [str(output) for output, _ in running]
-        linking = run.start(["-shared", *sanitizers, *objects, *link, "-o", str(library_path)])
-        running.append((library_path, linking))
-        run.finish(linking, library_path)
+        return [output for output, _ in running]
     finally:
         for _, process in running:
             _end(process)
-    run.done()
-    return library_path
+
+
+def _linked(
+    run: _Run, objects: Sequence[pathlib.Path], flags: Sequence[str], scratch: pathlib.Path
+) -> pathlib.Path:
+    path = scratch / "library.so"
+    linking = run.start(["-shared", *map(str, objects), *flags, "-o", str(path)])
+    try:
+        run.finish(linking, path)
+        return path
+    finally:
+        _end(linking)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -178,8 +178,11 @@ void sums(const Rows* rows) { update_rows<StoreSum>(rows, 0); }
 
 }  // namespace
 
-extern const Kernels KERNELS = {
-    ids_in_range,    finite,         places_in_range, places_ascend, lookup,
-    lookup_unsorted, update_scratch, update,          sums};
-
 }  // namespace estimator_emb
+
+extern "C" __attribute__((visibility("default"))) const estimator_emb::Kernels KERNELS = {
+    estimator_emb::ids_in_range,    estimator_emb::finite,
+    estimator_emb::places_in_range, estimator_emb::places_ascend,
+    estimator_emb::lookup,          estimator_emb::lookup_unsorted,
+    estimator_emb::update_scratch,  estimator_emb::update,
+    estimator_emb::sums};

@@ -9,11 +9,6 @@
 
 namespace estimator_emb {
 
-extern const Kernels kernels_any;
-#ifdef ESTIMATOR_EMB_X86
-extern const Kernels kernels_avx2;
-#endif
-
 namespace {
 
 bool has_avx2() {
@@ -35,16 +30,12 @@ Rules& rules() {
   return *all;
 }
 
+// Those of the library of arithmetic, which are there before a graph can have an op of ours.
+const Kernels* the_kernels = nullptr;
+
 }  // namespace
 
-const Kernels& kernels() {
-#ifdef ESTIMATOR_EMB_X86
-  static const Kernels* const chosen = has_avx2() ? &kernels_avx2 : &kernels_any;
-  return *chosen;
-#else
-  return kernels_any;
-#endif
-}
+const Kernels& kernels() { return *the_kernels; }
 
 Rule rule_of(const std::string& name) {
   tensorflow::mutex_lock lock(rules().mu);
@@ -384,7 +375,14 @@ REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU),
 }  // namespace
 }  // namespace estimator_emb
 
-// Registers a rule under a name, in the one of two instruction sets that this machine can run.
+// Takes the kernels, in the one of two instruction sets that this machine can run.
+extern "C" __attribute__((visibility("default"))) void estimator_emb_take_kernels(const void* any, const void* avx2) {
+  using namespace estimator_emb;
+  const void* const chosen = avx2 != nullptr && has_avx2() ? avx2 : any;
+  the_kernels = static_cast<const Kernels*>(chosen);
+}
+
+// Registers a rule under a name, likewise.
 extern "C" __attribute__((visibility("default"))) void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
   using namespace estimator_emb;
   tensorflow::mutex_lock lock(rules().mu);

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and loads the ops of ops.cc, and the rules of optimizers that they call."""
+"""Loads the ops of ops.cc, the arithmetic that they call, and the rules of optimizers.
+
+The arithmetic (kernels.cc) knows nothing of TensorFlow; the ops (ops.cc, trainers.cc, servers.cc)
+belong to one release of it, and are given the arithmetic. A wheel may bring both, as two libraries
+(`prebuilt`); else they are built, as one.
+"""
 
 import ctypes
 import dataclasses
@@ -8,79 +13,118 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import build, rules
+from estimator_emb.native import build, prebuilt, rules
+from estimator_emb.native.build import Unit
 from estimator_emb.optimizers import OptimizationParameters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Library:
-    """The loaded library of ops.
+    """The loaded libraries.
 
     Attributes:
       ops: the module of Python wrappers that TensorFlow creates.
+      arithmetic: the library of arithmetic.
       register: function that makes the rule of an optimizer known to the ops.
     """
 
     ops: Any
+    arithmetic: ctypes.CDLL
     register: Any
 
     def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
-        """Returns the traced rule of an optimizer, built and registered under its name.
+        """Returns the traced rule of an optimizer, registered under its name.
+
+        It is built unless the library of arithmetic has it.
 
         Raises:
           build.BuildError: the rule cannot be built.
         """
         rule = rules.trace(parameters, clipping_limit)
-        _register(self, rule.name, rule.source("rule_any"), rule.source("rule_avx2"))
+        _register(self, rule)
         return rule
 
 
 @functools.cache
-def _register(library: Library, name: str, any_source: str, avx2_source: str) -> None:
-    units = [build.numeric(any_source)]
-    if build.x86():
-        units.append(build.avx2(avx2_source))
-    loaded = _open(build.library(name, units))
-    library.register(name.encode(), loaded.rule_any, loaded.rule_avx2 if build.x86() else None)
+def _register(library: Library, rule: rules.Rule) -> None:
+    loaded = library.arithmetic
+    if not hasattr(loaded, f"{rule.name}_any"):
+        loaded = _open(build.library(rule.name, rule_units(rule, build.x86())))
+    avx2 = getattr(loaded, f"{rule.name}_avx2") if build.x86() else None
+    library.register(rule.name.encode(), getattr(loaded, f"{rule.name}_any"), avx2)
+
+
+def rule_units(rule: rules.Rule, x86: bool) -> list[Unit]:
+    """Returns the units that define a rule, as `<its name>_any`, on x86 also `<its name>_avx2`."""
+    units = [build.numeric(rule.source(f"{rule.name}_any"))]
+    if x86:
+        units.append(build.avx2(rule.source(f"{rule.name}_avx2")))
+    return units
+
+
+def kernel_units(x86: bool) -> list[Unit]:
+    """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
+    kernels = build.read("kernels.cc")
+    units = [build.numeric(kernels, "-DKERNELS=kernels_any")]
+    if x86:
+        units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
+    return units
+
+
+def op_units(flags: tuple[str, ...], x86: bool) -> list[Unit]:
+    """Returns the units of the library of ops.
+
+    Args:
+      flags: those that TensorFlow asks for.
+      x86: whether the machine may have AVX2.
+    """
+    # What matters for speed is in the other library.
+    flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
+    sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
+    return [
+        Unit(build.read("ops.cc"), flags),
+        Unit(build.read("trainers.cc"), flags),
+        Unit(build.read("servers.cc"), (*flags, sources)),
+    ]
 
 
 def load() -> Library:
-    """Returns the library of ops, and builds it if it is not cached.
+    """Returns the libraries: those that came with this package, or else a built one.
 
     Raises:
-      build.BuildError: it cannot be built or loaded.
+      build.BuildError: they cannot be built or loaded.
     """
-    kernels = build.read("kernels.cc")
-    # What matters for speed is in the other units.
-    flags = ("-O1", *tf.sysconfig.get_compile_flags(), *_define("ESTIMATOR_EMB_X86"))
-    units = [
-        build.Unit(build.read("ops.cc"), flags),
-        build.Unit(build.read("trainers.cc"), flags),
-        build.Unit(
-            build.read("servers.cc"), (*flags, f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"')
-        ),
-        build.numeric(kernels, "-DKERNELS=kernels_any"),
-    ]
-    if build.x86():
-        units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
-    path = build.library("ops", units, tf.sysconfig.get_link_flags(), "native kernels")
-    return _load(path)
-
-
-def _define(name: str) -> tuple[str, ...]:
-    return (f"-D{name}",) if build.x86() else ()
+    found = prebuilt.libraries()
+    if found is None:
+        flags = tuple(tf.sysconfig.get_compile_flags())
+        units = [*op_units(flags, build.x86()), *kernel_units(build.x86())]
+        path = build.library("ops", units, tf.sysconfig.get_link_flags(), "native kernels")
+        found = path, path
+    return _load(*found)
 
 
 @functools.cache
-def _load(path: str) -> Library:
+def _load(arithmetic_path: str, ops_path: str) -> Library:
     try:
-        ops = tf.load_op_library(path)
+        # First: TensorFlow knows the ops of a library by those that come as it loads it.
+        ops = tf.load_op_library(ops_path)
     except tf.errors.OpError as error:
-        raise build.BuildError(f"{path} cannot be loaded: {error.message}") from error
-    register = _open(path).estimator_emb_register_rule
+        raise build.BuildError(f"{ops_path} cannot be loaded: {error.message}") from error
+    opened, arithmetic = _open(ops_path), _open(arithmetic_path)
+    take = opened.estimator_emb_take_kernels
+    take.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    take.restype = None
+    take(_address(arithmetic, "kernels_any"), _address(arithmetic, "kernels_avx2"))
+    register = opened.estimator_emb_register_rule
     register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     register.restype = None
-    return Library(ops, register)
+    return Library(ops, arithmetic, register)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int | None:
+    if name == "kernels_avx2" and not build.x86():
+        return None
+    return ctypes.addressof(ctypes.c_char.in_dll(library, name))
 
 
 def _open(path: str) -> ctypes.CDLL:

@@ -2,7 +2,7 @@
 """Translates an optimizer's step to C++, by running its rule on symbols in place of arrays.
 
 The hyper-parameters become arguments of the C++ function, so that optimizers that differ only in
-numbers share one source.
+numbers share one source. A limit or a decay that is not set is a number too.
 """
 
 import dataclasses
@@ -62,6 +62,7 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> R
         program.leaf("w[i]"),
         tuple(slots),
         clipping_limit,
+        complete=True,
     )
     targets = ["w[i]", *(f"s{k}[i]" for k in range(len(slots)))]
     stores = [
@@ -143,11 +144,16 @@ def _symbolic_math(program: _Program) -> Math:
     return Math(
         sqrt=lambda x: program.call("sqrtf({})", x),
         pow=power,
-        minimum=lambda x, y: program.call("minimum({}, {})", x, y),
-        maximum=lambda x, y: program.call("maximum({}, {})", x, y),
+        minimum=lambda x, y: program.call(_limit("minimum", y), x, y),
+        maximum=lambda x, y: program.call(_limit("maximum", y), x, y),
         sign=lambda x: program.call("sign({})", x),
         where=lambda condition, x, y: program.call("{} ? {} : {}", condition, x, y),
     )
+
+
+def _limit(function: str, by: Any) -> str:
+    # A number, which is never NaN, takes one instruction.
+    return function + ("({}, {})" if isinstance(by, _Symbol) else "_number({}, {})")
 
 
 _SOURCE = (
@@ -165,6 +171,8 @@ _SOURCE = (
     // NaN stays NaN, as in TensorFlow.
     inline float minimum(float x, float y) {{ return (x < y) | (x != x) ? x : y; }}
     inline float maximum(float x, float y) {{ return (x > y) | (x != x) ? x : y; }}
+    inline float minimum_number(float x, float y) {{ return y < x ? y : x; }}
+    inline float maximum_number(float x, float y) {{ return y > x ? y : x; }}
     inline float sign(float x) {{ return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }}
 
     struct Step {{

@@ -67,7 +67,8 @@ def fake_compiler(monkeypatch, tmp_path, script):
 def test_no_compiler(caplog, monkeypatch, empty_cache):
     monkeypatch.setenv("PATH", "")
     assert reasons(caplog) == (
-        "there is no C++ compiler (g++, c++, clang++) on PATH; install one to have them."
+        "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that brings "
+        "them."
     )
 
 
@@ -445,7 +446,11 @@ def test_optimizers_that_differ_in_numbers_share_a_rule(native):
     first = native.rule(ee.AdamParameters(0.1), None)
     second = native.rule(ee.AdamParameters(0.2, beta1=0.5, epsilon=0.1), None)
     assert first.name == second.name and first.constants != second.constants
-    assert native.rule(ee.AdamParameters(0.1), 1.0).name != first.name
+    # Limits and decay are numbers too.
+    limited = ee.AdamParameters(0.1, clip_weight_max=1.0, weight_decay_factor=0.1)
+    assert native.rule(limited, 1.0).name == first.name
+    outside = ee.AdamParameters(0.1, sum_inside_sqrt=False)
+    assert native.rule(outside, None).name != first.name
     assert ops.load() is native
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
+from estimator_emb.native.kernels import rule_arguments
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -416,10 +417,7 @@ def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
                 weighted=[False],
                 owners=["Feature x of table t"],
                 table_of=[0],
-                rules=[rule.name],
-                slots=[0],
-                constants=[],
-                constants_of=[0],
+                **rule_arguments([rule]),
                 every_row=[False],
                 cores=[1],
             )

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The libraries that a wheel of a platform brings, so that nothing is compiled where it runs.
+
+The folder `prebuilt` of such a wheel holds
+
+    arithmetic.so       the kernels, and the rules of all optimizers of this package
+    ops-<release>.so    the ops for one release of TensorFlow, e.g. 2.21
+    made_from           a digest of the sources that these were made from, and the machine
+
+`.ci/build_wheel` makes it. A checkout and an sdist have none, and build on first use.
+"""
+
+import itertools
+import pathlib
+import platform
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator_emb import optimizers
+from estimator_emb.native import build, rules
+
+FOLDER = build.HERE / "prebuilt"
+TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
+"""What every supported TensorFlow asks of a compiler, but for the path of its headers."""
+TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
+"""The same of a linker, but for the path of its library."""
+
+
+def libraries() -> tuple[str, str] | None:
+    """Returns the paths of the libraries of arithmetic and of ops; None where they must be built.
+
+    That is where there are none for this TensorFlow or machine, or the sources are others by now,
+    or sanitizers were asked for.
+    """
+    libraries = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
+    made = FOLDER / "made_from"
+    if build.sanitizes() or not all(file.is_file() for file in (*libraries, made)):
+        return None
+    if made.read_text() != made_from(platform.machine()):
+        return None
+    arithmetic, ops = libraries
+    return str(arithmetic), str(ops)
+
+
+def ops_of(folder: pathlib.Path, tensorflow: str) -> pathlib.Path:
+    """Returns the path of the library of ops for a version of TensorFlow such as '2.15.1'."""
+    return folder / f"ops-{'.'.join(tensorflow.split('.')[:2])}.so"
+
+
+def made_from(machine: str) -> str:
+    """Returns what the file of this name says for the present sources and a machine."""
+    return f"{build.sources()} {machine}\n"
+
+
+def all_rules() -> list[rules.Rule]:
+    """Returns a rule of each kind that the optimizers of this package can have, once each."""
+    found = {rule.name: rule for rule in (rules.trace(one, None) for one in _every_kind())}
+    return list(found.values())
+
+
+def _every_kind() -> Iterator[optimizers.OptimizationParameters]:
+    """Yields optimizers that have all the rules there are.
+
+    A number does not change a rule, unless it is an exponent for which a square root is taken, or
+    leaves a part of the rule out.
+    """
+    yield optimizers.StochasticGradientDescentParameters(0.1)
+    yield optimizers.AdagradParameters(0.1)
+    for nesterov, exponent, beta2 in itertools.product(_BOOLS, (2, 3), (1, 0.9)):
+        yield optimizers.AdagradMomentumParameters(0.1, 0.9, nesterov, exponent, beta2)
+    for sum_inside_sqrt in _BOOLS:
+        yield optimizers.AdamParameters(0.1, sum_inside_sqrt=sum_inside_sqrt)
+    for power, l1, multiply in itertools.product((-0.5, -0.4), (0.0, 0.1), _BOOLS):
+        yield optimizers.FtrlParameters(
+            0.1, power, 0.1, l1, multiply_linear_by_learning_rate=multiply
+        )
+    for nesterov in _BOOLS:
+        yield optimizers.MomentumParameters(0.1, 0.9, nesterov)
+    yield optimizers.RMSPropParameters(0.1, 0.9, 0.9, 1e-7)
+    yield optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.9, 1e-7)
+    yield optimizers.AdadeltaParameters(0.1, 0.9, 1e-7)
+    for l1 in (0.0, 0.1):
+        yield optimizers.ProximalAdagradParameters(0.1, 0.1, l1)
+        yield optimizers.ProximalYogiParameters(l1_regularization_strength=l1)
+    yield optimizers.FrequencyEstimatorParameters(0.1, 1.0, 1.0, 1.0)
+
+
+_BOOLS = (False, True)

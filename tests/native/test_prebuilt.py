@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a wheel with libraries must hold, and when its libraries are used; `.ci/run` makes one."""
+
+import platform
+
+import pytest
+import tensorflow as tf
+from descriptors import OPTIMIZERS, SURROUNDED
+
+from estimator_emb.native import prebuilt, rules
+
+RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
+
+
+def test_every_optimizer_has_its_rule():
+    there = {rule.name for rule in prebuilt.all_rules()}
+    for optimizer in (*OPTIMIZERS, *SURROUNDED):
+        for limit in (None, 0.5):
+            rule = rules.trace(optimizer.parameters, limit)
+            assert rule.name in there, optimizer.name
+
+
+def test_tensorflow_asks_for_the_flags_that_they_are_built_with():
+    include, *flags = tf.sysconfig.get_compile_flags()
+    assert include.startswith("-I")
+    assert tuple(flags) == prebuilt.TENSORFLOW_FLAGS
+    folder, *link = tf.sysconfig.get_link_flags()
+    assert folder.startswith("-L")
+    assert tuple(link) == prebuilt.TENSORFLOW_LINK
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
+    for name in ("arithmetic.so", f"ops-{RELEASE}.so"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "made_from").write_text(prebuilt.made_from(platform.machine()))
+    return tmp_path
+
+
+def test_they_are_used(folder):
+    assert prebuilt.libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
+
+
+@pytest.mark.parametrize("missing", ["arithmetic.so", f"ops-{RELEASE}.so", "made_from"])
+def test_what_is_missing_is_built(missing, folder):
+    (folder / missing).unlink()
+    assert prebuilt.libraries() is None
+
+
+def test_those_of_another_tensorflow_are_not_used(folder, monkeypatch):
+    monkeypatch.setattr(tf.version, "VERSION", "2.14.1")
+    assert prebuilt.libraries() is None
+
+
+@pytest.mark.parametrize("other", ["sources", "machine"])
+def test_those_of_other_sources_or_machines_are_not_used(other, folder, monkeypatch):
+    if other == "sources":
+        (folder / "made_from").write_text(f"0123456789abcdef01234567 {platform.machine()}\n")
+    else:
+        monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert prebuilt.libraries() is None
+
+
+def test_sanitizers_are_built(folder, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
+    assert prebuilt.libraries() is None
