@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("2.15.1", "2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
@@ -35,7 +36,7 @@ def run(*command: object, **kwargs: object) -> str:
     return subprocess.run(texts, check=True, stdout=subprocess.PIPE, text=True, **kwargs).stdout
 
 
-def make(folder: pathlib.Path, releases: list[str]) -> None:
+def make(folder: pathlib.Path, releases: Sequence[str]) -> None:
     """Makes the wheel, in an environment of its own."""
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
@@ -56,7 +57,7 @@ def make(folder: pathlib.Path, releases: list[str]) -> None:
         print(f"{folder / wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def compile_all(folder: pathlib.Path, releases: list[str]) -> None:
+def compile_all(folder: pathlib.Path, releases: Sequence[str]) -> None:
     """Compiles the libraries, in an environment that has this package."""
     from estimator_emb.native import build, ops, prebuilt
 
@@ -105,8 +106,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=pathlib.Path, help="where the wheel is put")
-    parser.add_argument("--tensorflow", nargs="+", default=list(RELEASES), metavar="VERSION")
-    parser.add_argument("--compile", nargs="+", help=argparse.SUPPRESS)
+    # One version of each release: a second would take the place of the first.
+    parser.add_argument("--tensorflow", nargs="+", default=RELEASES, choices=RELEASES)
+    parser.add_argument("--compile", nargs="+", choices=RELEASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     if arguments.compile:

@@ -33,13 +33,12 @@ def libraries() -> tuple[str, str] | None:
     That is where there are none for this TensorFlow or machine, or the sources are others by now,
     or sanitizers were asked for.
     """
-    libraries = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
+    arithmetic, ops = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
     made = FOLDER / "made_from"
-    if build.sanitizes() or not all(file.is_file() for file in (*libraries, made)):
+    if build.sanitizes() or not all(file.is_file() for file in (arithmetic, ops, made)):
         return None
     if made.read_text() != made_from(platform.machine()):
         return None
-    arithmetic, ops = libraries
     return str(arithmetic), str(ops)
 
 
