@@ -17,6 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.changes import Changes
+
 _tf1 = tf.compat.v1
 
 NAME = "tensorflow.contrib"
@@ -346,12 +348,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             raise ImportError(_not_here(fullname.removeprefix(NAME + ".")), name=fullname)
 
 
-def install() -> ModuleType:
-    """Makes `tensorflow.contrib` importable, and returns it."""
+def install(changes: Changes) -> ModuleType:
+    """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
     top = _Namespace("")
-    sys.modules[NAME] = top
+    changes.set_module(NAME, top)
     for path, members in _MEMBERS.items():
-        namespace = _namespace(path)
+        namespace = _namespace(path, changes)
         for name, where in members.items():
             if isinstance(where, str):
                 if not has_path(*_start(where)):
@@ -361,9 +363,9 @@ def install() -> ModuleType:
     for path, module_name in _MODULES.items():
         parent, _, leaf = path.rpartition(".")
         module = importlib.import_module(module_name)
-        setattr(_namespace(parent), leaf, module)
-        sys.modules[f"{NAME}.{path}"] = module
-    sys.meta_path.insert(0, _Finder())
+        setattr(_namespace(parent, changes), leaf, module)
+        changes.set_module(f"{NAME}.{path}", module)
+    changes.add_finder(_Finder())
     return top
 
 
@@ -390,12 +392,12 @@ def _start(where: str) -> tuple[Any, str]:
     return importlib.import_module(module), name
 
 
-def _namespace(path: str) -> ModuleType:
+def _namespace(path: str, changes: Changes) -> ModuleType:
     name = f"{NAME}.{path}" if path else NAME
     if name not in sys.modules:
-        sys.modules[name] = _Namespace(path)
+        changes.set_module(name, _Namespace(path))
         parent, _, leaf = path.rpartition(".")
-        setattr(_namespace(parent), leaf, sys.modules[name])
+        setattr(_namespace(parent, changes), leaf, sys.modules[name])
     return sys.modules[name]
 
 

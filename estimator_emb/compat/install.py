@@ -11,18 +11,15 @@ class in `super(...)`. Imports find another module in its place, which shares ev
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 from estimator_emb import config, estimator, optimizers, options
 from estimator_emb.cluster import training
 from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
+from estimator_emb.compat.changes import AliasFinder, Changes, SharedModule
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _OPTIMIZERS: dict[str, Any] = {
@@ -71,9 +68,8 @@ _API_COPIES = {
 """The same for modules of TensorFlow's API that an import would load a second time."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
-_ABSENT = object()
 
-_installed: _Changes | None = None
+_installed: Changes | None = None
 
 
 def install() -> None:
@@ -99,7 +95,7 @@ def install() -> None:
     global _installed
     if _installed is not None:
         return
-    changes = _Changes()
+    changes = Changes()
     try:
         _replace_modules(changes)
         _alias_modules(changes)
@@ -119,7 +115,7 @@ def uninstall() -> None:
         _installed = None
 
 
-def _replace_modules(changes: _Changes) -> None:
+def _replace_modules(changes: Changes) -> None:
     for name, ours in _REPLACED.items():
         name = f"{_ESTIMATOR}.{name}"
         shared = SharedModule(importlib.import_module(name), ours)
@@ -133,7 +129,7 @@ def _replace_modules(changes: _Changes) -> None:
                 changes.set_attribute(module, name, our)
 
 
-def _alias_modules(changes: _Changes) -> None:
+def _alias_modules(changes: Changes) -> None:
     aliases = {**_ALIASES}
     name = "tensorflow.python.tpu.async_checkpoint"
     if importlib.util.find_spec(name) is None:
@@ -145,7 +141,7 @@ def _alias_modules(changes: _Changes) -> None:
     changes.add_finder(AliasFinder({**aliases, **_API_COPIES}))
 
 
-def _extend_api(changes: _Changes) -> None:
+def _extend_api(changes: Changes) -> None:
     estimators = {
         version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
         for version in ("v1", "v2")
@@ -166,130 +162,3 @@ def _extend_api(changes: _Changes) -> None:
         if hasattr(root, "data"):
             hook = input_checkpoint.CheckpointInputPipelineHook
             changes.set_attribute(root.data.experimental, hook.__name__, hook)
-
-
-class SharedModule(ModuleType):
-    """A module that has some names of its own and shares all others with another module.
-
-    Args:
-      original: the other module. Attributes other than `own` are set there.
-      own: name -> value of the attributes of this module alone.
-    """
-
-    def __init__(self, original: ModuleType, own: dict[str, Any]):
-        super().__init__(original.__name__, original.__doc__)
-        for name in ("__file__", "__path__", "__spec__", "__loader__", "__package__"):
-            if hasattr(original, name):
-                self.__dict__[name] = getattr(original, name)
-        self.__dict__.update(own, _original=original, _own=frozenset(own))
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__all__" and not hasattr(self._original, name):
-            return [public for public in dir(self) if not public.startswith("_")]
-        return getattr(self._original, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._own:
-            self.__dict__[name] = value
-        else:
-            setattr(self._original, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        if name in self._own:
-            del self.__dict__[name]
-        else:
-            delattr(self._original, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*dir(self._original), *self._own})
-
-
-class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder that imports modules, and their submodules, under other names.
-
-    Args:
-      aliases: name in an import -> name of the module that it finds.
-    """
-
-    def __init__(self, aliases: dict[str, str]):
-        self._aliases = aliases
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        name, rest = fullname, ""
-        while name:
-            if name in self._aliases:
-                state = self._aliases[name] + rest
-                try:
-                    if importlib.util.find_spec(state) is None:
-                        return None
-                except ModuleNotFoundError:
-                    return None
-                return importlib.machinery.ModuleSpec(fullname, self, loader_state=state)
-            name, dot, leaf = name.rpartition(".")
-            rest = dot + leaf + rest
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        # An import returns the module that is here when this returns.
-        assert module.__spec__ is not None
-        name = module.__spec__.name
-        sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
-
-
-class _Changes:
-    """A list of changes to modules, each with a function that undoes it."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
-
-    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
-        before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, value)
-        self._undo.append(lambda: _restore_attribute(owner, name, before))
-
-    def hide_attribute(self, owner: Any, name: str) -> None:
-        before = vars(owner).get(name, _ABSENT)
-        _restore_attribute(owner, name, _ABSENT)
-        self._undo.append(lambda: _restore_attribute(owner, name, before))
-
-    def set_module(self, name: str, module: ModuleType) -> None:
-        before = sys.modules.get(name)
-        sys.modules[name] = module
-        self._undo.append(lambda: _restore_modules(name, {} if before is None else {name: before}))
-
-    def hide_modules(self, name: str) -> None:
-        """Removes module `name` and its submodules, so that they are imported again."""
-        before = {
-            module: sys.modules[module] for module in list(sys.modules) if _is_within(module, name)
-        }
-        _restore_modules(name, {})
-        self._undo.append(lambda: _restore_modules(name, before))
-
-    def add_finder(self, finder: importlib.abc.MetaPathFinder) -> None:
-        sys.meta_path.insert(0, finder)
-        self._undo.append(lambda: sys.meta_path.remove(finder))
-
-    def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-
-def _is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
-def _restore_attribute(owner: Any, name: str, value: Any) -> None:
-    if value is not _ABSENT:
-        setattr(owner, name, value)
-    elif name in vars(owner):
-        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read once.
-        delattr(owner, name)
-
-
-def _restore_modules(name: str, modules: dict[str, ModuleType]) -> None:
-    for module in list(sys.modules):
-        if _is_within(module, name):
-            del sys.modules[module]
-    sys.modules.update(modules)

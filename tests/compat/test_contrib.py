@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.compat import contrib, legacy_names
+from estimator_emb.compat import changes, contrib, legacy_names
 
 tf1 = tf.compat.v1
 
@@ -124,13 +124,10 @@ def test_regularizers():
 @pytest.fixture(scope="module")
 def tf_contrib():
     ee.install()
-    finders, modules = list(sys.meta_path), set(sys.modules)
-    yield contrib.install()
-    sys.meta_path[:] = finders
+    made = changes.Changes()
+    yield contrib.install(made)
+    made.undo()
     ee.uninstall()
-    for name in set(sys.modules) - modules:
-        if name.startswith("tensorflow.contrib"):
-            del sys.modules[name]
 
 
 def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
@@ -217,10 +214,11 @@ def advice_for(program):
         ("contrib.nonsense", None),
     ],
 )
-def test_advice(program, advice):
+def test_advice(program, advice, monkeypatch):
     if "import tensorflow.contrib" in program:
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
-        sys.modules.pop("tensorflow.contrib", None)
+        finders = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
+        monkeypatch.setattr(sys, "meta_path", finders)
+        monkeypatch.delitem(sys.modules, "tensorflow.contrib", raising=False)
     assert advice_for(program) == advice
 
 

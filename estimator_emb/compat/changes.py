@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes modules so that it can be undone, and finds modules under other names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+_ABSENT = object()
+
+
+class SharedModule(ModuleType):
+    """A module that has some names of its own and shares all others with another module.
+
+    Args:
+      original: the other module. Attributes other than `own` are set there.
+      own: name -> value of the attributes of this module alone.
+    """
+
+    def __init__(self, original: ModuleType, own: dict[str, Any]):
+        super().__init__(original.__name__, original.__doc__)
+        for name in ("__file__", "__path__", "__spec__", "__loader__", "__package__"):
+            if hasattr(original, name):
+                self.__dict__[name] = getattr(original, name)
+        self.__dict__.update(own, _original=original, _own=frozenset(own))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__" and not hasattr(self._original, name):
+            return [public for public in dir(self) if not public.startswith("_")]
+        return getattr(self._original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            self.__dict__[name] = value
+        else:
+            setattr(self._original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._own:
+            del self.__dict__[name]
+        else:
+            delattr(self._original, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._original), *self._own})
+
+
+class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A finder that imports modules, and their submodules, under other names.
+
+    Args:
+      aliases: name in an import -> name of the module that it finds.
+    """
+
+    def __init__(self, aliases: dict[str, str]):
+        self._aliases = aliases
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        name, rest = fullname, ""
+        while name:
+            if name in self._aliases:
+                state = self._aliases[name] + rest
+                try:
+                    if importlib.util.find_spec(state) is None:
+                        return None
+                except ModuleNotFoundError:
+                    return None
+                return importlib.machinery.ModuleSpec(fullname, self, loader_state=state)
+            name, dot, leaf = name.rpartition(".")
+            rest = dot + leaf + rest
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # An import returns the module that is here when this returns.
+        assert module.__spec__ is not None
+        name = module.__spec__.name
+        sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
+
+
+class Changes:
+    """A list of changes to modules, each with a function that undoes it."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self._undo.append(lambda: _restore_attribute(owner, name, before))
+
+    def hide_attribute(self, owner: Any, name: str) -> None:
+        before = vars(owner).get(name, _ABSENT)
+        _restore_attribute(owner, name, _ABSENT)
+        self._undo.append(lambda: _restore_attribute(owner, name, before))
+
+    def set_module(self, name: str, module: ModuleType) -> None:
+        before = sys.modules.get(name)
+        sys.modules[name] = module
+
+        def undo() -> None:
+            if before is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = before
+
+        self._undo.append(undo)
+
+    def hide_modules(self, name: str) -> None:
+        """Removes module `name` and its submodules, so that they are imported again."""
+        before = {
+            module: sys.modules[module] for module in list(sys.modules) if _is_within(module, name)
+        }
+        _restore_modules(name, {})
+        self._undo.append(lambda: _restore_modules(name, before))
+
+    def add_finder(self, finder: importlib.abc.MetaPathFinder) -> None:
+        sys.meta_path.insert(0, finder)
+        self._undo.append(lambda: sys.meta_path.remove(finder))
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _restore_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is not _ABSENT:
+        setattr(owner, name, value)
+    elif name in vars(owner):
+        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read once.
+        delattr(owner, name)
+
+
+def _restore_modules(name: str, modules: dict[str, ModuleType]) -> None:
+    for module in list(sys.modules):
+        if _is_within(module, name):
+            del sys.modules[module]
+    sys.modules.update(modules)

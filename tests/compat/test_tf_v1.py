@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--tf-v1: every public module of TensorFlow 1.15, in every form of import, and back again."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODULES = json.loads((ROOT / "tests/data/tensorflow_1_15.json").read_text())["modules"]
+GONE = (
+    "keras.mixed_precision.experimental",
+    "keras.wrappers",
+    "keras.wrappers.scikit_learn",
+    "lite.experimental.nn",
+)
+"""What tf.compat.v1 itself no longer has."""
+
+
+def run(program):
+    """Runs `program` in a process of its own; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+EVERY_FORM = f"""
+    MODULES = {[name for name in MODULES if name not in GONE]}
+    import importlib, sys, types
+
+    def follow(owner, path):
+        for name in path.split("."):
+            owner = getattr(owner, name)
+        return owner
+
+    for path in MODULES:
+        expected = follow(V1, path)
+        assert isinstance(expected, types.ModuleType), path
+        for root in ("tensorflow", "tensorflow.compat.v1"):
+            name = f"{{root}}.{{path}}"
+            parent, _, leaf = name.rpartition(".")
+            names = {{}}
+            exec(f"import {{name}}", names)
+            assert follow(names["tensorflow"], name.partition(".")[2]) is expected, name
+            exec(f"import {{name}} as module", names)
+            assert names["module"] is expected, name
+            exec(f"from {{parent}} import {{leaf}}", names)
+            assert names[leaf] is expected, name
+            assert importlib.import_module(name) is expected, name
+            assert sys.modules[name] is expected, name
+            some = next((one for one in dir(expected) if not one.startswith("_")), None)
+            if some is not None:
+                exec(f"from {{name}} import {{some}} as value", names)
+                assert names["value"] is getattr(expected, some), (name, some)
+
+    import tensorflow as tf
+    from tensorflow.train import AdamOptimizer
+    from tensorflow.nn.rnn_cell import BasicLSTMCell
+    from tensorflow.app import run
+    from tensorflow import flags, gfile, logging, train
+    import tensorflow.flags, tensorflow.python_io, tensorflow.train.queue_runner
+    assert AdamOptimizer is tf.train.AdamOptimizer is tf.compat.v1.train.AdamOptimizer
+    assert flags.FLAGS is tf.flags.FLAGS and train is tf.train and run is tf.app.run
+    assert tf.python_io.TFRecordWriter and tf.gfile.Open and gfile is tf.gfile
+
+    import tensorflow.lite.python.interpreter as interpreter
+    from tensorflow.lite.python import lite
+    from tensorflow.lite.python.lite import Interpreter
+    from tensorflow.python.framework import ops
+    from tensorflow.core.protobuf import config_pb2
+    import tensorflow.python.framework.ops as again
+    assert Interpreter is tf.lite.Interpreter is interpreter.Interpreter and ops is again
+    assert config_pb2.ConfigProto is tf.ConfigProto
+    import tensorflow.compat.v2 as tf2
+    assert not hasattr(tf2.train, "AdamOptimizer") and tf2.keras.optimizers.Adam
+    for name in ("tensorflow.train.nonsense", "tensorflow.nonsense", "tensorflow.nn.nonsense.x"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+        raise AssertionError(name)
+"""
+
+
+def test_every_module_before_tensorflow_is_imported():
+    run(
+        f"""
+    from estimator_emb.compat import tf_v1
+    import tensorflow
+    tf_v1.bind()
+    V1 = tensorflow.compat.v1
+    {EVERY_FORM}
+        """
+    )
+
+
+@pytest.mark.slow
+def test_every_module_where_all_was_imported_before_and_back_again():
+    run(
+        f"""
+    import importlib, sys
+    import tensorflow as tensorflow_2
+    import tensorflow.train, tensorflow.nn, tensorflow.keras.layers, tensorflow.io.gfile
+    import tensorflow.compat.v1.train, tensorflow.lite, tensorflow.summary
+    from tensorflow.keras import backend
+    names = [name for name in sys.modules if name.startswith("tensorflow.")]
+    before = {{name: sys.modules[name] for name in names if ".python." not in name}}
+    import estimator_emb
+    from estimator_emb.compat import tf_v1
+    tf_v1.bind()
+    tf_v1.bind()
+    V1 = tensorflow_2.compat.v1
+    {EVERY_FORM}
+    tf_v1.unbind()
+    tf_v1.unbind()
+    estimator_emb.uninstall()
+    assert sys.modules["tensorflow"] is tensorflow_2
+    for name, module in before.items():
+        assert sys.modules[name] is module, name
+    import tensorflow as tf
+    assert tf is tensorflow_2 and not hasattr(tf.train, "AdamOptimizer")
+    assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
+        """
+    )
+
+
+@pytest.mark.slow
+def test_without_it_the_modules_stay_those_of_tensorflow_2():
+    run(
+        """
+    import tensorflow as tf
+    import tensorflow.compat.v1 as tf1
+    train, train_1, names = tf.train, tf1.train, set(dir(tf.train))
+    import estimator_emb
+    estimator_emb.install()
+    import tensorflow.train, tensorflow.nn, tensorflow.keras.layers, tensorflow.summary
+    assert set(dir(tf.train)) >= names and tf.train.Checkpoint is train.Checkpoint
+    assert not hasattr(tf.train, "AdamOptimizer") and tf1.train is train_1
+    assert tf1.train.AdamOptimizer and tf.compat.v1.nn.rnn_cell and tf1.keras.layers
+    try:
+        import tensorflow.losses
+    except ModuleNotFoundError as error:
+        assert error.name == "tensorflow.losses"
+    else:
+        raise AssertionError("tensorflow.losses is not of TensorFlow 2")
+        """
+    )
