@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
+
+from . import programs
 
 DEVICES = ("host", "tpu")
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
@@ -18,8 +19,9 @@ def parse(name: str, args: list[str]) -> argparse.Namespace:
     if hasattr(options, "script"):
         if (options.script is None) == (not options.module):
             parser.error("name one program: SCRIPT.py or -m MODULE")
-        if options.script is not None and not os.path.isfile(options.script):
-            parser.error(f"there is no file {options.script!r}")
+        refusal = programs.refusal(options)
+        if refusal is not None:
+            parser.exit(2, f"{parser.prog}: error: {refusal}\n")
     return options
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+from estimator_emb.command import old_python
 from estimator_emb.compat import legacy_names, tf_v1
 
 
@@ -48,6 +49,7 @@ def show_failure(error: Exception, options: argparse.Namespace) -> None:
         frames = frames.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if options.tf_v1 else legacy_names.advice(error)
+    advice = advice or old_python.advice(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 

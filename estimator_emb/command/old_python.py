@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what to change in a program that was written for an older Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+
+_LINES = (
+    (r"\bprint\s+(?![=(.,)\]])|\bprint\s*>>", "print is a function in Python 3: print(...)"),
+    (r"\bexec\s+(?![=(.,)\]])", "exec is a function in Python 3: exec(...)"),
+    (r"\bexcept\s+[\w.]+\s*,\s*\w+\s*:", "Python 3 writes it `except Error as name:`"),
+    (r"\braise\s+[\w.]+\s*,", "Python 3 writes it `raise Error(message)`"),
+    (
+        r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b",
+        "async and await are keywords since Python 3.7: choose another name",
+    ),
+    (r"<>", "Python 3 writes <> as !="),
+    (r"\b\d+[lL]\b", "Python 3 writes long integers without an L"),
+    (r"(?<![\w.])0\d+\b", "Python 3 writes octal integers as 0o17"),
+    (r"`[^`]*`", "Python 3 writes backquotes as repr(...)"),
+    (r"\b[uU][rR][\"']", "Python 3 has no strings ur'...': r'...' is Unicode"),
+)
+"""Pattern in a line that is a syntax error -> what it says today."""
+
+_BUILTINS = {
+    "basestring": "str",
+    "cmp": "(a > b) - (a < b)",
+    "execfile": "exec(open(file).read())",
+    "file": "open",
+    "intern": "sys.intern",
+    "long": "int",
+    "raw_input": "input",
+    "reduce": "functools.reduce",
+    "reload": "importlib.reload",
+    "unichr": "chr",
+    "unicode": "str",
+    "xrange": "range",
+}
+"""Built-in name of Python 2 -> that of Python 3."""
+
+_METHODS = {
+    ("dict", "has_key"): "key in dictionary",
+    ("dict", "iteritems"): "items",
+    ("dict", "iterkeys"): "keys",
+    ("dict", "itervalues"): "values",
+    ("dict", "viewitems"): "items",
+    ("dict", "viewkeys"): "keys",
+    ("dict", "viewvalues"): "values",
+    ("str", "decode"): "the string itself, which is Unicode already",
+    ("generator", "next"): "next(generator)",
+    ("function", "func_name"): "__name__",
+    ("function", "func_code"): "__code__",
+    ("function", "func_defaults"): "__defaults__",
+}
+"""Type, and method or attribute of Python 2 -> what Python 3 has."""
+
+_ITERATORS = {"map", "filter", "zip", "dict_keys", "dict_values", "dict_items"}
+
+_ATTRIBUTES = {
+    "asyncio.coroutine": "async def",
+    "fractions.gcd": "math.gcd",
+    "inspect.formatargspec": "inspect.signature",
+    "inspect.getargspec": "inspect.getfullargspec",
+    "itertools.ifilter": "filter",
+    "itertools.imap": "map",
+    "itertools.izip": "zip",
+    "itertools.izip_longest": "itertools.zip_longest",
+    "os.getcwdu": "os.getcwd",
+    "string.join": "separator.join(strings)",
+    "string.letters": "string.ascii_letters",
+    "string.lowercase": "string.ascii_lowercase",
+    "string.maketrans": "str.maketrans",
+    "string.uppercase": "string.ascii_uppercase",
+    "sys.maxint": "sys.maxsize",
+    "sys.setdefaultencoding": "nothing: strings are Unicode, and files take encoding=...",
+    "time.clock": "time.perf_counter or time.process_time",
+    "types.ListType": "list",
+    "types.StringTypes": "str",
+    "types.StringType": "str",
+    "urllib.quote": "urllib.parse.quote",
+    "urllib.unquote": "urllib.parse.unquote",
+    "urllib.urlencode": "urllib.parse.urlencode",
+    "urllib.urlopen": "urllib.request.urlopen",
+    "urllib.urlretrieve": "urllib.request.urlretrieve",
+    "numpy.bool": "bool",
+    "numpy.complex": "complex",
+    "numpy.float": "float",
+    "numpy.int": "int",
+    "numpy.long": "int",
+    "numpy.object": "object",
+    "numpy.str": "str",
+    "numpy.unicode": "str",
+}
+"""Name in a module of Python or NumPy that is gone -> what to use."""
+
+_COLLECTIONS = (
+    "Awaitable ByteString Callable Collection Container Coroutine Generator Hashable ItemsView "
+    "Iterable Iterator KeysView Mapping MappingView MutableMapping MutableSequence MutableSet "
+    "Reversible Sequence Set Sized ValuesView"
+).split()
+"""Names that collections.abc has, and collections had until Python 3.10."""
+
+_MODULES = {
+    "ConfigParser": "configparser",
+    "HTMLParser": "html.parser",
+    "Queue": "queue",
+    "SocketServer": "socketserver",
+    "StringIO": "io",
+    "Tkinter": "tkinter",
+    "__builtin__": "builtins",
+    "asynchat": "asyncio",
+    "asyncore": "asyncio",
+    "cPickle": "pickle",
+    "cStringIO": "io",
+    "cgi": "urllib.parse and email",
+    "commands": "subprocess",
+    "copy_reg": "copyreg",
+    "crypt": "the package bcrypt",
+    "distutils": "setuptools, packaging.version or shutil",
+    "httplib": "http.client",
+    "imghdr": "the package filetype",
+    "imp": "importlib",
+    "lib2to3": "the package libcst",
+    "nntplib": "the package of that name on PyPI",
+    "pipes": "subprocess and shlex",
+    "sets": "set",
+    "sndhdr": "the package filetype",
+    "telnetlib": "the package telnetlib3",
+    "urllib2": "urllib.request",
+    "urlparse": "urllib.parse",
+    "uu": "binascii",
+}
+"""Module of older Pythons -> where its contents are."""
+
+
+def place(file: str | None, line: int | None) -> str:
+    """Returns how a message names a line of a file, from the folder where the program runs."""
+    shown = file or "?"
+    if os.path.isabs(shown):
+        relative = os.path.relpath(shown)
+        shown = shown if relative.startswith(os.pardir) else relative
+    return f"{shown}, line {line}"
+
+
+def syntax(error: SyntaxError) -> str:
+    """Returns what is wrong with a line that does not compile, and what to write instead."""
+    line = (error.text or "").strip()
+    said = f"{error.msg}: {line}" if line else str(error.msg)
+    if isinstance(error, TabError):
+        return f"{said} (Python 3 takes either tabs or spaces)"
+    for pattern, advice in _LINES:
+        if re.search(pattern, line):
+            return f"{said} ({advice})"
+    return said
+
+
+def advice(error: BaseException) -> str | None:
+    """Returns where and how to change a program that an older Python's names ended.
+
+    Returns:
+      One line with the file and the line to change; None for errors of another kind.
+    """
+    if isinstance(error, SyntaxError):
+        return f"{place(error.filename, error.lineno)}: {syntax(error)}"
+    what = _what(error)
+    extracted = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in extracted if not frame.filename.startswith("<frozen ")]
+    while frames and frames[-1].name == "__getattr__":  # That of a module, as NumPy's.
+        frames.pop()
+    if what is None or not frames:
+        return None
+    return f"{place(frames[-1].filename, frames[-1].lineno)}: {what}"
+
+
+def _what(error: BaseException) -> str | None:
+    if isinstance(error, ModuleNotFoundError):
+        name = (error.name or "").partition(".")[0]
+        if name in _MODULES:
+            return f"the module {name} is one of an older Python; today: {_MODULES[name]}."
+    elif isinstance(error, ImportError):
+        match = re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error))
+        if match:
+            return _attribute(match[2], match[1])
+    elif isinstance(error, NameError):
+        if error.name in _BUILTINS:
+            return f"{error.name} is Python 2's; today: {_BUILTINS[error.name]}."
+    elif isinstance(error, AttributeError):
+        match = re.match(r"module '([\w.]+)' has no attribute '(\w+)'", str(error))
+        if match:
+            return _attribute(match[1], match[2])
+        for base in type(error.obj).__mro__:
+            today = _METHODS.get((base.__name__, error.name or ""))
+            if today is not None:
+                return f"{base.__name__}.{error.name} is Python 2's; today: {today}."
+    elif isinstance(error, TypeError):
+        match = re.match(
+            r"'(\w+)' object is not subscriptable|object of type '(\w+)' has no len\(\)", str(error)
+        )
+        kind = match and (match[1] or match[2])
+        if kind in _ITERATORS:
+            return f"{kind} was a list in Python 2; today: list(...) of it."
+    return None
+
+
+def _attribute(module: str, name: str) -> str | None:
+    today = _ATTRIBUTES.get(f"{module}.{name}")
+    if today is None and module == "collections" and name in _COLLECTIONS:
+        today = f"collections.abc.{name}"
+    if today is None:
+        return None
+    return f"{module}.{name} is gone; today: {today}."

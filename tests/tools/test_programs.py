@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that cannot run: one line and status 2, before anything is imported or written."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from estimator_emb.command import main as main_lib
+
+CANNOT = [
+    (["nowhere.py"], "there is no file 'nowhere.py'"),
+    (["folder"], "'folder' is a folder: name the program in it, or run a package by -m"),
+    (
+        ["binary.py"],
+        "'binary.py' is not a Python program: it has bytes that text does not have",
+    ),
+    (
+        ["latin.py"],
+        "'latin.py' is no text that Python can read: invalid or missing encoding declaration",
+    ),
+    (["encoding.py"], "'encoding.py' is no text that Python can read: unknown encoding: nonsense"),
+    (["-m", "nowhere"], "there is no module 'nowhere'"),
+    (["-m", "folder.nowhere"], "there is no module 'folder.nowhere'"),
+    (
+        ["-m", "good.nowhere.more"],
+        "there is no module 'good.nowhere': 'good' is no package",
+    ),
+    (["-m", "package"], "the package 'package' cannot run: it has no module '__main__'"),
+    (
+        ["-m", "package.old", "--flag"],
+        "package/old.py, line 2: Missing parentheses in call to 'print'. Did you mean print(...)?: "
+        "print 'x' (print is a function in Python 3: print(...))",
+    ),
+    (["wrong.py"], "wrong.py, line 2: '(' was never closed: x = ("),
+    (
+        ["async.py"],
+        "async.py, line 1: invalid syntax: run(async=True) (async and await are keywords since "
+        "Python 3.7: choose another name)",
+    ),
+    (
+        ["except.py"],
+        "except.py, line 3: multiple exception types must be parenthesized: except IOError, e: "
+        "(Python 3 writes it `except Error as name:`)",
+    ),
+    (
+        ["octal.py"],
+        "octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o "
+        "prefix for octal integers: mode = 0755 (Python 3 writes octal integers as 0o17)",
+    ),
+    (
+        ["tabs.py"],
+        "tabs.py, line 3: inconsistent use of tabs and spaces in indentation: y = 2 (Python 3 "
+        "takes either tabs or spaces)",
+    ),
+]
+FILES = {
+    "binary.py": b"\x7fELF\0\0",
+    "latin.py": b"# caf\xe9 au lait\n",
+    "encoding.py": b"# -*- coding: nonsense -*-\n",
+    "good.py": b"print('ran')\n",
+    "package/__init__.py": b"raise AssertionError('imported')\n",
+    "package/old.py": b"'''Old.'''\nprint 'x'\n",
+    "wrong.py": b"# A bracket.\nx = (\n",
+    "async.py": b"run(async=True)\n",
+    "except.py": b"try:\n  x\nexcept IOError, e:\n  pass\n",
+    "octal.py": b"mode = 0755\n",
+    "tabs.py": b"if 1:\n        x = 1\n\ty = 2\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, source in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(source)
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["not the program's", *sys.path[1:]])
+    return tmp_path
+
+
+@pytest.mark.parametrize("subcommand", ["run", "check", "cluster"])
+@pytest.mark.parametrize("arguments, message", CANNOT, ids=[case[0][-1] for case in CANNOT])
+def test_what_cannot_run_is_refused_in_one_line(arguments, message, subcommand, folder, capsys):
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(SystemExit) as exit_:
+        main_lib.main([subcommand, *arguments])
+    assert exit_.value.code == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"estimator-emb {subcommand}: error: {message}\n")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_file_that_may_not_be_read(folder, capsys):
+    (folder / "good.py").chmod(0)
+    if os.access("good.py", os.R_OK):
+        pytest.skip("this user may read every file")
+    with pytest.raises(SystemExit):
+        main_lib.main(["run", "good.py"])
+    assert capsys.readouterr().err.endswith("'good.py' cannot be read: Permission denied\n")
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_by_itself_keeps_its_traceback(folder):
+    (folder / "program.py").write_text("import package.old\n")
+    (folder / "package" / "__init__.py").write_text("")
+    root = pathlib.Path(__file__).parents[2]
+    for subcommand, status in (("run", 1), ("check", 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "estimator_emb", subcommand, "program.py"],
+            env={**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status
+        lines = done.stderr.splitlines()
+        advice = (
+            "estimator-emb: package/old.py, line 2: Missing parentheses in call to 'print'. Did "
+            "you mean print(...)?: print 'x' (print is a function in Python 3: print(...))"
+        )
+        after = [line for line in lines if line.startswith(("SyntaxError", "estimator-emb"))]
+        assert "Traceback (most recent call last):" in lines and after[1] == advice
+        assert after[0].startswith("SyntaxError: Missing parentheses")
