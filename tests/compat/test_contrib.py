@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """tf.contrib's layers against NumPy, and what is said about names that are gone."""
 
+import importlib
+import importlib.util
+import json
+import os
+import pathlib
 import re
+import subprocess
 import sys
 
+import contrib_cases
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.compat import changes, contrib, legacy_names
+from estimator_emb.compat.contrib import layers, table
+
+ROOT = pathlib.Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
 
 tf1 = tf.compat.v1
 
@@ -34,7 +45,7 @@ INPUTS = np.random.default_rng(0).normal(3, 2, [2, 3, 4, 5]).astype(np.float32)
 )
 def test_layer_norm(norm, params, axes, shape):
     actual, names = evaluated(
-        lambda: contrib.layer_norm(
+        lambda: layers.layer_norm(
             INPUTS, begin_norm_axis=norm, begin_params_axis=params, activation_fn=tf.nn.relu
         )
     )
@@ -47,16 +58,16 @@ def test_layer_norm(norm, params, axes, shape):
 
 def test_layer_norm_without_variables_in_a_scope_and_reused():
     plain, names = evaluated(
-        lambda: contrib.layer_norm(INPUTS, center=False, scale=False, begin_norm_axis=-1)
+        lambda: layers.layer_norm(INPUTS, center=False, scale=False, begin_norm_axis=-1)
     )
     assert names == {}
     np.testing.assert_allclose(plain.mean(-1), 0, atol=1e-5)
 
     def twice():
-        first = contrib.layer_norm(
+        first = layers.layer_norm(
             INPUTS, scope="norm", trainable=False, variables_collections=["mine"]
         )
-        second = contrib.layer_norm(INPUTS, scope="norm", reuse=True, outputs_collections="outputs")
+        second = layers.layer_norm(INPUTS, scope="norm", reuse=True, outputs_collections="outputs")
         assert [v.op.name for v in tf1.get_collection("mine")] == ["norm/beta", "norm/gamma"]
         assert [v.op.name for v in tf1.model_variables()] == ["norm/beta", "norm/gamma"]
         assert tf1.get_collection("outputs") == [second]
@@ -71,15 +82,15 @@ def test_layer_norm_refuses():
     with tf.Graph().as_default():
         unknown = tf1.placeholder(tf.float32)
         with pytest.raises(ValueError, match="inputs must have a known rank; got Tensor"):
-            contrib.layer_norm(unknown)
+            layers.layer_norm(unknown)
         with pytest.raises(ValueError) as error:
-            contrib.layer_norm(INPUTS, begin_norm_axis=4)
+            layers.layer_norm(INPUTS, begin_norm_axis=4)
         assert str(error.value) == (
             "layer_norm: begin_norm_axis must be an axis of inputs, which have 4; got 4."
         )
         unknown = tf1.placeholder(tf.float32, [2, None])
         with pytest.raises(ValueError) as error:
-            contrib.layer_norm(unknown)
+            layers.layer_norm(unknown)
         assert str(error.value) == (
             "layer_norm: the shape of inputs must be known from begin_params_axis on; got "
             "(2, None)."
@@ -92,19 +103,19 @@ def test_initializers():
             return session.run(initializer([300, 500]))
 
     limit = np.sqrt(3 / 400)
-    values = drawn(contrib.xavier_initializer(seed=1))
+    values = drawn(layers.xavier_initializer(seed=1))
     assert 0.99 * limit < abs(values).max() <= limit
     np.testing.assert_allclose(values.var(), 1 / 400, rtol=0.02)
     # A normal distribution of variance 1.3 f / n, of which cutting at 2 leaves 0.7737.
     for values, n in (
-        (drawn(contrib.xavier_initializer(uniform=False, seed=1)), 400),
-        (drawn(contrib.variance_scaling_initializer(2.0, "FAN_IN", seed=1)), 150),
-        (drawn(contrib.variance_scaling_initializer(2.0, "FAN_OUT", seed=1)), 250),
+        (drawn(layers.xavier_initializer(uniform=False, seed=1)), 400),
+        (drawn(layers.variance_scaling_initializer(2.0, "FAN_IN", seed=1)), 150),
+        (drawn(layers.variance_scaling_initializer(2.0, "FAN_OUT", seed=1)), 250),
     ):
         np.testing.assert_allclose(abs(values).max(), 2 * np.sqrt(1.3 / n), rtol=1e-3)
         np.testing.assert_allclose(values.var(), 1.3 * 0.7737 / n, rtol=0.02)
     with pytest.raises(ValueError) as error:
-        contrib.variance_scaling_initializer(mode="fan_in")
+        layers.variance_scaling_initializer(mode="fan_in")
     assert str(error.value) == (
         "variance_scaling_initializer: mode must be FAN_IN, FAN_OUT or FAN_AVG; got 'fan_in'."
     )
@@ -112,12 +123,12 @@ def test_initializers():
 
 def test_regularizers():
     weights = np.array([[1.0, -2.0], [3.0, 0.5]], np.float32)
-    l1, _ = evaluated(lambda: contrib.l1_regularizer(0.1)(tf.constant(weights)))
-    l2, _ = evaluated(lambda: contrib.l2_regularizer(0.1)(tf.constant(weights)))
+    l1, _ = evaluated(lambda: layers.l1_regularizer(0.1)(tf.constant(weights)))
+    l2, _ = evaluated(lambda: layers.l2_regularizer(0.1)(tf.constant(weights)))
     np.testing.assert_allclose([l1, l2], [0.65, 0.7125], rtol=1e-6)
-    assert contrib.l2_regularizer(0.0)(tf.constant(weights)) is None
+    assert layers.l2_regularizer(0.0)(tf.constant(weights)) is None
     with pytest.raises(ValueError) as error:
-        contrib.l1_regularizer(-1)
+        layers.l1_regularizer(-1)
     assert str(error.value) == "l1_regularizer: scale must be a number >= 0; got -1."
 
 
@@ -131,57 +142,290 @@ def tf_contrib():
 
 
 def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
-    for path, members in contrib._MEMBERS.items():
-        for name in members:
-            assert contrib.has_path(tf_contrib, f"{path}.{name}") or name in (
-                "RaggedTensorStructure",
-            ), (path, name)
+    only_later = {"data.RaggedTensorStructure"}
+    for owner, module in table.MODULES.items():
+        for name in module.members:
+            path = f"{owner}.{name}"
+            assert contrib.has_path(tf_contrib, path) or path in only_later, path
+            imported = {}
+            if path not in only_later:
+                for place in ("", *(f".{inner}" for inner in module.inner)):
+                    exec(f"from tensorflow.contrib.{owner}{place} import {name} as it", imported)
+                    assert imported["it"] is contrib._follow(tf_contrib, path), (path, place)
+        for path in module.modules:
+            assert importlib.import_module(f"tensorflow.contrib.{owner}.{path}")
     assert tf_contrib.tpu.CrossShardOptimizer is tf1.tpu.CrossShardOptimizer
+    assert tf_contrib.tpu.TPUEstimator is ee.TPUEstimator
     assert tf_contrib.data.map_and_batch is tf1.data.experimental.map_and_batch
     batches = list(tf.data.Dataset.range(5).apply(tf_contrib.data.batch_and_drop_remainder(2)))
     assert [batch.numpy().tolist() for batch in batches] == [[0, 1], [2, 3]]
 
 
+def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
+    there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib"]
+    assert set(table.MODULES) - set(there) == {"gan", "lite", "nccl"}
+    assert set(there) <= set(table.MODULES)
+    for owner, names in there.items():
+        for name in names.split():
+            if contrib.has_path(tf_contrib, f"{owner}.{name}"):
+                continue
+            said = contrib._not_here(f"{owner}.{name}")
+            assert said.startswith(f"tf.contrib.{owner}.{name} left TensorFlow with version 2")
+            assert said.endswith(".") and "Today: " in said or said.endswith("takes its place."), (
+                said
+            )
+        module = table.MODULES[owner]
+        lacking = [
+            n for n in names.split() if n not in module.members and n not in module.elsewhere
+        ]
+        assert module.rest is not None or not set(lacking) - {"python", *module.inner}, owner
+
+
+def places_of_tensorflow():
+    """Every dotted name below tf that the table sends a program to."""
+    for owner, module in table.MODULES.items():
+        for text in (module.rest or "", *module.elsewhere.values()):
+            for name in re.findall(r"\btf\.[\w.]*\w", text):
+                yield owner, name
+
+
+def test_advice_names_what_exists(tf_contrib):
+    other = ("tf.keras.layers.experimental.RandomFourierFeatures",)
+    for owner, name in places_of_tensorflow():
+        path = name.removeprefix("tf.")
+        if path.startswith("contrib."):
+            assert contrib.has_path(tf_contrib, path.removeprefix("contrib.")), (owner, name)
+        elif path.startswith("compat.v2."):
+            assert contrib.has_path(tf.compat.v2, path.removeprefix("compat.v2.")), (owner, name)
+        elif name not in other:
+            assert contrib.has_path(tf1, path) or contrib.has_path(tf, path), (owner, name)
+
+
+def test_the_documentation_has_the_table():
+    assert table.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
+        "write it anew: python -c 'from estimator_emb.compat.contrib import table; "
+        "print(table.markdown())'"
+    )
+
+
 def test_contrib_modules_are_importable(tf_contrib):
     from tensorflow.contrib import cluster_resolver, layers, summary, tpu  # noqa: F401
+    from tensorflow.contrib.framework import nest
+    from tensorflow.contrib.framework.python.ops.arg_scope import arg_scope
+    from tensorflow.contrib.opt import AdamWOptimizer
+    from tensorflow.contrib.opt.python.training import weight_decay_optimizers
+    from tensorflow.contrib.tensorboard.plugins import projector
+    from tensorflow.contrib.tpu.proto import topology_pb2
     from tensorflow.contrib.tpu.python.tpu import (  # noqa: F401
         bfloat16,
+        tensor_tracer,
         tpu_config,
         tpu_estimator,
         tpu_function,
         tpu_optimizer,
     )
-    from tensorflow.contrib.training.python.training import evaluation
+    from tensorflow.contrib.training.python.training import evaluation, hparam
 
     assert tpu_config.TPUConfig and tpu_estimator.TPUEstimator
     assert tpu_optimizer.CrossShardOptimizer is tpu.CrossShardOptimizer
     assert evaluation.checkpoints_iterator is tf1.train.checkpoints_iterator
+    assert hparam.HParams is tf_contrib.training.HParams
+    assert weight_decay_optimizers.AdamWOptimizer is AdamWOptimizer is tf_contrib.opt.AdamWOptimizer
+    assert arg_scope is tf_contrib.framework.arg_scope and nest.flatten_up_to
+    assert projector.ProjectorConfig and topology_pb2.TopologyProto
     with tf.Graph().as_default(), summary.always_record_summaries():
         assert summary.all_summary_ops() == []
 
 
-def test_a_name_that_is_gone_says_where_it_is(tf_contrib):
-    for path, message in (
-        ("slim", "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim."),
+@pytest.mark.parametrize(
+    "path, message",
+    [
+        (
+            "slim",
+            "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
+            "install tf_slim, and it is here again.",
+        ),
         (
             "layers.fully_connected",
             "tf.contrib.layers.fully_connected left TensorFlow with version 2. Today: "
             "tf.layers.dense.",
         ),
         (
-            "ffmpeg",
-            "tf.contrib.ffmpeg left TensorFlow with version 2, and estimator_emb does not have it. "
-            "The package tf_slim has much of tf.contrib.",
+            "layers.conv3d_transpose",
+            "tf.contrib.layers.conv3d_transpose left TensorFlow with version 2. Today: tf.layers; "
+            "the package tf_slim has most of its layers, and where it is installed (pip install "
+            "tf_slim) they are here.",
         ),
-    ):
-        with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
-            contrib._follow(tf_contrib, path)
-        parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
+        (
+            "grid_rnn",
+            "tf.contrib.grid_rnn left TensorFlow with version 2, and nothing takes its place.",
+        ),
+        (
+            "crf",
+            "tf.contrib.crf left TensorFlow with version 2. Today: the package "
+            "tensorflow-addons, which ended with TensorFlow 2.16, had it (tfa.text).",
+        ),
+        (
+            "training.python.training.bucket",
+            "tf.contrib.training.python.training.bucket left TensorFlow with version 2. Today: "
+            "tf.data (dataset.bucket_by_sequence_length, tf.data.experimental."
+            "rejection_resample).",
+        ),
+        (
+            "tpu.python.tpu.keras_support",
+            "tf.contrib.tpu.python.tpu.keras_support left TensorFlow with version 2. Today: "
+            "TPUEstimator, or tf.distribute.TPUStrategy.",
+        ),
+        ("nonsense", "tf.contrib.nonsense: TensorFlow 1.15's tf.contrib has no module 'nonsense'."),
+    ],
+)
+def test_a_name_that_is_gone_says_where_it_is(path, message, tf_contrib, monkeypatch):
+    monkeypatch.setattr(contrib, "_installed", lambda package: False)
+    with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
+        contrib._follow(tf_contrib, path)
+    parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
+    if parent in sys.modules:
         with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):
             exec(f"from {parent} import {leaf}")
-    with pytest.raises(ImportError, match="tf.contrib.rnn left TensorFlow .*rnn_cell"):
-        import tensorflow.contrib.rnn.python  # noqa: F401
+    with pytest.raises(ImportError, match="tf.contrib.rnn.python.* left TensorFlow .*rnn_cell"):
+        import tensorflow.contrib.rnn.python.nonsense  # noqa: F401
     assert not hasattr(tf_contrib, "__wrapped__")
+
+
+# ---- What TensorFlow 1.15 computes ------------------------------------------------------------
+
+GOLDENS = json.loads((DATA / "contrib_goldens.json").read_text())
+
+
+def same(actual, expected, where=""):
+    if isinstance(expected, dict):
+        assert sorted(actual) == sorted(expected), where
+        for key, value in expected.items():
+            same(actual[key], value, f"{where} {key}")
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected), where
+        for one, other in zip(actual, expected, strict=True):
+            same(one, other, where)
+    elif isinstance(expected, float):
+        np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-7, err_msg=where)
+    else:
+        assert actual == expected, where
+
+
+def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
+    same(contrib_cases.optimizers(tf1, tf_contrib.opt), GOLDENS["optimizers"])
+    assert (
+        caplog.messages.count(
+            "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
+            "variable that is updated decays. apply_gradients heeds it."
+        )
+        == 2
+    )
+
+
+def test_metrics_are_those_of_tensorflow_1_15(tf_contrib):
+    same(contrib_cases.metrics(tf1, tf_contrib.metrics), GOLDENS["metrics"])
+    with pytest.raises(TypeError, match=r"^streaming_mean\(values, weights=None, .*: too many"):
+        tf_contrib.metrics.streaming_mean(1, 2, 3, 4, 5, 6)
+
+
+def test_hparams_are_those_of_tensorflow_1_15(tf_contrib):
+    same(contrib_cases.hparams(tf_contrib.training), GOLDENS["hparams"])
+    with pytest.raises(NotImplementedError, match="^HParams: hparam_def is not supported"):
+        tf_contrib.training.HParams(hparam_def=object())
+
+
+def test_scopes_and_signatures_are_those_of_tensorflow_1_15(tf_contrib):
+    actual, expected = (
+        json.loads(json.dumps(calls).replace("adictionary", "a dictionary"))
+        for calls in (contrib_cases.scopes(tf_contrib.framework), GOLDENS["scopes"])
+    )
+    same(actual, expected)
+    for name, expected in GOLDENS["signatures"].items():
+        module, _, function = name.partition(".")
+        actual = contrib_cases.signature(getattr(getattr(tf_contrib, module), function))
+        # Today's Adam has one argument more.
+        actual = [one for one in actual if one[0] != "use_own_namescope_for_non_slot_vars"]
+        assert [one[0] for one in actual] == [one[0] for one in expected], name
+        for one, other in zip(actual, expected, strict=True):
+            plain = not other[1].startswith("<")  # A default with a name of its own.
+            assert one[1] == other[1] or not plain or one[0] == "mode", (name, one, other)
+
+
+def test_a_predictor_of_a_saved_model(tf_contrib, tmp_path):
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [None], name="x")
+        y = tf1.get_variable("v", initializer=3.0) * x
+        session.run(tf1.global_variables_initializer())
+        tf1.saved_model.simple_save(session, str(tmp_path / "model"), {"in": x}, {"out": y})
+    export_dir = str(tmp_path / "model")
+    predict = tf_contrib.predictor.from_saved_model(export_dir)
+    np.testing.assert_array_equal(predict({"in": [1.0, 2.0]})["out"], [3.0, 6.0])
+    assert list(predict.feed_tensors) == ["in"] and list(predict.fetch_tensors) == ["out"]
+    assert predict.session.graph is predict.graph and "with feed tensors {'in'" in repr(predict)
+    by_name = tf_contrib.predictor.from_saved_model(
+        export_dir, input_names={"a": "x:0"}, output_names={"b": predict.fetch_tensors["out"].name}
+    )
+    np.testing.assert_array_equal(by_name({"a": [2.0]})["b"], [6.0])
+    with pytest.raises(ValueError, match="^Got unexpected keys in input_dict: {'no'}\nexpected"):
+        predict({"no": 1})
+    for arguments, message in (
+        ({"signature_def_key": "no"}, 'Got signature_def_key "no". Available signatures are'),
+        ({"tags": "train"}, "Could not find MetaGraphDef with tags train"),
+        ({"input_names": {}}, "input_names and output_names must both be specified"),
+        (
+            {"signature_def_key": "a", "signature_def": 1},
+            "You must specify at most one of signature_def_key",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tf_contrib.predictor.from_saved_model(export_dir, **arguments)
+
+
+SLIM = """
+import sys, types
+import tensorflow as tf
+from tensorflow.contrib import slim
+import tensorflow.contrib.slim as again
+from tensorflow.contrib.slim import nets
+from tensorflow.contrib.slim.nets import resnet_v2
+assert slim is again is tf.contrib.slim is sys.modules["tf_slim"] and nets.resnet_v2 is resnet_v2
+assert tf.contrib.layers.fully_connected is slim.fully_connected
+assert tf.contrib.framework.arg_scope is slim.arg_scope
+from tensorflow.contrib.layers import batch_norm
+from tensorflow.contrib.losses import softmax_cross_entropy
+from tensorflow.contrib.metrics import streaming_concat
+x = tf.placeholder(tf.float32, [None, 4])
+with slim.arg_scope([slim.fully_connected], weights_regularizer=slim.l2_regularizer(0.1)):
+    net = slim.fully_connected(x, 8, scope="hidden", normalizer_fn=batch_norm)
+    net = tf.contrib.layers.fully_connected(net, 2, activation_fn=None)
+assert len(tf.losses.get_regularization_losses()) == 2
+print([v.op.name for v in tf.contrib.framework.get_variables_to_restore()])
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    assert session.run(net, {x: [[1.0] * 4]}).shape == (1, 2)
+images = tf.zeros([2, 32, 32, 3])
+with slim.arg_scope(resnet_v2.resnet_arg_scope()):
+    net, ends = resnet_v2.resnet_v2_50(images, 10, is_training=True)
+assert net.shape == (2, 1, 1, 10)
+rates = tf.contrib.layers.optimize_loss(
+    tf.reduce_mean(net), tf.train.get_or_create_global_step(), 0.1, "SGD", clip_gradients=1.0
+)
+slim.dropout(slim.separable_conv2d(images, 8, 3, 1), 0.5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
+)
+def test_slim_where_tf_slim_is_installed():
+    program = f"from estimator_emb.compat import tf_v1; tf_v1.bind()\n{SLIM}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
 
 def advice_for(program):

@@ -218,6 +218,7 @@ PYTHONS = {"_asdict", "_exit", "_fields", "_replace"}
 MARKS = {
     "_distribute_coordinator_mode",  # of a RunConfig
     "_is_short",  # of an error
+    "_key_op",  # of a function, by contrib's arg_scope
     "_original",  # of a SharedModule, as the next
     "_own",
     "_suggests",  # of a function, as `_watched`

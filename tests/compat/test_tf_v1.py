@@ -81,6 +81,11 @@ EVERY_FORM = f"""
     import tensorflow.python.framework.ops as again
     assert Interpreter is tf.lite.Interpreter is interpreter.Interpreter and ops is again
     assert config_pb2.ConfigProto is tf.ConfigProto
+    from tensorflow.python.ops import array_ops, control_flow_ops, variables
+    from tensorflow.python.layers import normalization
+    assert ops.Tensor is tf.Tensor and array_ops.stack is tf.stack
+    assert control_flow_ops.cond is tf.cond and variables.VariableV1
+    assert normalization.BatchNormalization.__call__
     import tensorflow.compat.v2 as tf2
     assert not hasattr(tf2.train, "AdamOptimizer") and tf2.keras.optimizers.Adam
     for name in ("tensorflow.train.nonsense", "tensorflow.nonsense", "tensorflow.nn.nonsense.x"):
@@ -128,6 +133,8 @@ def test_every_module_where_all_was_imported_before_and_back_again():
     for name, module in before.items():
         assert sys.modules[name] is module, name
     import tensorflow as tf
+    from tensorflow.python.framework import ops
+    assert not hasattr(ops, "Tensor")
     assert tf is tensorflow_2 and not hasattr(tf.train, "AdamOptimizer")
     assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
         """

@@ -320,6 +320,33 @@ _KERAS = _of(
     },
 )
 
+_CONTRIB = [
+    *_of(
+        _v1.train.Optimizer,
+        {
+            "_apply_dense": "overridden: LARS, and the decay of weights before the update",
+            "_apply_sparse": "overridden: the same, and Adam of the rows of a gradient alone",
+            "_create_slots": "overridden: LARS has a slot",
+            "_name": "names the slots of LARS",
+            "_prepare": "overridden: rates that are functions become tensors",
+            "_resource_apply_dense": "as `_apply_dense`",
+            "_resource_apply_sparse": "as `_apply_sparse`",
+            "_use_locking": "the decay locks variables as the update does",
+            "_zeros_slot": "makes the slot of LARS",
+        },
+    ),
+    *_of(
+        _v1.train.AdamOptimizer,
+        {
+            "_beta1_t": "Adam of the rows of a gradient alone has Adam's hyperparameters",
+            "_beta2_t": "as `_beta1_t`",
+            "_epsilon_t": "as `_beta1_t`",
+            "_get_beta_accumulators": "the same, and its powers",
+            "_lr_t": "as `_beta1_t`",
+        },
+    ),
+]
+
 ATTRIBUTES: tuple[Attribute, ...] = (
     *_GRAPHS,
     *_SAVERS,
@@ -328,4 +355,5 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     *_ESTIMATOR,
     *_TPU_ESTIMATOR,
     *_KERAS,
+    *_CONTRIB,
 )

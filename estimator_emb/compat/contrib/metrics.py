@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of `tf.contrib.metrics` that are today's `tf.compat.v1.metrics` in another order.
+
+`streaming_accuracy(predictions, labels)` is `tf.compat.v1.metrics.accuracy(labels, predictions)`,
+and so on. Source: tensorflow/contrib/metrics/python/ops/metric_ops.py, TF 1.15.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_tf1 = tf.compat.v1
+
+_REQUIRED = ("predictions", "labels", "values", "k", "normalizer", "num_classes", "threshold")
+_REQUIRED += ("dim", "thresholds", "sensitivity", "specificity")
+_DEFAULTS = {"num_thresholds": 200, "curve": "ROC"}
+_LAST = "metrics_collections updates_collections name"
+_PAIR = f"predictions labels weights {_LAST}"
+
+_STREAMING = {
+    "streaming_accuracy": ("accuracy", _PAIR),
+    "streaming_auc": (
+        "auc",
+        "predictions labels weights num_thresholds metrics_collections updates_collections curve "
+        "name",
+    ),
+    "streaming_false_negatives": ("false_negatives", _PAIR),
+    "streaming_false_positives": ("false_positives", _PAIR),
+    "streaming_mean": ("mean", f"values weights {_LAST}"),
+    "streaming_mean_absolute_error": ("mean_absolute_error", _PAIR),
+    "streaming_mean_cosine_distance": (
+        "mean_cosine_distance",
+        f"predictions labels dim weights {_LAST}",
+    ),
+    "streaming_mean_iou": ("mean_iou", f"predictions labels num_classes weights {_LAST}"),
+    "streaming_mean_relative_error": (
+        "mean_relative_error",
+        f"predictions labels normalizer weights {_LAST}",
+    ),
+    "streaming_mean_squared_error": ("mean_squared_error", _PAIR),
+    "streaming_mean_tensor": ("mean_tensor", f"values weights {_LAST}"),
+    "streaming_percentage_less": ("percentage_below", f"values threshold weights {_LAST}"),
+    "streaming_precision": ("precision", _PAIR),
+    "streaming_precision_at_thresholds": (
+        "precision_at_thresholds",
+        f"predictions labels thresholds weights {_LAST}",
+    ),
+    "streaming_recall": ("recall", _PAIR),
+    "streaming_recall_at_thresholds": (
+        "recall_at_thresholds",
+        f"predictions labels thresholds weights {_LAST}",
+    ),
+    "streaming_root_mean_squared_error": ("root_mean_squared_error", _PAIR),
+    "streaming_sensitivity_at_specificity": (
+        "sensitivity_at_specificity",
+        f"predictions labels specificity weights num_thresholds {_LAST}",
+    ),
+    "streaming_sparse_average_precision_at_k": (
+        "average_precision_at_k",
+        f"predictions labels k weights {_LAST}",
+    ),
+    "streaming_sparse_precision_at_k": (
+        "precision_at_k",
+        f"predictions labels k class_id weights {_LAST}",
+    ),
+    "streaming_sparse_recall_at_k": (
+        "recall_at_k",
+        f"predictions labels k class_id weights {_LAST}",
+    ),
+    "streaming_specificity_at_sensitivity": (
+        "specificity_at_sensitivity",
+        f"predictions labels sensitivity weights num_thresholds {_LAST}",
+    ),
+    "streaming_true_negatives": ("true_negatives", _PAIR),
+    "streaming_true_positives": ("true_positives", _PAIR),
+}
+"""Name in tf.contrib.metrics -> name in tf.metrics, and the arguments in the old order."""
+
+
+def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                argument,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty
+                if argument in _REQUIRED
+                else _DEFAULTS.get(argument),
+            )
+            for argument in arguments.split()
+        ]
+    )
+
+    def metric(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}{signature}: {error}") from None
+        return getattr(_tf1.metrics, today)(**bound.arguments)
+
+    metric.__name__ = metric.__qualname__ = name
+    metric.__doc__ = f"Returns the value and the update of `tf.compat.v1.metrics.{today}`."
+    metric.__signature__ = signature  # type: ignore[attr-defined]
+    return metric
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: _streaming(name, *today) for name, today in _STREAMING.items()
+}
+"""The metrics of this module by name."""
+
+
+def _metric(function: Callable[..., Any]) -> Callable[..., Any]:
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+@_metric
+def streaming_recall_at_k(
+    predictions: Any,
+    labels: Any,
+    k: int,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Returns the value and the update of how often a label is among the k largest predictions.
+
+    Args:
+      predictions: float [batch, classes].
+      labels: int32 or int64 [batch].
+      k: how many of the largest predictions count.
+      weights: float, a scalar or [batch].
+      metrics_collections: graph collections that get the value.
+      updates_collections: graph collections that get the update.
+      name: variable scope, 'recall_at_<k>' by default.
+    """
+    hits = tf.cast(tf.math.in_top_k(labels, predictions, k), tf.float32)
+    return _tf1.metrics.mean(
+        hits, weights, metrics_collections, updates_collections, name or f"recall_at_{k}"
+    )
+
+
+@_metric
+def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
+    """Returns the weighted share of predictions in this batch that are their labels.
+
+    Raises:
+      ValueError: labels are not bool, integer or string, or predictions are of another type.
+
+    Source: tensorflow/contrib/metrics/python/metrics/classification.py, TF 1.15.
+    """
+    if not (labels.dtype.is_integer or labels.dtype in (tf.bool, tf.string)):
+        raise ValueError(f"Labels should have bool, integer, or string dtype, not {labels.dtype!r}")
+    if not labels.dtype.is_compatible_with(predictions.dtype):
+        raise ValueError(
+            "Dtypes of predictions and labels should match. Given: predictions "
+            f"({predictions.dtype!r}) and labels ({labels.dtype!r})"
+        )
+    with tf.name_scope(name or "accuracy"):
+        hits = tf.cast(tf.equal(predictions, labels), tf.float32)
+        if weights is None:
+            return tf.reduce_mean(hits)
+        total = tf.reduce_sum(weights * tf.ones_like(hits))
+        return tf.reduce_sum(hits * weights) / total
+
+
+@_metric
+def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the values of metrics, and their updates, as two lists."""
+    if not value_update_tuples:
+        raise ValueError("Expected at least one value_tensor/update_op pair")
+    values, updates = zip(*value_update_tuples, strict=True)
+    return list(values), list(updates)
+
+
+@_metric
+def aggregate_metric_map(names_to_tuples: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the values of metrics, and their updates, as two dictionaries by name."""
+    values, updates = zip(*names_to_tuples.values(), strict=True)
+    return (
+        dict(zip(names_to_tuples, values, strict=True)),
+        dict(zip(names_to_tuples, updates, strict=True)),
+    )

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of `tf.contrib.opt`: decoupled weight decay, LARS, lazy Adam and Nadam.
+
+Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_tf1 = tf.compat.v1
+
+
+class DecoupledWeightDecayExtension:
+    """Decays variables by `weight_decay` times their value, before an optimizer updates them.
+
+    It stands before the optimizer among the base classes. With weight decay w and the update U(g)
+    of the optimizer for the gradient g, which must not depend on the variable:
+
+        variable = variable - w variable - U(g)
+
+    Where the gradient is sparse, only the rows that it has decay.
+
+    Args:
+      weight_decay: a number, a float tensor, or a function that returns one. The learning rate does
+        not scale it.
+      **kwargs: arguments of the optimizer.
+
+    Source: the class of that name in tensorflow/contrib/opt/python/training/
+    weight_decay_optimizers.py, TF 1.15, after Loshchilov and Hutter, arXiv:1711.05101.
+    """
+
+    def __init__(self, weight_decay: Any, **kwargs: Any):
+        self._decayed: frozenset[Any] = frozenset()
+        self._weight_decay = weight_decay
+        self._weight_decay_tensor: Any = None
+        super().__init__(**kwargs)
+
+    def minimize(
+        self, loss: Any, *args: Any, decay_var_list: Sequence[Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Minimizes as the optimizer does.
+
+        Args:
+          loss: a scalar.
+          *args: further arguments of the optimizer's `minimize`, as **kwargs.
+          decay_var_list: without effect, as in TF 1.15, where all variables decay that are
+            updated. `apply_gradients` heeds it.
+          **kwargs: see *args.
+        """
+        if decay_var_list:
+            _tf1.logging.warning(
+                "%s.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every variable "
+                "that is updated decays. apply_gradients heeds it.",
+                type(self).__name__,
+            )
+        return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        decay_var_list: Sequence[Any] | None = None,
+    ) -> Any:
+        """Updates variables, as the optimizer does, and decays them first.
+
+        Args:
+          grads_and_vars: pairs of a gradient and a variable.
+          global_step: a variable to increase by one; None for none.
+          name: a name for the op.
+          decay_var_list: the variables to decay; None or none decays all.
+        """
+        self._decayed = frozenset(variable.ref() for variable in decay_var_list or ())
+        return super().apply_gradients(  # type: ignore[misc]
+            grads_and_vars, global_step=global_step, name=name
+        )
+
+    def _prepare(self) -> None:
+        decay = self._weight_decay
+        if callable(decay):
+            decay = decay()
+        self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
+        super()._prepare()  # type: ignore[misc]
+
+    def _decay(self, variable: Any, indices: Any = None) -> tf.Operation:
+        if self._decayed and variable.ref() not in self._decayed:
+            return tf.no_op()
+        rate = tf.cast(self._weight_decay_tensor, variable.dtype.base_dtype)
+        locking = self._use_locking  # type: ignore[attr-defined]
+        if indices is None:
+            return variable.assign_sub(rate * variable, locking, read_value=False)
+        rows = tf.gather(variable, indices)
+        return _tf1.scatter_sub(variable, indices, rate * rows, use_locking=locking)
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([self._decay(var)]):
+            return super()._apply_dense(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([self._decay(var)]):
+            return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([self._decay(var, grad.indices)]):
+            return super()._apply_sparse(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        with tf.control_dependencies([self._decay(var, indices)]):
+            return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """Returns a subclass of an optimizer that decays variables before it updates them.
+
+    Args:
+      base_optimizer: a subclass of `tf.compat.v1.train.Optimizer`.
+
+    Returns:
+      A class whose first argument is `weight_decay`; the others, by name, are `base_optimizer`'s.
+      See `DecoupledWeightDecayExtension`.
+    """
+
+    class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):  # type: ignore[misc, valid-type]
+        """An optimizer with decoupled weight decay."""
+
+    return OptimizerWithDecoupledWeightDecay
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam with decoupled weight decay; see `DecoupledWeightDecayExtension`.
+
+    Args:
+      weight_decay: a number, a float tensor, or a function that returns one.
+      learning_rate: as `tf.compat.v1.train.AdamOptimizer`'s, as are the others.
+    """
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ):
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            use_locking=use_locking,
+            name=name,
+        )
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc]
+    """SGD with momentum and decoupled weight decay; see `DecoupledWeightDecayExtension`.
+
+    Args:
+      weight_decay: a number, a float tensor, or a function that returns one.
+      learning_rate: as `tf.compat.v1.train.MomentumOptimizer`'s, as are the others.
+    """
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ):
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            use_locking=use_locking,
+            name=name,
+            use_nesterov=use_nesterov,
+        )
+
+
+class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc]
+    """SGD with momentum, whose rate each variable scales by the norms of itself and its gradient.
+
+    With variable v, gradient g and weight decay w, where both norms are positive:
+
+        trust = eeta |v| / (|g| + w |v| + epsilon)
+        momentum = momentum_rate momentum + learning_rate trust (g + w v)
+        v = v - momentum
+
+    Elsewhere trust is 1. Sparse gradients take plain momentum, without trust and decay.
+
+    Args:
+      learning_rate: a number, a float tensor, or a function that returns one.
+      momentum: a number >= 0.
+      weight_decay: a number >= 0.
+      eeta: a number.
+      epsilon: a number.
+      name: a name for ops and slots.
+      skip_list: texts; a variable whose name has one of them has neither trust nor decay.
+      use_nesterov: True for Nesterov's momentum.
+
+    Raises:
+      ValueError: momentum or weight_decay is negative.
+
+    Source: tensorflow/contrib/opt/python/training/lars_optimizer.py, TF 1.15, after You, Gitman and
+    Ginsburg, arXiv:1708.03888.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0001,
+        eeta: float = 0.001,
+        epsilon: float = 0.0,
+        name: str = "LARSOptimizer",
+        skip_list: Sequence[str] | None = None,
+        use_nesterov: bool = False,
+    ):
+        for what, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+            if value < 0.0:
+                raise ValueError(f"LARSOptimizer: {what} should be positive; got {value}.")
+        super().__init__(use_locking=False, name=name)
+        self._learning_rate = learning_rate
+        self._momentum = momentum
+        self._weight_decay = weight_decay
+        self._eeta = eeta
+        self._epsilon = epsilon
+        self._skip_list = skip_list
+        self._use_nesterov = use_nesterov
+
+    def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
+        """Returns the rate of a variable, and its gradient with the weight decay."""
+        rate = self._learning_rate
+        if callable(rate):
+            rate = rate()
+        if any(part in var.name for part in self._skip_list or ()):
+            return rate, grad
+        norm, gradient_norm = tf.norm(var), tf.norm(grad)
+        trust = self._eeta * norm / (gradient_norm + self._weight_decay * norm + self._epsilon)
+        trust = tf.where((norm > 0) & (gradient_norm > 0), trust, tf.ones_like(trust))
+        return rate * trust, grad + self._weight_decay * var
+
+    def _create_slots(self, var_list: Any) -> None:
+        for variable in var_list:
+            self._zeros_slot(variable, "momentum", self._name)
+
+    def _prepare(self) -> None:
+        rate = self._learning_rate
+        self._learning_rate_tensor = tf.convert_to_tensor(
+            rate() if callable(rate) else rate, name="learning_rate"
+        )
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        rate, grad = self.compute_lr(grad, var)
+        return tf.raw_ops.ApplyMomentum(
+            var=var,
+            accum=self.get_slot(var, "momentum"),
+            lr=tf.ones([], var.dtype.base_dtype),
+            grad=grad * rate,
+            momentum=self._momentum,
+            use_nesterov=self._use_nesterov,
+        ).op
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        rate, grad = self.compute_lr(grad, var)
+        return tf.raw_ops.ResourceApplyMomentum(
+            var=var.handle,
+            accum=self.get_slot(var, "momentum").handle,
+            lr=tf.ones([], var.dtype.base_dtype),
+            grad=grad * rate,
+            momentum=self._momentum,
+            use_nesterov=self._use_nesterov,
+        )
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return tf.raw_ops.SparseApplyMomentum(
+            var=var,
+            accum=self.get_slot(var, "momentum"),
+            lr=tf.cast(self._learning_rate_tensor, var.dtype.base_dtype),
+            grad=grad.values,
+            indices=grad.indices,
+            momentum=tf.cast(self._momentum, var.dtype.base_dtype),
+            use_nesterov=self._use_nesterov,
+        ).op
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        return tf.raw_ops.ResourceSparseApplyMomentum(
+            var=var.handle,
+            accum=self.get_slot(var, "momentum").handle,
+            lr=tf.cast(self._learning_rate_tensor, grad.dtype),
+            grad=grad,
+            indices=indices,
+            momentum=tf.cast(self._momentum, grad.dtype),
+            use_nesterov=self._use_nesterov,
+        )
+
+
+class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam that updates, for a sparse gradient, only the rows of variable and slots that it has.
+
+    Source: tensorflow/contrib/opt/python/training/lazy_adam_optimizer.py, TF 1.15.
+    """
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return self._update_rows(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        return self._update_rows(grad, var, indices)
+
+    def _update_rows(self, grad: Any, var: Any, indices: Any) -> Any:
+        dtype = var.dtype.base_dtype
+        beta1_power, beta2_power = (
+            tf.cast(power, dtype) for power in self._get_beta_accumulators()
+        )
+        rate, beta1, beta2, epsilon = (
+            tf.cast(value, dtype)
+            for value in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        )
+        rate = rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        m_rows = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+        v_rows = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+        step = rate * m_rows / (tf.sqrt(v_rows) + epsilon)
+        locking = self._use_locking
+        return tf.group(
+            _tf1.scatter_update(m, indices, m_rows, use_locking=locking),
+            _tf1.scatter_update(v, indices, v_rows, use_locking=locking),
+            _tf1.scatter_sub(var, indices, step, use_locking=locking),
+        )
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Sequence[tuple[Any, Any]], clip_norm: float = 20.0
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """Limits the global norm of gradients; returns new pairs, and the norm before.
+
+    Args:
+      gradients_variables: pairs of a gradient and a variable.
+      clip_norm: the largest norm of all gradients together.
+
+    Source: the function of that name in tensorflow/contrib/opt/python/training/
+    multitask_optimizer_wrapper.py, TF 1.15.
+    """
+    gradients, variables = zip(*gradients_variables, strict=True)
+    norm = _tf1.global_norm(gradients)
+    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+    return list(zip(clipped, variables, strict=True)), norm
