@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb import arguments, generations
+from estimator_emb.command import slices
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     StockTPUConfig,
@@ -13,6 +14,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 
 DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
 SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
+TOPOLOGY_VARIABLE = "ESTIMATOR_EMB_TOPOLOGY"
 DEVICES = ("host", "tpu")
 TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
 TABLES = ("tpu", "host")
@@ -28,7 +30,9 @@ class TPUConfig(StockTPUConfig):
       iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
         text, such as '60s', '5m' or '1h', on a TPU.
       num_shards: the number of cores of an emulated TPU, one if None; environment variable
-        ESTIMATOR_EMB_SHARDS comes first. A TPU has as many as it has.
+        ESTIMATOR_EMB_SHARDS comes first. More than eight are a multiple of 8, and are on hosts of
+        eight each. A TPU has as many as it has, and so has an emulated one that the environment
+        variable ESTIMATOR_EMB_TOPOLOGY names: another number is an error.
       num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
       per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
         once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
@@ -144,6 +148,27 @@ def asked_shards() -> int | None:
             f"{shards!r}."
         )
     return int(shards)
+
+
+def asked_topology() -> slices.Slice | None:
+    """Returns the slice of a TPU that the environment asks to emulate, before any TPUConfig.
+
+    Raises:
+      ValueError: it is no slice that can be emulated, or a number of cores is asked for besides.
+    """
+    name = os.environ.get(TOPOLOGY_VARIABLE)
+    if not name:
+        return None
+    if os.environ.get(SHARDS_VARIABLE):
+        raise ValueError(
+            f"Environment variables {TOPOLOGY_VARIABLE} and {SHARDS_VARIABLE} both say how many "
+            f"cores an emulated TPU has; got {name!r} and {os.environ[SHARDS_VARIABLE]!r}. Set one "
+            "of them."
+        )
+    try:
+        return slices.named(name)
+    except ValueError as error:
+        raise ValueError(f"Environment variable {TOPOLOGY_VARIABLE} {error}") from None
 
 
 def asked_tables(config: Any) -> str:

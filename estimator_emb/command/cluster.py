@@ -92,7 +92,7 @@ def start(
 def _run_arguments(options: argparse.Namespace) -> list[str]:
     """Returns the arguments of `estimator-emb run` for each process."""
     arguments = []
-    for name in ("device", "shards", "steps_limit"):
+    for name in ("device", "shards", "topology", "steps_limit"):
         value = getattr(options, name)
         if value is not None:
             arguments.append(f"--{name.replace('_', '-')}={value}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from . import programs
+from . import programs, slices
 
 DEVICES = ("host", "tpu")
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
@@ -207,9 +207,17 @@ def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shards",
-        type=_at_least_one,
+        type=_cores,
         metavar="N",
-        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...)",
+        help="number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one "
+        "host, or a multiple of 8 on hosts of 8 each",
+    )
+    parser.add_argument(
+        "--topology",
+        type=_topology,
+        metavar="NAME",
+        help="the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; of "
+        f"{', '.join(slices.names())}",
     )
     parser.add_argument(
         "--steps-limit",
@@ -242,6 +250,23 @@ def _at_least_one(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be an integer >= 1; got {text!r}")
     return value
+
+
+def _cores(text: str) -> int:
+    cores = _at_least_one(text)
+    try:
+        slices.of_cores(cores)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return cores
+
+
+def _topology(text: str) -> str:
+    try:
+        slices.named(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:

@@ -44,11 +44,6 @@ def is_emulated() -> bool:
     return os.environ.get(options.DEVICE_VARIABLE) == "host"
 
 
-def num_cores() -> int:
-    """Returns the number of cores of the emulated TPU."""
-    return options.asked_shards() or 1
-
-
 def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def choosing(*args: Any, **kwargs: Any) -> Any:
@@ -75,17 +70,11 @@ def _make_resolver(
 
 
 def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
-    return {"TPU": num_cores()}
+    return {"TPU": topology.of_environment().cores_per_host}
 
 
 def _system_metadata(original: Any, self: Any) -> Any:
-    return tf.tpu.experimental.TPUSystemMetadata(
-        num_cores=num_cores(),
-        num_hosts=1,
-        num_of_cores_per_host=num_cores(),
-        topology=None,
-        devices=[],
-    )
+    return topology.metadata(topology.of_environment())
 
 
 def _make_run_config(
@@ -107,7 +96,7 @@ def _make_run_config(
 
 def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
     _notice("An emulated TPU needs no initialisation.")
-    return topology.emulated(num_cores())
+    return topology.emulated(topology.of_environment())
 
 
 def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:

@@ -15,7 +15,12 @@ import tensorflow as tf
 from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
-from estimator_emb.options import DEVICE_VARIABLE, DEVICES, SHARDS_VARIABLE
+from estimator_emb.options import (
+    DEVICE_VARIABLE,
+    DEVICES,
+    SHARDS_VARIABLE,
+    TOPOLOGY_VARIABLE,
+)
 from estimator_emb.tools import program
 
 logger = logging.getLogger("estimator_emb")
@@ -35,10 +40,18 @@ def main(args: list[str]) -> int:
             f"the environment variable {DEVICE_VARIABLE} must be 'host' or 'tpu'; it is {device!r}"
         )
     os.environ[DEVICE_VARIABLE] = device
+    if options.shards is not None and options.topology is not None:
+        parsers.run().error("--shards and --topology both say how many cores there are")
     if options.shards is not None:
         if device == "tpu":
             parsers.run().error("--shards is the number of emulated cores: it needs --device=host")
         os.environ[SHARDS_VARIABLE] = str(options.shards)
+        os.environ.pop(TOPOLOGY_VARIABLE, None)
+    if options.topology is not None:
+        if device == "tpu":
+            parsers.run().error("--topology is that of an emulated TPU: it needs --device=host")
+        os.environ[TOPOLOGY_VARIABLE] = options.topology
+        os.environ.pop(SHARDS_VARIABLE, None)
 
     logger.info(_what_is_emulated(device))
     install.install()
@@ -60,8 +73,10 @@ def _what_is_emulated(device: str) -> str:
         return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
     shards = os.environ.get(SHARDS_VARIABLE)
     cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
+    name = os.environ.get(TOPOLOGY_VARIABLE)
+    emulated = "A TPU" if name is None else f"A TPU {name}"
     return (
-        f"A TPU is emulated on the host{cores}; no TPU name is looked up. "
+        f"{emulated} is emulated on the host{cores}; no TPU name is looked up. "
         f"TensorFlow {tf.__version__}."
     )
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.backends.base import Function, Request
+from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
@@ -22,14 +23,13 @@ _WITHOUT_MEANING = (
     "initial_infeed_sleep_secs",
     "tpu_job_name",
     "experimental_feed_hook",
-    "input_partition_dims",
     "num_cores_per_replica",
 )
 _said: set[str] = set()
 
 
 class EmulatedBackend(HostBackend):
-    """The host, on which the program sees a TPU of one host and N cores.
+    """This process, in which the program sees a TPU of N cores, on one host or several.
 
     What has no part in a TPU runs as with `use_tpu=False`: exports, and evaluations with
     `eval_on_tpu=False`.
@@ -56,7 +56,7 @@ class EmulatedBackend(HostBackend):
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         # Each core's input is a batch behind.
-        return self._checked_input_fn(input_fn, mode, context.config.tpu_config.num_shards or 1)
+        return self._checked_input_fn(input_fn, mode, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         request = self.request
@@ -104,6 +104,7 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     if not isinstance(config, RunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = options.asked_shards()
+    shape = topology.of_config(config.tpu_config)
     if shards:
         config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
     else:
@@ -114,6 +115,12 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
         raise ValueError(
             "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
             f"{deployment}."
+        )
+    if spec is not None and shape.hosts > 1 and (config.tpu_config.num_cores_per_replica or 1) > 1:
+        raise ValueError(
+            "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
+            f"emulated; got {config.tpu_config.num_cores_per_replica} and {shape.hosts} hosts. "
+            "Emulate one host, or give each replica one core."
         )
     for option in _WITHOUT_MEANING:
         if getattr(config.tpu_config, option) and option not in _said:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tensorflow-estimator asks about the TPU, of one that is emulated."""
 
+from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
 from estimator_emb.compat.internals.tpu_estimator import InternalTPUContext
 
+_HOST = "/task:0/device:CPU:0"
+
 
 class EmulatedTPU(InternalTPUContext):
-    """A TPU of one host and N cores, as tensorflow-estimator sees it.
+    """A TPU as tensorflow-estimator sees it, whose hosts are all this process.
 
     Args:
       config: a `RunConfig`, which says how many cores it has.
@@ -19,15 +20,8 @@ class EmulatedTPU(InternalTPUContext):
 
     def __init__(self, config: Any, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
-        tpu = config.tpu_config
-        cores = (tpu.num_shards or 1) * (tpu.num_cores_per_replica or 1)
-        self._metadata = tf.tpu.experimental.TPUSystemMetadata(
-            num_cores=cores,
-            num_hosts=1,
-            num_of_cores_per_host=cores,
-            topology=topology.emulated(cores),
-            devices=[],
-        )
+        shape = topology.of_config(config.tpu_config)
+        self._metadata = topology.metadata(shape, topology.emulated(shape))
 
     def _get_tpu_system_metadata(self) -> Any:
         return self._metadata
@@ -36,5 +30,34 @@ class EmulatedTPU(InternalTPUContext):
     def master_job(self) -> None:
         """None: everything runs in this process."""
 
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        return _HOST, super().device_for_replica(replica_id)[1]
+
     def __deepcopy__(self, memo: Any) -> "EmulatedTPU":
         return self  # Programs copy `params`, which hold the context.
+
+
+def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
+    """Returns host and invocation index of each call of an input_fn that feeds the cores of a host.
+
+    A replica that spans several hosts is fed by the host that has its first core.
+    """
+    if not ctx.is_replica_across_hosts():
+        return [(host, host) for host in range(ctx.num_hosts)]
+    assignment = ctx.device_assignment
+    return [
+        (
+            assignment.topology.task_ordinal_at_coordinates(assignment.coordinates(replica, 0)),
+            replica,
+        )
+        for replica in range(ctx.num_replicas)
+    ]
+
+
+def replicas_of(ctx: InternalTPUContext, host: int) -> Sequence[int]:
+    """Returns the replicas that a host feeds, in the order in which it does."""
+    if ctx.model_parallelism_enabled:
+        replicas: Sequence[int] = ctx.device_assignment.lookup_replicas(host, 0)
+        return replicas
+    each = ctx.num_of_cores_per_host
+    return range(host * each, (host + 1) * each)

@@ -2,14 +2,17 @@
 """The input of an emulated TPU: what each of its cores is fed, in each deployment of input_fn.
 
     PER_SHARD_V1  input_fn is called for each core
-    PER_HOST_V1   input_fn is called once; its batch is split between the cores
-    PER_HOST_V2   input_fn is called once; each core takes the next batch of its dataset
-    BROADCAST     input_fn is called once; every core takes its batch as it is
+    PER_HOST_V1   input_fn is called for each host; its batch is split between the host's cores
+    PER_HOST_V2   input_fn is called for each host; each core takes the next batch of its dataset
+    BROADCAST     input_fn is called once, on host 0; every core takes its batch as it is
     SLICED        of evaluation and prediction: as BROADCAST, but split between the cores
+
+Of a model that spans several cores, a replica is fed as a core is.
 
 Source: `_InputPipeline` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import batches
+from estimator_emb.backends.emulated.context import host_calls, replicas_of
 from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
@@ -74,54 +78,120 @@ def read(
     Raises:
       TypeError: input_fn returns a dataset where it must not, or the reverse.
       ValueError: `batch_axis` has another length than there are tensors; a tensor that is to be
-        split is sparse.
+        split is sparse; or the calls of input_fn yield different features or labels.
     """
-    batches, initializers = _batches(ctx, input_fn, batch_axis, cores.count)
-    of_cores = [
-        _Batch(_without(batch.features, consumed), batch.labels, batch.real) for batch in batches
-    ]
-    if len(of_cores) == 1 and cores.count > 1 and not _same_for_all(ctx):
-        size = ctx.batch_size_for_input_fn
-        of_cores = _split(of_cores[0], batch_axis, cores.count, size)
+    fed = _fed(ctx, input_fn, batch_axis, cores.count)
+    parts: dict[int, _Batch] = {}
+    for batch, replicas in fed.batches:
+        kept = _Batch(_without(batch.features, consumed), batch.labels, batch.real)
+        divided = [kept] * len(replicas)
+        if len(replicas) > 1 and not _same_for_all(ctx):
+            size = ctx.batch_size_for_input_fn
+            divided = _split(kept, batch_axis, len(replicas), size)
+        parts.update(zip(replicas, divided, strict=True))
+    of_cores = [parts[core] for core in range(cores.count)]
     structure = _structure(of_cores[0])
-    flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in of_cores])
-    if len(of_cores) > 1:
+    for core, batch in enumerate(of_cores):
+        _check_same(structure, _structure(batch), core)
+    # One batch for all cores is one set of tensors.
+    distinct = of_cores[:1] if len(fed.batches) == 1 and _same_for_all(ctx) else of_cores
+    flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in distinct])
+    if len(distinct) > 1:
         mine = [cores.per_core(values) for values in zip(*flat, strict=True)]
     else:
         mine = flat[0]
     packed = data_nest.pack_sequence_as(structure, mine)
+    all_batches = [batch for batch, _ in fed.batches]
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
-        looked_up=_merged([batch.features for batch in batches], consumed),
-        real=None if batches[0].real is None else tf.concat([b.real for b in batches], axis=0),
-        initializers=initializers,
+        looked_up=_merged([batch.features for batch in all_batches], consumed),
+        real=(
+            None
+            if all_batches[0].real is None
+            else tf.concat([batch.real for batch in all_batches], axis=0)
+        ),
+        initializers=fed.initializers,
     )
 
 
-def _batches(
+@dataclasses.dataclass(frozen=True)
+class _Fed:
+    """What the calls of an input_fn yield for a step.
+
+    Attributes:
+      batches: each with the replicas that it feeds, in the order of its parts.
+      initializers: of the datasets.
+    """
+
+    batches: list[tuple[_Batch, Sequence[int]]]
+    initializers: list[tf.Operation]
+
+
+def _fed(
     ctx: InternalTPUContext,
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
     count: int,
-) -> tuple[list[_Batch], list[tf.Operation]]:
-    """Returns a batch for all cores or one for each, and the initializers of their datasets."""
+) -> _Fed:
+    """Calls input_fn in each place of its deployment; see the table of this module."""
     if ctx.is_input_sharded_per_core():
-        batches = []
-        for core in range(count):
-            result = _call(ctx, input_fn, core)
-            if isinstance(result, tf.data.Dataset):
-                raise TypeError(
-                    "`input_fn` returning `Dataset`  is not yet supported in per-Core input "
-                    "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training to "
-                    "True or return `features` and `labels` from `input_fn`"
-                )
-            batches.append(_Batch(*Inputs._parse_inputs(result)))
-        return batches, []
-    each_core_takes_one = (
-        ctx.is_input_per_host_with_iterators() and not ctx.is_input_broadcast_with_iterators()
-    )
-    result = _call(ctx, input_fn, 0)
+        return _per_core(ctx, input_fn)
+    fed = _Fed([], [])
+    broadcast = ctx.is_input_broadcast_with_iterators()
+    each_core_takes_one = ctx.is_input_per_host_with_iterators() and not broadcast
+    for host, index in [(0, 0)] if broadcast else host_calls(ctx):
+        with _pipeline_of(host):
+            result = _call(ctx, input_fn, index, host)
+            if broadcast:
+                replicas: Sequence[int] = range(count)
+            elif ctx.is_replica_across_hosts():
+                replicas = [index]
+            else:
+                replicas = replicas_of(ctx, host)
+            fed_by = [[replica] for replica in replicas] if each_core_takes_one else [replicas]
+            taken, initializers = _taken(ctx, result, batch_axis, fed_by)
+            fed.initializers.extend(initializers)
+            fed.batches.extend(zip(taken, fed_by, strict=True))
+    if ctx.model_parallelism_enabled:
+        # The order of the first replica that each feeds is that of the samples in a batch.
+        fed.batches.sort(key=lambda one: one[1][0])
+    return fed
+
+
+def _per_core(ctx: InternalTPUContext, input_fn: Callable[..., Any]) -> _Fed:
+    fed = _Fed([], [])
+    for host in range(ctx.num_hosts):
+        with _pipeline_of(host):
+            for core in replicas_of(ctx, host):
+                result = _call(ctx, input_fn, core, host)
+                if isinstance(result, tf.data.Dataset):
+                    raise TypeError(
+                        "`input_fn` returning `Dataset`  is not yet supported in per-Core input "
+                        "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training "
+                        "to True or return `features` and `labels` from `input_fn`"
+                    )
+                fed.batches.append((_Batch(*Inputs._parse_inputs(result)), [core]))
+    return fed
+
+
+def _taken(
+    ctx: InternalTPUContext,
+    result: Any,
+    batch_axis: Sequence[int] | None,
+    fed_by: Sequence[Sequence[int]],
+) -> tuple[list[_Batch], list[tf.Operation]]:
+    """Returns what a host takes in a step from what its call of input_fn returned.
+
+    Args:
+      ctx: the emulated TPU, in a mode.
+      result: of input_fn.
+      batch_axis: see `read`.
+      fed_by: the replicas that each of its batches feeds.
+
+    Returns:
+      The batches, and initializers of their dataset.
+    """
     predicting = ctx.mode == ModeKeys.PREDICT
     if not isinstance(result, tf.data.Dataset):
         if predicting:
@@ -129,7 +199,7 @@ def _batches(
                 "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
                 "`labels`."
             )
-        if each_core_takes_one:
+        if ctx.is_input_per_host_with_iterators() and not ctx.is_input_broadcast_with_iterators():
             raise TypeError(
                 "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline "
                 "configuration."
@@ -138,14 +208,12 @@ def _batches(
     if predicting:
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
-        result = _filled_up(
-            result, ctx.batch_size_for_input_fn, count if each_core_takes_one else 1
-        )
+        result = _filled_up(result, ctx.batch_size_for_input_fn, len(fed_by))
     input_errors.note_dataset(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     batches = []
     before: list[tf.Tensor] = []
-    for _ in range(count if each_core_takes_one else 1):
+    for replicas in fed_by:
         # One after the other: core 0 takes the first batch.
         with tf.control_dependencies(before):
             element = iterator.get_next()
@@ -155,14 +223,29 @@ def _batches(
             batches.append(_Batch(element["features"], element.get("labels"), element["real"]))
         else:
             batches.append(_Batch(*Inputs._parse_inputs(element)))
-        of_core = f" of core {len(batches) - 1}" if count > 1 and each_core_takes_one else ""
-        input_errors.note_batch(batches[-1].features, batches[-1].labels, of_core)
+        input_errors.note_batch(batches[-1].features, batches[-1].labels, _fed_name(ctx, replicas))
     return batches, [iterator.initializer]
 
 
-def _call(ctx: InternalTPUContext, input_fn: Callable[..., Any], index: int) -> Any:
-    device = ctx.tpu_host_placement_function(host_id=0)
-    context = TPUContext(internal_ctx=ctx, input_device=device, invocation_index=index, host_id=0)
+def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
+    """Makes the name scope that input_fn has on a host of a TPU; that of host 0 is open."""
+    return tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext()
+
+
+def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
+    """Returns how messages tell the batch of these replicas from the others of a step."""
+    if len(replicas) == ctx.num_replicas:
+        return ""
+    if len(replicas) == 1:
+        return f" of core {replicas[0]}"
+    return f" of cores {replicas[0]} to {replicas[-1]}"
+
+
+def _call(ctx: InternalTPUContext, input_fn: Callable[..., Any], index: int, host: int) -> Any:
+    device = ctx.tpu_host_placement_function(host_id=host)
+    context = TPUContext(
+        internal_ctx=ctx, input_device=device, invocation_index=index, host_id=host
+    )
     with tf.device(device):
         return input_fn(context)
 
@@ -254,6 +337,16 @@ def _structure(batch: _Batch) -> dict[str, Any]:
     if batch.labels is None:
         return {"features": batch.features}
     return {"features": batch.features, "labels": batch.labels}
+
+
+def _check_same(first: dict[str, Any], other: dict[str, Any], core: int) -> None:
+    """Refuses batches of several calls of input_fn that have other features or labels."""
+    names, others = (sorted(name for name, _ in batch_sizes.named(one)) for one in (first, other))
+    if names != others:
+        raise ValueError(
+            "input_fn must yield the same features and labels in each of its calls; got "
+            f"{', '.join(names)} for core 0, and {', '.join(others)} for core {core}."
+        )
 
 
 def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int) -> list[_Batch]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TPU of one host and N cores, emulated: what tensorflow-estimator does with a TPU, on the host.
+"""A TPU of N cores, emulated: what tensorflow-estimator does with a TPU, in this process.
 
 `build` stands where tensorflow-estimator builds the loop that a TPU runs. It reads the input of the
 cores, calls the program's model_fn once, as core 0 sees it, copies its step for the other cores,
@@ -152,7 +152,8 @@ class EmulatedStep:
     def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
         cores = "core" if count == 1 else "cores"
-        console.say_once(f"Emulating a TPU of {count} {cores}.", self._config.model_dir)
+        hosts = f" on {self._ctx.num_hosts} hosts" if self._ctx.num_hosts > 1 else ""
+        console.say_once(f"Emulating a TPU of {count} {cores}{hosts}.", self._config.model_dir)
         if self._tables:
             console.say_once(self._tables.describe(), self._config.model_dir)
         spec = self._wrapper._verify_estimator_spec(self._spec)

@@ -1,23 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of an emulated TPU."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from estimator_emb import options
+from estimator_emb.command import slices
 from estimator_emb.compat.internals.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
 
 
-def emulated(cores: int) -> tf.tpu.experimental.Topology:
-    """Returns the topology of one host with so many cores.
+def of_config(tpu_config: Any) -> slices.Slice:
+    """Returns what a `TPUConfig` emulates, unless the environment names a slice.
 
-    A slice of a TPU where there is one of that size, else a line of chips with one core each.
+    Raises:
+      ValueError: it has more cores than one host and not those of several, or the environment names
+        an unknown slice.
     """
-    shape = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores, [cores, 1, 1, 1])
-    x, y, z, on_chip = shape
-    coordinates = [
-        [i, j, k, core]
-        for k in range(z)
-        for j in range(y)
-        for i in range(x)
-        for core in range(on_chip)
-    ]
-    return tf.tpu.experimental.Topology(mesh_shape=shape, device_coordinates=[coordinates])
+    asked = options.asked_topology()
+    if asked is not None:
+        return asked
+    by_environment = options.asked_shards()
+    shards = by_environment or tpu_config.num_shards or 1
+    each = tpu_config.num_cores_per_replica or 1
+    owner = (
+        f"Environment variable {options.SHARDS_VARIABLE}"
+        if by_environment
+        else "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it"
+    )
+    if each > 1:
+        owner += f", times num_cores_per_replica={each},"
+    return of_cores(shards * each, owner)
+
+
+def of_cores(cores: int, owner: str) -> slices.Slice:
+    """Returns a slice of so many cores; `owner` begins the message of its error."""
+    mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
+    try:
+        return slices.of_cores(cores, None if mesh is None else tuple(mesh))
+    except ValueError as error:
+        raise ValueError(f"{owner} {error}") from None
+
+
+def of_environment() -> slices.Slice:
+    """Returns what a program emulates that is asked for no `TPUConfig`."""
+    shards = options.asked_shards() or 1
+    return options.asked_topology() or of_cores(
+        shards, f"Environment variable {options.SHARDS_VARIABLE}"
+    )
+
+
+def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:
+    """Returns the topology of a slice."""
+    return tf.tpu.experimental.Topology(
+        mesh_shape=list(shape.mesh), device_coordinates=shape.coordinates()
+    )
+
+
+def metadata(shape: slices.Slice, topology: Any = None) -> tf.tpu.experimental.TPUSystemMetadata:
+    """Returns what a slice says of itself."""
+    return tf.tpu.experimental.TPUSystemMetadata(
+        num_cores=shape.cores,
+        num_hosts=shape.hosts,
+        num_of_cores_per_host=shape.cores_per_host,
+        topology=topology,
+        devices=[],
+    )

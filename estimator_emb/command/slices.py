@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slices of TPUs that can be emulated: how many hosts they have, and how many cores each feeds.
+
+A core is here what a program calls a replica where it divides no model: what TensorFlow shows as
+one TPU device.
+
+    v2-N, v3-N  N cores; a host has 4 chips with 2 cores each
+    v4-N        N / 2 cores: the two TensorCores of a chip are one device ("megacore"); a host has 4
+                chips
+
+Source: the tables of slice sizes in Google Cloud's documentation of each generation ("TPU v2", "TPU
+v3", "TPU v4"), which count TensorCores in a slice's name; the meshes of v2 and v3 are those of
+`_NUM_CORES_TO_COMPUTATION_SHAPE` in tensorflow_estimator/python/estimator/tpu/tpu_context.py,
+2.15.0, as far as it goes. Other generations are not known well enough to be emulated.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+CORES_PER_HOST = 8
+"""Cores of a host of v2 and v3; an emulated TPU that is given no name has such hosts."""
+
+_SQUARES = {8: (2, 2), 32: (4, 4), 128: (8, 8), 256: (8, 16), 512: (16, 16)}
+_CUBES = {8: (2, 2, 1), 16: (2, 2, 2), 32: (2, 2, 4), 64: (2, 4, 4), 128: (4, 4, 4)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A slice of a TPU.
+
+    Attributes:
+      mesh: numbers of chips in the directions x, y and z, and of cores on a chip.
+      block: the part of `mesh` that one host has; it divides `mesh`.
+    """
+
+    mesh: tuple[int, int, int, int]
+    block: tuple[int, int, int, int]
+
+    @property
+    def cores(self) -> int:
+        """The number of cores of all hosts."""
+        return _product(self.mesh)
+
+    @property
+    def hosts(self) -> int:
+        return self.cores // self.cores_per_host
+
+    @property
+    def cores_per_host(self) -> int:
+        return _product(self.block)
+
+    def coordinates(self) -> list[list[list[int]]]:
+        """Returns, for each host and each core on it, its place in the mesh."""
+        return [
+            [
+                [corner + step for corner, step in zip(corners, steps, strict=True)]
+                for steps in _places(self.block, (1, 1, 1, 1))
+            ]
+            for corners in _places(self.mesh, self.block)
+        ]
+
+
+def names() -> list[str]:
+    """Returns the names of the slices that can be emulated."""
+    return list(_SLICES)
+
+
+def named(name: str) -> Slice:
+    """Returns the slice of a name, such as 'v3-32'.
+
+    Raises:
+      ValueError: it is none of `names`.
+    """
+    if name not in _SLICES:
+        raise ValueError(f"must be one of {', '.join(_SLICES)}; got {name!r}.")
+    return _SLICES[name]
+
+
+def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
+    """Returns a slice of so many cores: on one host up to eight, else on hosts of eight each.
+
+    Args:
+      cores: at least 1.
+      mesh: the usual one of a slice with so many cores; None where there is none.
+
+    Raises:
+      ValueError: there are more than eight, and no multiple of it.
+    """
+    if cores <= CORES_PER_HOST:
+        mesh = mesh or (cores, 1, 1, 1)
+        return Slice(mesh, mesh)
+    if cores % CORES_PER_HOST:
+        raise ValueError(
+            f"must be at most {CORES_PER_HOST}, which one host has, or a multiple of "
+            f"{CORES_PER_HOST}, for several hosts; got {cores} cores."
+        )
+    return Slice(mesh or (2, cores // 4, 1, 2), (2, 2, 1, 2))
+
+
+def _planes(sizes: dict[int, tuple[int, int]]) -> Iterator[tuple[int, Slice]]:
+    for size, (x, y) in sizes.items():
+        yield size, Slice((x, y, 1, 2), (2, 2, 1, 2))
+
+
+_SLICES = {
+    **{f"v2-{size}": slice for size, slice in _planes(_SQUARES)},
+    **{
+        f"v3-{size}": slice for size, slice in _planes({**_SQUARES, 1024: (16, 32), 2048: (32, 32)})
+    },
+    **{f"v4-{size}": Slice((*mesh, 1), (2, 2, 1, 1)) for size, mesh in _CUBES.items()},
+}
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    product = 1
+    for length in shape:
+        product *= length
+    return product
+
+
+def _places(shape: tuple[int, ...], step: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yields the places of a grid: cores of a chip first, then along x, y and z."""
+    x, y, z, core = (range(0, length, by) for length, by in zip(shape, step, strict=True))
+    for k, j, i, c in itertools.product(z, y, x, core):
+        yield i, j, k, c

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An emulated TPU of several hosts: what a program sees of them, and how it trains there.
+
+The judge of what input_fn sees is tensorflow-estimator itself, on a TPU that is only described.
+"""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_emulation
+import tpu_described
+
+import estimator_emb as ee
+from estimator_emb.backends.emulated import topology
+from estimator_emb.command import slices
+
+v1 = tf.compat.v1
+PIPELINES = ee.InputPipelineConfig
+
+
+def seen_by(inputs, batch=32):
+    """An input_fn that notes in `inputs` what each of its calls finds, and a model_fn for it."""
+
+    def input_fn(params):
+        context = params["context"]
+        _, index, calls, replicas = context.current_input_fn_deployment()
+        divided = context._internal_ctx.model_parallelism_enabled
+        inputs.append(
+            {
+                "batch_size": params["batch_size"],
+                "deployment": (index, calls, replicas),
+                "hosts": (context.current_host, context.num_hosts),
+                "replicas": context.num_replicas,
+                "per_host": None if divided else context.num_of_replicas_per_host,
+                "ordinals": [
+                    context.device_for_replica(i)[1]
+                    for i in (range(context.num_replicas) if not divided else ())
+                ],
+            }
+        )
+        x = tf.fill([params["batch_size"]], float(context.current_host))
+        if context._internal_ctx.is_input_sharded_per_core():
+            return x, None
+        return tf.data.Dataset.from_tensors(x).repeat()
+
+    def model_fn(features, labels, mode, params):
+        inputs.append({"model": (features.shape.as_list(), params["batch_size"])})
+        w = v1.get_variable("w", initializer=0.0)
+        loss = tf.reduce_sum(features) * w
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+
+        def metric_fn(features):
+            return {"mean": v1.metrics.mean(features)}
+
+        return ee.TPUEstimatorSpec(
+            mode,
+            predictions={"x": features},
+            loss=loss,
+            train_op=train_op,
+            eval_metrics=(metric_fn, [features]),
+        )
+
+    return input_fn, model_fn
+
+
+def config(tmp_path, pipeline, **kwargs):
+    tpu = ee.TPUConfig(2, device="host", per_host_input_for_training=pipeline, **kwargs)
+    return ee.RunConfig(model_dir=str(tmp_path / "emulated"), tpu_config=tpu)
+
+
+def emulated(model_fn, config, batch=32):
+    return ee.TPUEstimator(
+        model_fn,
+        config=config,
+        train_batch_size=batch,
+        eval_batch_size=batch,
+        predict_batch_size=batch,
+    )
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        PIPELINES.PER_SHARD_V1,
+        PIPELINES.PER_HOST_V1,
+        PIPELINES.PER_HOST_V2,
+        PIPELINES.BROADCAST,
+    ],
+)
+def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, tmp_path, monkeypatch):
+    here, there = [], []
+    input_fn, model_fn = seen_by(here)
+    made = emulated(model_fn, config(tmp_path, pipeline, num_shards=16))
+    made.train(input_fn, steps=1)
+
+    monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
+    input_fn, model_fn = seen_by(there)
+    described = tpu_described.estimator(
+        model_fn,
+        None,
+        tmp_path / "described",
+        hosts=2,
+        batch=32,
+        tpu_config=ee.TPUConfig(2, per_host_input_for_training=pipeline),
+    )
+    tpu_described.train(described, input_fn)
+    assert here == there
+    hosts = [one["hosts"] for one in here[:-1]]
+    each = {PIPELINES.PER_SHARD_V1: 8, PIPELINES.BROADCAST: 0}.get(pipeline, 1)
+    assert hosts == ([(0, 2)] * each + [(1, 2)] * each or [(0, 2)])
+    # Every core has trained with the input of its own host, and the gradient is the cores' mean.
+    mean = 0 if pipeline is PIPELINES.BROADCAST else 2 / 2
+    assert made.get_variable_value("w") == -mean
+
+
+@pytest.mark.parametrize(
+    ("replicas", "each", "hosts"), [(8, 2, 2), (4, 4, 2), (2, 16, 4), (4, 8, 4)]
+)
+def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
+    """The hosts that call input_fn, also where a replica spans two of them."""
+    here, there = [], []
+    tpu = {"num_shards": replicas, "num_cores_per_replica": each}
+    input_fn, model_fn = seen_by(here)
+    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
+    made.train(input_fn, steps=1)
+
+    monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
+    input_fn, model_fn = seen_by(there)
+    described = tpu_described.estimator(
+        model_fn,
+        None,
+        tmp_path / "described",
+        hosts=hosts,
+        batch=32,
+        topology=topology.emulated(topology.of_cores(replicas * each, "")),
+        tpu_config=tpu_described.per_core_input(**tpu),
+    )
+    tpu_described.train(described, input_fn)
+    assert here == there
+    fed = [one["hosts"][0] for one in here[:-1]]
+    assert sorted(fed) == ([0, 1] if hosts == 2 else [0, 2] if each == 16 else [0, 1, 2, 3])
+    assert made.get_variable_value("w") == -np.mean(fed) * 32 / replicas
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "each", "mesh"),
+    [
+        ("v2-8", 1, 8, [2, 2, 1, 2]),
+        ("v2-32", 4, 8, [4, 4, 1, 2]),
+        ("v2-512", 64, 8, [16, 16, 1, 2]),
+        ("v3-8", 1, 8, [2, 2, 1, 2]),
+        ("v3-32", 4, 8, [4, 4, 1, 2]),
+        ("v3-2048", 256, 8, [32, 32, 1, 2]),
+        ("v4-8", 1, 4, [2, 2, 1, 1]),
+        ("v4-32", 4, 4, [2, 2, 4, 1]),
+    ],
+)
+def test_slices(name, hosts, each, mesh, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
+    shape = topology.of_environment()
+    assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
+    made = topology.emulated(shape)
+    assert (made.num_tasks, made.num_tpus_per_task) == (hosts, each)
+    assert made.mesh_shape.tolist() == mesh
+    assert made.missing_devices.size == 0
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 128])
+def test_as_many_cores_as_asked_for(cores):
+    made = topology.emulated(topology.of_cores(cores, ""))
+    assert made.num_tasks * made.num_tpus_per_task == cores
+    assert made.num_tasks == max(1, cores // 8)
+    assert made.missing_devices.size == 0
+
+
+def test_a_named_slice(monkeypatch, tmp_path, caplog):
+    """On v4-16, which has two hosts of four chips with one device each."""
+    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    inputs = []
+    input_fn, model_fn = seen_by(inputs)
+    emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
+    assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
+        ((0, 2, 4), (0, 2), 16),
+        ((1, 2, 4), (1, 2), 16),
+    ]
+    assert inputs[-1] == {"model": ([4], 4)}
+    assert "Emulating a TPU of 8 cores on 2 hosts." in harness.said(caplog)
+
+
+@pytest.mark.parametrize(
+    ("environment", "tpu", "message"),
+    [
+        (
+            {},
+            {"num_shards": 12},
+            "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it must be at "
+            "most 8, which one host has, or a multiple of 8, for several hosts; got 12 cores.",
+        ),
+        (
+            {},
+            {"num_shards": 3, "num_cores_per_replica": 4},
+            "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it, times "
+            "num_cores_per_replica=4, must be at most 8, which one host has, or a multiple of 8, "
+            "for several hosts; got 12 cores.",
+        ),
+        (
+            {"SHARDS": "20"},
+            {"num_shards": 8},
+            "Environment variable ESTIMATOR_EMB_SHARDS must be at most 8, which one host has, or "
+            "a multiple of 8, for several hosts; got 20 cores.",
+        ),
+        (
+            {"TOPOLOGY": "v5e-16"},
+            {},
+            "Environment variable ESTIMATOR_EMB_TOPOLOGY must be one of v2-8, v2-32, v2-128, "
+            "v2-256, v2-512, v3-8, v3-32, v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, "
+            "v4-32, v4-64, v4-128; got 'v5e-16'.",
+        ),
+        (
+            {"TOPOLOGY": "v3-32", "SHARDS": "32"},
+            {},
+            "Environment variables ESTIMATOR_EMB_TOPOLOGY and ESTIMATOR_EMB_SHARDS both say how "
+            "many cores an emulated TPU has; got 'v3-32' and '32'. Set one of them.",
+        ),
+    ],
+)
+def test_what_is_no_slice(environment, tpu, message, tmp_path, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
+    with pytest.raises(ValueError) as error:
+        emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
+    assert str(error.value) == message
+
+
+def test_a_number_of_cores_that_the_slice_has_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
+    input_fn, model_fn = seen_by([])
+    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
+    with pytest.raises(ValueError) as error:
+        made.train(input_fn, steps=1)
+    assert str(error.value) == (
+        "TPUConfig.num_shards is not set correctly. According to TPU system metadata for "
+        "Tensorflow master (): num_replicas should be (32), got (8). For non-model-parallelism, "
+        "num_replicas should be the total num of TPU cores in the system. For model-parallelism, "
+        "the total number of TPU cores should be num_cores_per_replica * num_replicas. Please set "
+        "it accordingly or leave it as `None`"
+    )
+
+
+def test_evaluation_and_prediction_on_several_hosts(tmp_path):
+    """As tensorflow-estimator allows them: evaluation with PER_HOST_V2, both with BROADCAST."""
+
+    def made(pipeline):
+        return emulated(seen_by([])[1], config(tmp_path, pipeline, num_shards=16))
+
+    input_fn = seen_by([])[0]
+    by_core = made(PIPELINES.PER_HOST_V2)
+    by_core.train(input_fn, steps=1)
+    # Half of the samples are of host 0, and half of host 1.
+    assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
+    with pytest.raises(ValueError) as error:
+        made(PIPELINES.PER_HOST_V1).evaluate(input_fn, steps=1)
+    assert str(error.value) == (
+        "TPUEstimator.evaluate is only supported under three conditions: 1. num_hosts=1; 2. "
+        "BROADCAST mode; 3. PER_HOST_V2 mode. mode: 2; num_hosts: 2; num_replicas=1:16"
+    )
+    with pytest.raises(ValueError) as error:
+        next(by_core.predict(input_fn))
+    assert str(error.value) == (
+        "TPUEstimator.predict is only supported under three conditions: 1. num_hosts=1; 2. "
+        "BROADCAST mode; 3. PER_HOST_V2 mode with num_replicas=1. mode: 3; num_hosts: 2; "
+        "num_replicas=1:16"
+    )
+    to_all = made(PIPELINES.BROADCAST)
+    assert to_all.evaluate(input_fn, steps=1)["mean"] == 0
+    assert len([one for one, _ in zip(to_all.predict(input_fn), range(40), strict=False)]) == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
+def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
+    """Sixteen cores with the same batches, on two hosts and on one."""
+    batch, steps = 32, 3
+
+    def train(model_dir, hosts):
+        def input_fn(params):
+            size, host = params["batch_size"], params["context"].current_host
+            assert params["context"].num_hosts == hosts
+            share = batch // hosts
+            step = test_emulation.examples(batch).repeat().batch(batch, drop_remainder=True)
+
+            def of_host(features, labels):
+                past = tf.sparse.slice(
+                    features["past"], [share * host, 0], [share, features["past"].shape[1]]
+                )
+                mine = {key: features[key][share * host :][:share] for key in ("words", "ages")}
+                return {**mine, "past": past}, labels[share * host :][:share]
+
+            by_host = step.map(of_host)
+            return by_host if size == share else by_host.unbatch().batch(size, drop_remainder=True)
+
+        made = test_emulation.make(
+            test_emulation.model_fn, model_dir, 16, pipeline, test_emulation.SPEC, batch=batch
+        )
+        made.train(input_fn, steps=steps)
+        return harness.saved(model_dir, steps)
+
+    two = train(tmp_path / "two", 2)
+    monkeypatch.setattr(slices, "CORES_PER_HOST", 16)
+    one = train(tmp_path / "one", 1)
+    assert set(one) == set(two)
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
+    with pytest.raises(ValueError) as error:
+        test_emulation.make(
+            test_emulation.model_fn,
+            tmp_path,
+            8,
+            PIPELINES.PER_HOST_V2,
+            test_emulation.SPEC,
+            tpu={"num_cores_per_replica": 2},
+        )
+    assert str(error.value) == (
+        "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
+        "emulated; got 2 and 2 hosts. Emulate one host, or give each replica one core."
+    )
+
+
+def test_hosts_that_differ_in_their_features(tmp_path):
+    def input_fn(params):
+        name = "x" if params["context"].current_host == 0 else "y"
+        return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()
+
+    made = emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V1, num_shards=16))
+    with pytest.raises(ValueError) as error:
+        made.train(input_fn, steps=1)
+    assert str(error.value) == (
+        "input_fn must yield the same features and labels in each of its calls; got features['x'] "
+        "for core 0, and features['y'] for core 8."
+    )
