@@ -179,7 +179,7 @@ class TPUEstimator(StockTPUEstimator):
         self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
-            errors.explained(),
+            errors.explained(self.backend.emulates_tpu),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
             self._directory.continuing(),
@@ -215,7 +215,11 @@ class TPUEstimator(StockTPUEstimator):
             batch.
         """
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
-        with stopping.at_once(), errors.explained(), self._directory.restoring(path):
+        with (
+            stopping.at_once(),
+            errors.explained(self.backend.emulates_tpu),
+            self._directory.restoring(path),
+        ):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -261,7 +265,11 @@ class TPUEstimator(StockTPUEstimator):
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
         self.current_call = Call(predict_keys=predict_keys if yield_single_examples else ())
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with stopping.at_once(), errors.explained(), contextlib.closing(predictions):
+        with (
+            stopping.at_once(),
+            errors.explained(self.backend.emulates_tpu),
+            contextlib.closing(predictions),
+        ):
             # The graph is built for the first one. This estimator may then do something else.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces, where a TPU is emulated, the functions that look TPUs up by name or start them.
+"""Replaces, where a TPU is emulated, the functions that look TPUs up by name, start or need them.
 
 Each call asks the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated, TensorFlow's
 own functions run.
@@ -17,8 +17,10 @@ import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.backends.emulated import topology
+from estimator_emb.compat.internals.estimator import Estimator
 from estimator_emb.compat.internals.tpu import tpu_strategy_util
-from estimator_emb.compat.internals.tpu_estimator import RunConfig
+from estimator_emb.compat.internals.tpu_estimator import RunConfig, StockTPUEstimator
+from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
 
@@ -35,6 +37,7 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
         (RunConfig, "__init__", _make_run_config),
         (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
+        (Estimator, "_call_model_fn", _call_model_fn),
     ):
         set_attribute(owner, name, _choosing(getattr(owner, name), emulated))
 
@@ -101,6 +104,17 @@ def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
     _notice("An emulated TPU needs no shutdown.")
+
+
+def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Has a plain Estimator's `CrossShardOptimizer` sum over the one core that there is.
+
+    Several replicas of a strategy are no cores: what they ask of each other is not answered here.
+    """
+    if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        return original(self, *args, **kwargs)
+    with Cores().running(shard_context=False):
+        return original(self, *args, **kwargs)
 
 
 def _notice(text: str) -> None:

@@ -340,8 +340,6 @@ class GradientTap:
           returned: what model_fn returned, in which an activation may stand as it is: that uses it.
           lookup_waits_for: makes what must have run before the lookup; None for nothing.
 
-        Raises:
-          ValueError: in training, a feature that the model never uses.
         """
         used = self._used(returned)
         tables = [
@@ -361,14 +359,8 @@ class GradientTap:
         for table in self.step.tables:
             for feature in table.features:
                 seen = self.activations[feature.key]
-                if seen.consumers() or id(seen) in in_results:
+                if self.step.training or seen.consumers() or id(seen) in in_results:
                     used.add(feature.key)
-                elif self.step.training:
-                    raise ValueError(
-                        f"Feature {feature.key!r} of table {table.name!r} is in the "
-                        "EmbeddingConfigSpec, but model_fn never uses it: take it out of the "
-                        f"spec, or use features[{feature.key!r}] or its column."
-                    )
         return used
 
 

@@ -17,6 +17,8 @@ import tensorflow as tf
 
 from estimator_emb import console
 from estimator_emb.backends.emulated import input as emulated_input
+from estimator_emb.backends.emulated import refusals
+from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.checks import batch_sizes, unsummed
@@ -28,7 +30,6 @@ from estimator_emb.compat.internals.estimator import (
     ModeKeys,
 )
 from estimator_emb.compat.internals.tpu_estimator import (
-    CapturingContext,
     CatchInvalidHostcallFunctions,
     ExamplesPerSecondHook,
     InputPipelineConfig,
@@ -94,6 +95,7 @@ class EmulatedStep:
         self._tap: GradientTap | None = None
         self._lookup: Lookup | None = None
         if spec is not None:
+            refusals.check_weights(tables)
             self._tables = TableStep(
                 spec,
                 tables,
@@ -113,25 +115,26 @@ class EmulatedStep:
                 self._tables.consumed if self._tables else set(),
                 self._tables.from_previous_step if self._tables else lambda tensors: tensors,
             )
+        refusals.check_queues()
         features = self._input.features
+        fed = features
         if self._tables:
+            refusals.check_features(tables, self._input.looked_up)
             self._tap = self._tables.enqueue(self._input.looked_up)
+            fed = {**features, **self._tap.reading.others}
             features = {**features, **self._tap.features}
+        refusals.check_partition_dims(ctx, fed, self._input.labels)
         wrapper = ModelFnWrapper(model_fn, config, params, ctx)
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
         labels = self._input.labels
+        self._computation = Computation()
         with (
+            self._computation.recording(),
             batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
             self._cores.running(),
             _resource_variables(),
         ):
             spec_of_program = wrapper._call_model_fn(features, labels)
-        made = graph.get_operations()[before:]
-        for op in made:
-            if "TPU" in op.device:
-                op._set_device("")  # A core of a model that spans several.
-        self._of_core = {op.name for op in made if not _is_of_variable(op)}
+        self._computation.check_summaries()
         self._wrapper = wrapper
         self._spec = spec_of_program
 
@@ -143,6 +146,7 @@ class EmulatedStep:
             spec = self._evaluate()
         else:
             spec = self._predict()
+        self._computation.close()
         return self._dropped.added_to(spec) if self._dropped else spec
 
     def warm_start(self, settings: Any) -> Any:
@@ -188,9 +192,10 @@ class EmulatedStep:
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
         tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
+        loss = self._computation.readable(spec.loss)
         return EstimatorSpec(
             self._ctx.mode,
-            loss=spec.loss,
+            loss=loss,
             train_op=train_op,
             scaffold=scaffold,
             training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
@@ -198,9 +203,9 @@ class EmulatedStep:
                 *self._input_hooks(),
                 *([self._tables.next_step] if self._tables and self._tables.next_step else []),
                 *self._logging_hooks(spec.loss, global_step, reporting),
-                *spec.training_hooks,
+                *self._computation.guarded(spec.training_hooks),
                 NanReportHook(
-                    spec.loss, self._lookup.tables_on_host() if self._lookup else (), emulated=True
+                    loss, self._lookup.tables_on_host() if self._lookup else (), emulated=True
                 ),
                 LoopHook(
                     step,
@@ -245,7 +250,7 @@ class EmulatedStep:
             scaffold=scaffold,
             evaluation_hooks=[
                 *self._input_hooks(),
-                *spec.evaluation_hooks,
+                *self._computation.guarded(spec.evaluation_hooks),
                 LoopHook(step, tf.nest.flatten(host_ops)),
             ],
         )
@@ -270,7 +275,10 @@ class EmulatedStep:
             self._ctx.mode,
             predictions=predictions,
             scaffold=scaffold,
-            prediction_hooks=[*self._input_hooks(), *spec.prediction_hooks],
+            prediction_hooks=[
+                *self._input_hooks(),
+                *self._computation.guarded(spec.prediction_hooks),
+            ],
         )
 
     def _tpu_spec(self, mode: str) -> Any:
@@ -316,16 +324,16 @@ class EmulatedStep:
                 result = function(*given)
             context.Exit()
         context.ExitResult(result)
-        return result
+        return self._computation.readable(result)
 
     def _scaffold(self, scaffold_fn: Callable[[], Any] | None) -> Any:
         if scaffold_fn is None:
             return None
-        with _Outside("Inside scaffold_fn", self._of_core):
+        with self._computation.outside("Inside scaffold_fn"):
             scaffold = scaffold_fn()
         if scaffold is None:
             raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
-        return scaffold
+        return checked_scaffold(self._computation, scaffold)
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
         """Makes the checks that, as on a TPU, stop a training whose variables are NaN after a loop.
@@ -394,22 +402,6 @@ class EmulatedStep:
         return [log, examples]
 
 
-class _Outside(CapturingContext):
-    """Refuses ops that read what a core computes."""
-
-    def __init__(self, message: str, of_core: set[str]):
-        super().__init__(message)
-        self._of_core = of_core
-
-    def AddOp(self, op: tf.Operation) -> None:  # noqa: N802
-        for tensor in op.inputs:
-            if tensor.op.name in self._of_core:
-                raise ValueError(
-                    f"{self._message}: Op {op} depends on TPU computation {tensor}, which is not "
-                    "allowed."
-                )
-
-
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
     """Makes variables of the kind that a program finds on a TPU, whatever its default."""
@@ -420,10 +412,6 @@ def _resource_variables() -> Iterator[None]:
         yield
     finally:
         scope.set_use_resource(default)
-
-
-def _is_of_variable(op: tf.Operation) -> bool:
-    return op.type in ("VarHandleOp", "ReadVariableOp") or "/Initializer/" in op.name
 
 
 def _updated_sparsely(variable: tf.Variable) -> bool:

@@ -170,6 +170,10 @@ _COLUMNS = [
 
 _TPU = [
     *_of(
+        tpu.PartitionedInfeedQueue,
+        {"_check_input_partition_dims": "the checks of a TPU's infeed, where one is emulated"},
+    ),
+    *_of(
         tpu.gen_tpu_ops,
         {
             "all_to_all": "replaced while a model_fn runs on emulated cores",
@@ -292,6 +296,10 @@ _TPU_ESTIMATOR = [
     *_of(
         tpu_estimator.TPUContext,
         {"_call_from_input_fn": "some members are for input_fn only, or for model_fn only"},
+    ),
+    *_of(
+        tpu_estimator.InputPipeline,
+        {"_validate_input_pipeline": "warns of queues, or refuses them, where a TPU is emulated"},
     ),
     *_of(tpu_estimator.Inputs, {"_parse_inputs": "features and labels of what input_fn gave"}),
     *_of(

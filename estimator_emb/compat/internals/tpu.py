@@ -3,6 +3,7 @@
 
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.tpu import tpu as _tpu
+from tensorflow.python.tpu import tpu_feed as _tpu_feed
 from tensorflow.python.tpu import tpu_function as _tpu_function
 from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.tpu import tpu_system_metadata as _tpu_system_metadata
@@ -26,6 +27,9 @@ split_compile_and_replicate = _tpu.split_compile_and_replicate
 
 tpu_ops = _tpu_ops
 """Ops that run on the hosts of a TPU, and the gradient that goes with one of them."""
+
+PartitionedInfeedQueue = _tpu_feed._PartitionedInfeedQueue
+"""Checks how a tensor is to be divided over the cores of a replica, where a TPU is emulated."""
 
 # ---- Systems ----------------------------------------------------------------------------------
 

@@ -45,6 +45,9 @@ NUM_CORES_TO_COMPUTATION_SHAPE = _tpu_context._NUM_CORES_TO_COMPUTATION_SHAPE
 
 # ---- Pieces of a step -------------------------------------------------------------------------
 
+InputPipeline = _tpu_estimator._InputPipeline
+"""Checks an input for queues, and for how a TPU is to divide it, where one is emulated."""
+
 Inputs = _tpu_estimator._Inputs
 """Tells features from labels in what an input_fn gave."""
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops that model_fn makes, which on a TPU are its computation: nothing outside may read them.
+
+On a TPU they are in a loop that the host does not see into. Here they are ops like any others, and
+what reads them is refused one by one: ops of scaffold_fn and of hooks, fetches and feeds of a
+session, and summaries.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checks.errors import HOW_TO_OUTFEED
+from estimator_emb.compat.internals.tpu_estimator import CapturingContext
+
+
+class Computation:
+    """The computation of an emulated TPU in the default graph."""
+
+    def __init__(self) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self._ops: dict[str, tf.Operation] = {}
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Takes the ops that are made inside for the TPU's.
+
+        Those of `tf.init_scope` and of `tf.control_dependencies(None)` are outside of a loop on a
+        TPU too; and whoever has a variable may read it.
+        """
+        before = len(self._graph.get_operations())
+        # It adds no dependency, and sees the ops that a loop around them would see.
+        inside = self._graph.control_dependencies([])
+        with inside:
+            yield
+        for op in self._graph.get_operations()[before:]:
+            if "TPU" in op.device:
+                op._set_device("")  # A core of a model that spans several.
+            if inside.op_in_group(op) and not _is_of_variable(op):
+                self._ops[op.name] = op
+
+    def check_summaries(self) -> None:
+        """Refuses summaries that model_fn makes.
+
+        Raises:
+          ValueError: there is one.
+        """
+        for summary in self._graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES):
+            if summary.op.name in self._ops:
+                raise ValueError(
+                    f"Cannot use {summary.op.name!r} as input to 'Merge/MergeSummary' because "
+                    f"{summary.op.name!r} is in a while loop: model_fn makes this summary on the "
+                    f"TPU.{HOW_TO_OUTFEED}"
+                )
+
+    def readable(self, structure: Any) -> Any:
+        """Returns a structure that a session may fetch, with copies of the TPU's tensors."""
+        if not any(self._has(leaf) for leaf in tf.nest.flatten(structure)):
+            return structure
+        return tf.nest.map_structure(
+            lambda leaf: tf.identity(leaf, "emulated_tpu/outfeed") if self._has(leaf) else leaf,
+            structure,
+        )
+
+    def close(self) -> None:
+        """Refuses fetches and feeds of the TPU's tensors from now on."""
+        for op in self._ops.values():
+            self._graph.prevent_fetching(op)
+            self._graph.prevent_feeding(op)
+
+    def outside(self, message: str) -> contextlib.AbstractContextManager:
+        """Makes a context in which ops that read the TPU's tensors are refused.
+
+        Args:
+          message: the beginning of the error's.
+        """
+        context: contextlib.AbstractContextManager = _Outside(message, self._ops)
+        return context
+
+    def guarded(self, hooks: Iterable[Any]) -> list[Any]:
+        """Returns hooks of the program, whose `begin` may make no op that reads the TPU's."""
+        hooks = list(hooks)
+        if not hooks:
+            return hooks
+        outside = self.outside("Inside a hook of model_fn")
+        return [_Enter(outside), *hooks, _Exit(outside)]
+
+    def _has(self, leaf: Any) -> bool:
+        return tf.is_tensor(leaf) and hasattr(leaf, "op") and leaf.op.name in self._ops
+
+
+class _Outside(CapturingContext):
+    """Refuses ops that read what a core computes."""
+
+    def __init__(self, message: str, of_core: Any):
+        super().__init__(message)
+        self._of_core = of_core
+
+    def AddOp(self, op: tf.Operation) -> None:  # noqa: N802
+        for tensor in op.inputs:
+            if tensor.op.name in self._of_core:
+                raise ValueError(
+                    f"{self._message}: Op {op} depends on TPU computation {tensor}, which is not "
+                    f"allowed. Cannot use {tensor.op.name!r} as input to {op.name!r} because "
+                    f"{tensor.op.name!r} is in a while loop.{HOW_TO_OUTFEED}"
+                )
+
+
+class _Enter(tf.compat.v1.train.SessionRunHook):
+    """Enters a context before the next hooks begin."""
+
+    def __init__(self, context: contextlib.AbstractContextManager):
+        self._context = context
+
+    def begin(self) -> None:
+        self._context.__enter__()
+
+
+class _Exit(_Enter):
+    """Leaves the context of an `_Enter`."""
+
+    def begin(self) -> None:
+        self._context.__exit__(None, None, None)
+
+
+def checked_scaffold(computation: Computation, scaffold: Any) -> Any:
+    """Returns a `Scaffold` whose own ops, which it makes when a session begins, are checked too."""
+    finalize = scaffold.finalize
+
+    def checked() -> Any:
+        with computation.outside("Inside Scaffold.finalize"):
+            return finalize()
+
+    scaffold.finalize = checked
+    return scaffold
+
+
+def _is_of_variable(op: tf.Operation) -> bool:
+    return op.type in ("VarHandleOp", "ReadVariableOp") or "/Initializer/" in op.name
