@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds a wheel that brings the native kernels, so that none are compiled where it is installed.
 
-    python3 .ci/build_wheel.py FOLDER [--tensorflow VERSION ...]
+    python3 .ci/build_wheel.py FOLDER [--machine MACHINE] [--tensorflow VERSION ...]
 
-The wheel is of what is committed, for this machine's platform and any Python. It holds one library
-of ops for each of the given releases of TensorFlow, by default all that are supported, and one
-library of arithmetic with the rules of all optimizers. With another release, or for an optimizer of
-a program's own, what it lacks is compiled on first use, as without it.
+The wheel is of what is committed, for Linux and any Python, on machines like this one or on those
+that --machine names: x86_64 or aarch64. It holds one library of ops for each of the given releases
+of TensorFlow, by default all that are supported, and one library of arithmetic with the rules of
+all optimizers. With another release, or for an optimizer of a program's own, what it lacks is
+compiled on first use, as without it.
 
 Headers come from TensorFlow's own wheels. All else that it needs is installed into an environment
-of its own. A C++ compiler must be there.
+of its own. A C++ compiler must be there; for another machine than this one, the cross compiler that
+Debian has in g++-aarch64-linux-gnu or g++-x86-64-linux-gnu.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,11 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("2.15.1", "2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
 # For any Python: the oldest TensorFlow has no wheel for the newest Python.
 HEADERS_OF_PYTHON = "3.11"
+MACHINES = ("x86_64", "aarch64")
+# TensorFlow's wheels ask for a C library of Linux that is at least this old, and at most that.
+OLDEST_LIBRARY, NEWEST_LIBRARY = 17, 40
+# Where the wheel called tensorflow is empty, and has another do the work.
+DISTRIBUTIONS = {("2.15.1", "aarch64"): "tensorflow-cpu-aws"}
 
 
 def run(*command: object, **kwargs: object) -> str:
@@ -36,7 +44,26 @@ def run(*command: object, **kwargs: object) -> str:
     return subprocess.run(texts, check=True, stdout=subprocess.PIPE, text=True, **kwargs).stdout
 
 
-def make(folder: pathlib.Path, releases: Sequence[str]) -> None:
+def cross_compiler(machine: str) -> str | None:
+    """Returns the path of the compiler for another machine than this one; None for this one.
+
+    Raises:
+      FileNotFoundError: there is none.
+    """
+    if machine == platform.machine():
+        return None
+    name = f"{machine}-linux-gnu-g++"
+    path = shutil.which(name)
+    if path is None:
+        package = f"g++-{machine.replace('_', '-')}-linux-gnu"
+        raise FileNotFoundError(
+            f"a wheel for {machine} made on {platform.machine()} needs the cross compiler {name}, "
+            f"which is not on PATH; in Debian and Ubuntu, install {package}"
+        )
+    return path
+
+
+def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
     """Makes the wheel, in an environment of its own."""
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
@@ -45,11 +72,12 @@ def make(folder: pathlib.Path, releases: Sequence[str]) -> None:
         run(sys.executable, "-m", "venv", work / "env")
         run(python, "-m", "pip", "install", "--quiet", source, "build", "wheel")
         built = source / "estimator_emb" / "native" / "prebuilt"
+        asked = [*releases, "--machine", machine]
         # From elsewhere: Python looks for packages where it is started.
-        run(python, source / ".ci" / "build_wheel.py", built, "--compile", *releases, cwd=work)
+        run(python, source / ".ci" / "build_wheel.py", built, "--compile", *asked, cwd=work)
         run(python, "-m", "build", "--wheel", "--outdir", work / "dist", source, cwd=work)
         (wheel,) = (work / "dist").glob("*.whl")
-        tags = ["--platform-tag", _platform_of(built), "--remove", wheel]
+        tags = ["--platform-tag", platform_of(built, machine), "--remove", wheel]
         run(python, "-m", "wheel", "tags", *tags, cwd=work)
         (wheel,) = (work / "dist").glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,31 +85,39 @@ def make(folder: pathlib.Path, releases: Sequence[str]) -> None:
         print(f"{folder / wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def compile_all(folder: pathlib.Path, releases: Sequence[str]) -> None:
+def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
     """Compiles the libraries, in an environment that has this package."""
     from estimator_emb.native import build, ops, prebuilt
 
+    compiler = cross_compiler(machine)
     folder.mkdir()
-    x86 = build.x86()
+    # Every aarch64 has NEON, which needs no flag: one set of instructions serves all of them.
+    x86 = machine == "x86_64"
     units = [*ops.kernel_units(x86)]
     for rule in prebuilt.all_rules():
         units += ops.rule_units(rule, x86)
     print(f"arithmetic: {len(units)} units", flush=True)
-    build.compile_to(folder / "arithmetic.so", units)
+    build.compile_to(folder / "arithmetic.so", units, compiler=compiler)
     for release in releases:
         print(f"ops of TensorFlow {release}", flush=True)
         with tempfile.TemporaryDirectory() as name:
-            tensorflow = _unpacked(release, pathlib.Path(name))
+            tensorflow = _unpacked(release, machine, pathlib.Path(name))
             flags = (f"-I{tensorflow / 'include'}", *prebuilt.TENSORFLOW_FLAGS)
             link = (f"-L{tensorflow}", *prebuilt.TENSORFLOW_LINK)
-            build.compile_to(prebuilt.ops_of(folder, release), ops.op_units(flags, x86), link)
-    (folder / "made_from").write_text(prebuilt.made_from(platform.machine()))
+            units = ops.op_units(flags, x86)
+            build.compile_to(prebuilt.ops_of(folder, release), units, link, compiler)
+    (folder / "made_from").write_text(prebuilt.made_from(machine))
 
 
-def _unpacked(release: str, folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of what a library of ops needs of a TensorFlow."""
+def _unpacked(release: str, machine: str, folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of what a library of ops needs of a TensorFlow for a machine."""
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder]
-    asked = ["--python-version", HEADERS_OF_PYTHON, f"tensorflow=={release}"]
+    tags = [f"manylinux2014_{machine}"]
+    tags += [f"manylinux_2_{k}_{machine}" for k in range(OLDEST_LIBRARY, NEWEST_LIBRARY + 1)]
+    for tag in tags:
+        options += ["--platform", tag]
+    distribution = DISTRIBUTIONS.get((release, machine), "tensorflow")
+    asked = ["--python-version", HEADERS_OF_PYTHON, f"{distribution}=={release}"]
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     run(sys.executable, "-m", "pip", "download", *options, *asked, env=environment)
     (wheel,) = folder.glob("*.whl")
@@ -93,11 +129,12 @@ def _unpacked(release: str, folder: pathlib.Path) -> pathlib.Path:
     return folder / "tensorflow"
 
 
-def _platform_of(built: pathlib.Path) -> str:
+def platform_of(built: pathlib.Path, machine: str) -> str:
     """Returns the platform tag of the oldest C library that all libraries load with."""
-    symbols = "".join(run("objdump", "-T", library) for library in built.glob("*.so"))
-    newest = max((int(one), int(two)) for one, two in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols))
-    return f"manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
+    # Unlike objdump, readelf reads libraries of every machine.
+    needed = "".join(run("readelf", "--version-info", one) for one in built.glob("*.so"))
+    newest = max((int(one), int(two)) for one, two in re.findall(r"GLIBC_(\d+)\.(\d+)", needed))
+    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
 
 
 def main() -> None:
@@ -108,13 +145,23 @@ def main() -> None:
     parser.add_argument("folder", type=pathlib.Path, help="where the wheel is put")
     # One version of each release: a second would take the place of the first.
     parser.add_argument("--tensorflow", nargs="+", default=RELEASES, choices=RELEASES)
+    parser.add_argument(
+        "--machine",
+        default=platform.machine(),
+        choices=MACHINES,
+        help="whose processors it is for; by default those of this machine",
+    )
     parser.add_argument("--compile", nargs="+", choices=RELEASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
+    try:
+        cross_compiler(arguments.machine)
+    except FileNotFoundError as missing:
+        parser.error(str(missing))
     if arguments.compile:
-        compile_all(folder, arguments.compile)
+        compile_all(folder, arguments.compile, arguments.machine)
     else:
-        make(folder, arguments.tensorflow)
+        make(folder, arguments.tensorflow, arguments.machine)
 
 
 if __name__ == "__main__":

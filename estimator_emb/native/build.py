@@ -146,18 +146,24 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
     return str(path)
 
 
-def compile_to(path: pathlib.Path, units: Sequence[Unit], link: Sequence[str] = ()) -> None:
+def compile_to(
+    path: pathlib.Path,
+    units: Sequence[Unit],
+    link: Sequence[str] = (),
+    compiler: str | None = None,
+) -> None:
     """Makes a shared library from `units` at a path, whatever a cache has.
 
     Args:
       path: where it is put.
       units: the units to compile, some in parallel.
       link: flags for the linker; none by default.
+      compiler: the path of another machine's compiler; None, the default, takes that of this one.
 
     Raises:
       BuildError: there is no compiler, or it failed.
     """
-    compiler, objects = _compiler(), []
+    compiler, objects = compiler or _compiler(), []
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
         for first in range(0, len(units), _AT_ONCE):

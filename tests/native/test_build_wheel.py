@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries for aarch64, by the script that makes wheels and a cross compiler, in an emulator."""
+
+import importlib.util
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.native import build, prebuilt, rules
+from estimator_emb.optimizers import NUMPY, step
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / ".ci" / "build_wheel.py"
+CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+AARCH64 = 183  # EM_AARCH64 of the ELF format.
+ROWS, BATCH, WIDTH = 50, 40, 3
+
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="The cross compiler is of x86.")
+
+
+def script():
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("build_wheel", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@on_x86
+def test_without_the_cross_compiler(tmp_path):
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "dist"), "--machine=aarch64"]
+    done = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "build_wheel.py: error: a wheel for aarch64 made on x86_64 needs the cross compiler "
+        "aarch64-linux-gnu-g++, which is not on PATH; in Debian and Ubuntu, install "
+        "g++-aarch64-linux-gnu"
+    )
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    "machine, package", [("x86_64", "g++-x86-64-linux-gnu"), ("aarch64", "g++-aarch64-linux-gnu")]
+)
+def test_which_package_has_the_cross_compiler(machine, package, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FileNotFoundError, match=f"install {re.escape(package)}$"):
+        script().cross_compiler(machine)
+
+
+def test_this_machine_needs_none(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert script().cross_compiler(platform.machine()) is None
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder of libraries for aarch64: of arithmetic, and of ops of this TensorFlow's release."""
+    if not shutil.which(CROSS):
+        pytest.skip(f"{CROSS} is not installed")
+    minor = tf.version.VERSION.rsplit(".", 1)[0]
+    builder = script()
+    (release,) = (one for one in builder.RELEASES if one.rsplit(".", 1)[0] == minor)
+    folder = tmp_path_factory.mktemp("aarch64") / "prebuilt"
+    builder.compile_all(folder, [release], "aarch64")
+    return folder
+
+
+@on_x86
+@pytest.mark.slow
+def test_libraries_are_for_aarch64(built):
+    assert (built / "made_from").read_text() == prebuilt.made_from("aarch64")
+    arithmetic, ops = built / "arithmetic.so", prebuilt.ops_of(built, tf.version.VERSION)
+    assert set(built.iterdir()) == {arithmetic, ops, built / "made_from"}
+    for library in (arithmetic, ops):
+        header = library.read_bytes()[:20]
+        assert header[:4] == b"\x7fELF"
+        assert int.from_bytes(header[18:20], "little") == AARCH64
+    needed = subprocess.check_output(["readelf", "--dynamic", ops], text=True)
+    assert "[libtensorflow_framework.so.2]" in needed
+    assert re.fullmatch(r"manylinux_2_\d+_aarch64", script().platform_of(built, "aarch64"))
+    names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
+    assert "kernels_any" in names and "avx2" not in names
+
+
+def _emulated(built, tmp_path, name, arrays, sizes):
+    """What the program of arithmetic_driver.cc prints in an emulator, as float32."""
+    program = tmp_path / "driver"
+    if not program.exists():
+        source = pathlib.Path(__file__).with_name("arithmetic_driver.cc")
+        flags = ["-std=c++17", "-O1", f"-I{build.HERE}", "-ldl", "-o", program]
+        subprocess.run([CROSS, source, *flags], check=True)
+    # Where Debian's cross compiler has the C library that it links with.
+    command = [EMULATOR, "-L", "/usr/aarch64-linux-gnu", program, built / "arithmetic.so", name]
+    given = b"".join(one.tobytes() for one in arrays)
+    done = subprocess.run([*command, *map(str, sizes)], input=given, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return np.frombuffer(done.stdout, np.float32)
+
+
+@on_x86
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which(EMULATOR), reason=f"{EMULATOR} is not installed")
+@pytest.mark.parametrize("dimension", [3, 16])
+def test_arithmetic_in_an_emulator(built, tmp_path, dimension):
+    """Every rule, against NumPy."""
+    rng = np.random.default_rng(dimension)
+    rate = np.float32(0.1)
+    for parameters in prebuilt._every_kind():
+        rule = rules.trace(parameters, None)
+        constants = np.zeros(32, np.float32)
+        constants[: len(rule.constants)] = rule.constants
+        ids = rng.integers(-1, ROWS, [BATCH, WIDTH], dtype=np.int32)
+        before = rng.normal(size=[1 + rule.slots, ROWS, dimension]).astype(np.float32)
+        # As moments can be: a root of the second less the square of the first may be taken.
+        before[1:] = np.float32(0.5) + np.float32(0.05) * np.abs(before[1:])
+        gradients = rng.normal(size=[BATCH, dimension]).astype(np.float32)
+        arrays = [ids, constants, rate, before, gradients]
+        sizes = [ROWS, dimension, rule.slots, BATCH, WIDTH]
+        found = _emulated(built, tmp_path, f"{rule.name}_any", arrays, sizes)
+
+        counts = np.sum(ids >= 0, 1, dtype=np.float32)[:, None]
+        rows = np.where(ids[:, :, None] >= 0, before[0][ids], np.float32(0))
+        shares = np.float32(1) / np.maximum(counts, 1)
+        samples, places = np.nonzero(ids >= 0)
+        sums = np.zeros([ROWS, dimension], np.float32)
+        np.add.at(sums, ids[samples, places], (gradients * shares)[samples])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            after = step(parameters, NUMPY, rate, sums, before[0], tuple(before[1:]))
+        touched = np.isin(np.arange(ROWS), ids)[:, None]
+        wanted = [rows.sum(1) * shares, np.where(touched, np.stack(after), before)]
+        wanted = np.concatenate([one.reshape(-1) for one in wanted])
+        # FTRL divides the difference of two powers by the learning rate.
+        assert np.all(np.isfinite(wanted)), parameters
+        np.testing.assert_allclose(found, wanted, 2e-6, 5e-6, err_msg=str(parameters))
