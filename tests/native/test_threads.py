@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops under the thread sanitizer, as several trainers of one process run them.
+
+The sanitizer must see every lock, and TensorFlow's libraries are not compiled for it. So ops and
+arithmetic are compiled with `threads/runtime.h` in place of TensorFlow's headers, into a program.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+import estimator_emb as ee
+from estimator_emb.native import build, rules
+
+HERE = pathlib.Path(__file__).parent / "threads"
+HEADERS = [
+    "framework/op.h",
+    "framework/op_kernel.h",
+    "framework/resource_mgr.h",
+    "framework/resource_var.h",
+    "framework/shape_inference.h",
+    "lib/core/threadpool.h",
+]
+SANITIZE = ("-std=c++17", "-fsanitize=thread", "-g", "-O1", "-w")
+FLAGS = {"kernels.cc": ["-DKERNELS=kernels_any"], "servers.cc": ['-DESTIMATOR_EMB_SOURCES=""']}
+FOUND = 66  # The exit code of a program in which the sanitizer has found something.
+
+# What keeps threads apart, by name: its file, its text, what takes its place, a file to compile.
+TAKEN_OUT = {
+    "lock of variables": (
+        "runtime.h",
+        "for (auto* mu : all) write_ ? mu->lock() : mu->lock_shared();\n      locked_ = all;",
+        "",
+        "ops.cc",
+    ),
+    "wait for the others": (
+        "runtime.h",
+        "while (shared->done.load() < count) shared->all_done.wait(lock);",
+        "",
+        "ops.cc",
+    ),
+    "rows of a part": ("grouping.h", "to += kAll ||", "to += true ||", "kernels.cc"),
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    """The path of the first compiler that links a program with the thread sanitizer."""
+    folder = tmp_path_factory.mktemp("tsan")
+    (folder / "empty.cc").write_text("int main() {}")
+    for name in build._COMPILERS:
+        path = shutil.which(name)
+        command = [path, *SANITIZE, folder / "empty.cc", "-o", folder / "empty"]
+        if path and subprocess.run(command, capture_output=True).returncode == 0:
+            return path
+    return pytest.skip("there is no compiler with the thread sanitizer")
+
+
+def compiled(compiler, folder, files, sources=build.HERE):
+    """Compiles files by the headers of a folder of sources; returns objects by the file's name."""
+    for header in HEADERS:
+        path = folder / "tensorflow" / "core" / header
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('#include "threads/runtime.h"\n')
+    include = [f"-I{folder}", f"-I{sources}", f"-I{HERE.parent}"]
+    objects, running = {}, []
+    for file in files:
+        objects[file.name] = folder / f"{file.stem}.o"
+        flags = [*FLAGS.get(file.name, ()), "-c", file, "-o", objects[file.name]]
+        running.append(subprocess.Popen([compiler, *SANITIZE, *include, *flags]))
+    assert [one.wait() for one in running] == [0] * len(running)
+    return objects
+
+
+@pytest.fixture(scope="module")
+def objects(compiler, tmp_path_factory):
+    """All objects of the program, by the name of the file that each is compiled from."""
+    folder = tmp_path_factory.mktemp("objects")
+    descent = rules.trace(ee.StochasticGradientDescentParameters(1.0), None)
+    numbers = ", ".join(map(str, descent.constants)).replace("inf", "INFINITY")
+    (folder / "rule.cc").write_text(
+        descent.source("rule_any") + f"extern const float kRuleConstants[] = {{{numbers}}};\n"
+        f"extern const int kRuleConstantsCount = {len(descent.constants)};\n"
+    )
+    ours = [build.HERE / name for name in ("kernels.cc", "ops.cc", "trainers.cc", "servers.cc")]
+    return compiled(compiler, folder, [HERE / "driver.cc", folder / "rule.cc", *ours])
+
+
+def ran(compiler, objects, folder):
+    """Links a program and runs it, with its memory where the sanitizer expects it."""
+    program = folder / "program"
+    subprocess.run([compiler, "-fsanitize=thread", *objects.values(), "-o", program], check=True)
+    setarch = shutil.which("setarch")
+    command = [*([setarch, "--addr-no-randomize"] if setarch else []), program]
+    options = f"halt_on_error=1 exitcode={FOUND}"
+    environment = {**os.environ, "TSAN_OPTIONS": options}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_trainers_on_the_same_tables(compiler, objects, tmp_path):
+    done = ran(compiler, objects, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "The tables are right.\n"), done.stderr[-8000:]
+
+
+@pytest.mark.parametrize("what", TAKEN_OUT)
+def test_what_keeps_threads_apart_is_needed(what, compiler, objects, tmp_path):
+    name, text, instead, affected = TAKEN_OUT[what]
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for file in (*build.HERE.glob("*.h"), build.HERE / affected):
+        shutil.copy(file, sources)
+    whole = (sources / name).read_text()
+    assert whole.count(text) == 1
+    (sources / name).write_text(whole.replace(text, instead))
+    others = compiled(compiler, tmp_path, [sources / affected], sources)
+    done = ran(compiler, {**objects, **others}, tmp_path)
+    assert "WARNING: ThreadSanitizer: " in done.stderr, done.stderr[-2000:]
+    assert done.returncode == FOUND
