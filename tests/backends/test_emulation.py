@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 import estimator_emb as ee
@@ -390,6 +391,34 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     )
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+
+
+def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
+    seen = []
+
+    class Steps(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            step = tf.compat.v1.train.get_global_step(run_context.session.graph)
+            seen.append(int(run_context.session.run(step)))
+
+    def head(features, loss):
+        def host_fn(x):
+            writer = contrib_summary.create_file_writer(str(tmp_path / "summaries"))
+            with writer.as_default(), contrib_summary.always_record_summaries():
+                step = tf.compat.v1.train.get_global_step()
+                contrib_summary.scalar("mean", tf.reduce_mean(x), step=step)
+                return tf.compat.v1.summary.all_v2_summary_ops()
+
+        def metric_fn(x):
+            return {"mean": tf.compat.v1.metrics.mean(x)}
+
+        return {"host_call": (host_fn, {"x": features}), "eval_metrics": (metric_fn, [features])}
+
+    estimator = make(one_weight(head), tmp_path, 2, batch=2, tpu={"iterations_per_loop": 1})
+    estimator.train(numbers(0, 1, 2, 3, 4, 5), steps=3, hooks=[Steps()])
+    assert seen == [0, 1, 2]
+    assert estimator.evaluate(numbers(*range(8)), steps=2)["mean"] == 1.5
+    assert list((tmp_path / "summaries").glob("events*"))
 
 
 def test_host_call_of_a_scalar_is_refused(tmp_path):

@@ -29,6 +29,7 @@ from estimator_emb.compat.internals.estimator import (
     EstimatorSpec,
     ModeKeys,
 )
+from estimator_emb.compat.internals.graphs import summary_writer_initializers
 from estimator_emb.compat.internals.tpu_estimator import (
     CatchInvalidHostcallFunctions,
     ExamplesPerSecondHook,
@@ -314,6 +315,7 @@ class EmulatedStep:
         function, tensors = call
         given = [self._of_batch(of_cores) for of_cores in values[name].values()]
         context = CatchInvalidHostcallFunctions()
+        writers = len(summary_writer_initializers())
         with tf.control_dependencies([after] if after is not None else []):
             if isinstance(tensors, dict):
                 given_by_name = dict(zip(tensors, given, strict=True))
@@ -324,6 +326,9 @@ class EmulatedStep:
                 result = function(*given)
             context.Exit()
         context.ExitResult(result)
+        # A hook runs these when a session begins; after a step, they would make one.
+        if after is not None:
+            _let_run_without(after, summary_writer_initializers()[writers:])
         return self._computation.readable(result)
 
     def _scaffold(self, scaffold_fn: Callable[[], Any] | None) -> Any:
@@ -419,6 +424,20 @@ def _updated_sparsely(variable: tf.Variable) -> bool:
         op.type.startswith(("ResourceScatter", "ResourceSparse"))
         for op in variable.handle.consumers()
     )
+
+
+def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
+    """Has ops, and what they take, no longer wait for a step."""
+    waiting, seen = list(ops), set(ops)
+    while waiting:
+        op = waiting.pop()
+        if step in op.control_inputs:
+            others = [one for one in op.control_inputs if one is not step]
+            op._remove_all_control_inputs()
+            op._add_control_inputs(others)
+        before = {tensor.op for tensor in op.inputs} - seen
+        seen |= before
+        waiting += before
 
 
 def _tensors(call: Any) -> dict[Any, Any]:

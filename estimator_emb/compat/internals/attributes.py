@@ -51,6 +51,7 @@ _GRAPHS = [
             "_get_control_flow_context": "a loop of the v1 kind is copied for a core as a whole",
             "_id": "ops are copied and compared in the order of their creation",
             "_original_op": "preflight names the line of the op that a gradient is of",
+            "_remove_all_control_inputs": "a summary writer is created before any step",
             "_set_device": "an emulated core's ops leave the device of a TPU",
             "_update_input": "a stand-in gets its value after model_fn",
         },

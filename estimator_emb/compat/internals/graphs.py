@@ -8,6 +8,7 @@ from tensorflow.python.distribute import distribute_coordinator as _coordinator
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.training import saver as _saver
 from tensorflow.python.training import training_util as _training_util
@@ -28,6 +29,9 @@ fn_args = _function_utils.fn_args
 
 has_kwargs = _function_utils.has_kwargs
 """Whether a program's function takes any argument, as Estimators tell it."""
+
+summary_writer_initializers = _summary_ops.summary_writer_initializer_op
+"""The ops that create a graph's summary writers, which tensorflow-estimator's hooks run first."""
 
 tf_export = _tf_export
 """The registry of API names: `tensorflow-estimator` needs the one that TensorFlow 2.16 dropped."""
