@@ -57,6 +57,26 @@ def data_file_of(path: str, name: str) -> str:
     return _data_file(path, entry.shard_id, count)
 
 
+def places(path: str) -> dict[str, tuple[str, int]]:
+    """Returns the variables of a checkpoint that are stored as a whole, each with its place.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Returns:
+      {name: (name of the data file, first byte)}; {} where the index cannot be read.
+    """
+    try:
+        count, entries = _read(path)
+    except UnknownFormat:
+        return {}
+    return {
+        name.decode(errors="replace"): (_data_file(path, entry.shard_id, count), entry.offset)
+        for name, entry in entries.items()
+        if not entry.slices and not name.startswith(b"\0")
+    }
+
+
 def _data_file(path: str, shard: int, count: int) -> str:
     return f"{path}.data-{shard:05d}-of-{count:05d}"
 

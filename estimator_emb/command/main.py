@@ -61,9 +61,9 @@ def _answer(args: list[str]) -> int | None:
         )
         return 2
     options = parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
-    if args[0] == "cluster":  # Only the processes that it starts need TensorFlow.
+    if args[0] in ("cluster", "compare"):  # The processes that they start need TensorFlow first.
         _quiet_tensorflow()
-        status: int = importlib.import_module(f"{__package__}.cluster").main(options)
+        status: int = importlib.import_module(f"{__package__}.{args[0]}").main(options)
         return status
     return None
 

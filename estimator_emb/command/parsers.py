@@ -16,7 +16,7 @@ def parse(name: str, args: list[str]) -> argparse.Namespace:
     """Returns the options of a subcommand; exits if they are wrong or ask for help."""
     parser = PARSERS[name]()
     options = parser.parse_args(args)
-    if hasattr(options, "script"):
+    if hasattr(options, "script") and not _compares_finished(options):
         if (options.script is None) == (not options.module):
             parser.error("name one program: SCRIPT.py or -m MODULE")
         refusal = programs.refusal(options)
@@ -135,6 +135,84 @@ def check() -> argparse.ArgumentParser:
     return parser
 
 
+def compare() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb compare`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb compare",
+        usage="estimator-emb compare [options] --a SETTINGS --b SETTINGS SCRIPT.py [its flags]\n"
+        "       estimator-emb compare [options] --a SETTINGS --b SETTINGS -m MODULE [its flags]\n"
+        "       estimator-emb compare [options] --a-model-dir=FOLDER --b-model-dir=FOLDER",
+        description="""Tells whether a program trains the same under two settings.
+
+Side A and side B run the same steps of the program from the same variables and seeds, in temporary
+model directories; nothing of yours is written. SETTINGS are options of `estimator-emb run` and
+environment variables, such as "--shards=8" or "ESTIMATOR_EMB_NATIVE=0"; or the word "stock", for
+tensorflow-estimator without this package. Losses, variables with their slots, metrics and
+predictions are compared. The exit status is 0 if the sides are the same within the tolerance, 1 if
+they differ, and 2 if they could not be compared.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for side in ("a", "b"):
+        one = f"side {side.upper()}"
+        for name, metavar, text in (
+            ("python", "PYTHON", f"interpreter of {one}, of an environment with its TensorFlow"),
+            ("program", "FILE.py", f"program of {one}, in place of SCRIPT.py"),
+            ("flags", "FLAGS", f"flags of the program on {one} alone, after the others"),
+            ("model-dir", "FOLDER", f"what a finished run has left stands for {one}"),
+        ):
+            if name == "python":
+                parser.add_argument(
+                    f"--{side}",
+                    dest=f"{side}_settings",
+                    default="",
+                    metavar="SETTINGS",
+                    help=f"settings of {one}; none by default",
+                )
+            default = "" if name == "flags" else None
+            parser.add_argument(f"--{side}-{name}", default=default, metavar=metavar, help=text)
+    parser.add_argument(
+        "--steps",
+        type=_at_least_one,
+        default=20,
+        metavar="N",
+        help="steps of each model directory, and of each evaluation; default 20",
+    )
+    parser.add_argument(
+        "--start",
+        metavar="CHECKPOINT",
+        help="prefix of a checkpoint, or its folder, whose values both sides start from; by "
+        "default those with which the program initializes on side A",
+    )
+    parser.add_argument(
+        "--rtol", type=_tolerance, default=1e-4, help="relative tolerance; default 1e-4"
+    )
+    parser.add_argument(
+        "--atol", type=_tolerance, default=1e-5, help="absolute tolerance; default 1e-5"
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leaves out variables, metrics and predictions of such names; * and ? stand for "
+        "anything; may be given several times",
+    )
+    parser.add_argument(
+        "--repeat",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="runs side A twice, to tell chance from a difference of the sides: if they differ "
+        "(auto, the default), always, or never",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE.png", help="draws losses and differences; needs matplotlib"
+    )
+    _add_program(parser)
+    return parser
+
+
 def inspect() -> argparse.ArgumentParser:
     """Returns the parser of `estimator-emb inspect`."""
     parser = argparse.ArgumentParser(
@@ -192,6 +270,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "run": run,
     "cluster": cluster,
     "check": check,
+    "compare": compare,
     "inspect": inspect,
     "convert": convert,
 }
@@ -240,6 +319,21 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+
+def _compares_finished(options: argparse.Namespace) -> bool:
+    """Returns whether `estimator-emb compare` is given what runs have left, and no program."""
+    return any(getattr(options, f"{side}_model_dir", None) is not None for side in "ab")
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number >= 0; got {text!r}")
+    return value
 
 
 def _at_least_one(text: str) -> int:

@@ -17,13 +17,13 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 INTERNALS = ROOT / "estimator_emb" / "compat" / "internals"
-PROCESSES = ROOT / "estimator_emb" / "preflight" / "processes"
+PROCESSES = {ROOT / "estimator_emb" / room / "processes" for room in ("preflight", "comparison")}
 """Programs of their own, which import TensorFlow or JAX without us."""
 SOURCES = [
     path
     for package in ("estimator_emb", "feature_columns")
     for path in sorted((ROOT / package).rglob("*.py"))
-    if INTERNALS not in path.parents and PROCESSES not in path.parents
+    if INTERNALS not in path.parents and PROCESSES.isdisjoint(path.parents)
 ]
 MODULES = [
     path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in ("__init__", "attributes")

@@ -45,6 +45,15 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 
+LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
+"""Name of the collection that gets the mean of all cores' losses, for each step of training."""
+
+means_losses = False
+"""Whether it gets them, and the loss of an evaluation is such a mean too, in place of core 0's.
+
+`estimator-emb compare` sets this, as core 0 of one and of eight have different samples.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Reporting:
@@ -165,7 +174,13 @@ class EmulatedStep:
         host_call = getattr(spec, "host_call", None)
         unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
         gradients = self._tap.gradients() if self._tap else {}
-        values = self._replicate({"host_call": _tensors(host_call), "gradients": gradients})
+        wanted = {"host_call": _tensors(host_call), "gradients": gradients}
+        if means_losses:
+            wanted["loss"] = spec.loss
+        values = self._replicate(wanted)
+        if means_losses:
+            loss = tf.reduce_mean(tf.stack(values["loss"]))
+            tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
         if (
             count > 1
             and not self._cores.has_collectives
@@ -218,9 +233,14 @@ class EmulatedStep:
 
     def _evaluate(self) -> EstimatorSpec:
         spec = self._tpu_spec("evaluation")
-        values = self._replicate(
-            {"eval_metrics": _tensors(spec.eval_metrics), "host_call": _tensors(spec.host_call)}
-        )
+        wanted = {
+            "eval_metrics": _tensors(spec.eval_metrics),
+            "host_call": _tensors(spec.host_call),
+        }
+        if means_losses:
+            wanted["loss"] = spec.loss
+        values = self._replicate(wanted)
+        loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
         if self._tap:
             self._lookup = self._tap.create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
@@ -232,7 +252,7 @@ class EmulatedStep:
             use_resource=True,
         )
         metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
-        updated = total.assign_add(spec.loss, read_value=False)
+        updated = total.assign_add(loss_of_step, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
         if self._lookup:
             self._lookup.hold_writes(step)

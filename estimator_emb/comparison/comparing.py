@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what two sides have recorded, and decides whether they are the same.
+
+What would make a verdict silently wrong is a finding of its own: a variable, a metric, a model
+directory or a step that one side lacks, values that are NaN on both sides, and a training that
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from estimator_emb.comparison import differences, names, recorded
+from estimator_emb.comparison.recorded import CannotCompare, Outputs, Run, Training
+from estimator_emb.comparison.values import Values
+
+SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
+__all__ = ["CannotCompare", "report"]
+
+
+@dataclasses.dataclass
+class Item:
+    """A loss, variable, metric or prediction that both sides have.
+
+    Attributes:
+      kind: 'loss', 'variable', 'metric' or 'prediction'.
+      name: of it on side A.
+      shape: of its values.
+      steps: {step: how far the sides are apart after it}.
+    """
+
+    kind: str
+    name: str
+    shape: tuple[int, ...] = ()
+    steps: dict[int, differences.Difference] = dataclasses.field(default_factory=dict)
+
+    @property
+    def first(self) -> int | None:
+        """Returns the first step after which the sides differ by more than the tolerance."""
+        return min((step for step, one in self.steps.items() if one.past), default=None)
+
+    @property
+    def largest(self) -> tuple[int, differences.Difference]:
+        """Returns the step after which the sides are furthest apart, and how far."""
+        return max(self.steps.items(), key=lambda one: (one[1].absolute, -one[0]))
+
+    @property
+    def relative(self) -> float:
+        """Returns the largest relative difference after any step."""
+        return max(one.relative for one in self.steps.values())
+
+    @property
+    def nan(self) -> int | None:
+        """Returns the first step after which both sides have NaN at the same place."""
+        return min((step for step, one in self.steps.items() if one.nan), default=None)
+
+
+@dataclasses.dataclass
+class OfTraining:
+    """What was compared of one model directory.
+
+    Attributes:
+      losses: (step, loss of A, loss of B).
+      loss: how far they are apart.
+      variables: the variables that both sides have.
+      matching: of the names.
+      random: ops of a step of either side that draw random numbers.
+    """
+
+    losses: list[tuple[int, float, float]]
+    loss: Item
+    variables: list[Item]
+    matching: names.Matching
+    random: list[str]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """All that was compared.
+
+    Attributes:
+      trainings: of each model directory.
+      outputs: metrics and predictions: (item, value of A, value of B); values of arrays are None.
+      problems: what one side has and the other has not, in sentences.
+    """
+
+    trainings: list[OfTraining]
+    outputs: list[tuple[Item, Any, Any]]
+    problems: list[str]
+
+    def items(self) -> list[Item]:
+        """Returns everything that has been compared."""
+        of_trainings = [
+            item
+            for training in self.trainings
+            for item in (training.loss, *training.variables)
+            if item.steps
+        ]
+        return [*of_trainings, *(item for item, _, _ in self.outputs)]
+
+    @property
+    def first(self) -> int | None:
+        """Returns the first step after which anything differs by more than the tolerance."""
+        firsts = [item.first for item in self.items() if item.first is not None]
+        return min(firsts, default=None)
+
+
+def compare(
+    a: Run, b: Run, tolerance: differences.Tolerance, ignore: Sequence[str] = ()
+) -> Comparison:
+    """Compares two runs.
+
+    Args:
+      a: of side A.
+      b: of side B.
+      tolerance: how far values may be apart.
+      ignore: patterns of names to leave out.
+
+    Raises:
+      CannotCompare: nothing could be said.
+    """
+    problems = []
+    if len(a.trainings) != len(b.trainings):
+        problems.append(
+            f"A trains {_number(len(a.trainings), 'model directory', 'model directories')}, B "
+            f"{len(b.trainings)}."
+        )
+    several = len(a.trainings) > 1
+    trainings = []
+    for index, (one, other) in enumerate(zip(a.trainings, b.trainings, strict=False)):
+        prefix = f"Model directory {index + 1}: " if several else ""
+        found: list[str] = []
+        trainings.append(_of_training(one, other, tolerance, ignore, found))
+        problems += [f"{prefix}{problem}" for problem in found]
+    if not trainings:
+        raise CannotCompare("no model directory was trained.")
+    outputs: list[tuple[Item, Any, Any]] = []
+    last = max((step for one in trainings for step, _, _ in one.losses), default=0)
+    for kind, ours, theirs in (
+        ("metric", a.evaluations, b.evaluations),
+        ("prediction", a.predictions, b.predictions),
+    ):
+        outputs += _of_outputs(kind, ours, theirs, tolerance, ignore, last, problems)
+    if not any(training.variables for training in trainings):
+        raise CannotCompare("no variable is left to compare.")
+    return Comparison(trainings, outputs, problems)
+
+
+def _of_training(
+    a: Training,
+    b: Training,
+    tolerance: differences.Tolerance,
+    ignore: Sequence[str],
+    problems: list[str],
+) -> OfTraining:
+    steps = sorted(a.losses.keys() & b.losses.keys())
+    losses = [(step, a.losses[step], b.losses[step]) for step in steps]
+    loss = Item("loss", "loss")
+    for step, one, other in losses:
+        loss.steps[step] = differences.between(one, other, tolerance)
+    for what, ours, theirs in (("losses", a.losses, b.losses), ("checkpoints", a.saved, b.saved)):
+        if ours.keys() != theirs.keys() and (what == "checkpoints" or (ours and theirs)):
+            of_a, of_b = (steps_as_text(sorted(one)) for one in (ours, theirs))
+            problems.append(f"A has {what} of {of_a}, B of {of_b}.")
+    saved = sorted(a.saved.keys() & b.saved.keys())
+    if not saved:
+        raise CannotCompare("there is no step of which both sides have the variables.")
+    first, last = (Values(one.saved[saved[-1]]) for one in (a, b))
+    matching = names.match(first.shapes, last.shapes, ignore)
+    for label, only in (("A", matching.only_a), ("B", matching.only_b)):
+        problems += [f"Only {label} has the variable {name}." for name in only]
+    variables = []
+    for ours, theirs, _ in matching.pairs:
+        shapes = first.shapes[ours], last.shapes[theirs]
+        dtypes = first.dtypes[ours].name, last.dtypes[theirs].name
+        for what, (of_a, of_b) in {"shape": shapes, "type": dtypes}.items():
+            if of_a != of_b:
+                problems.append(f"{ours} has the {what} {of_a} on A, and {of_b} on B.")
+        if shapes[0] == shapes[1] and dtypes[0] == dtypes[1]:
+            variables.append((Item("variable", ours, shapes[0]), theirs))
+    for step in saved:
+        values_a, values_b = Values(a.saved[step]), Values(b.saved[step])
+        for item, theirs in variables:
+            lacking = item.name not in values_a.shapes or theirs not in values_b.shapes
+            if lacking or values_a.shapes[item.name] != values_b.shapes[theirs]:
+                problems.append(f"{item.name} has another shape after step {step}, or is missing.")
+                continue
+            rows = values_a.rows_in_piece(item.name)
+            pieces = functools.partial(_pieces, values_a, item.name, values_b, theirs, rows)
+            item.steps[step] = differences.of_pieces(pieces, tolerance)
+    random = sorted({*a.random, *b.random})
+    return OfTraining(losses, loss, [item for item, _ in variables], matching, random)
+
+
+def _pieces(
+    a: Values, name_a: str, b: Values, name_b: str, rows: int | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return zip(a.pieces(name_a, rows), b.pieces(name_b, rows), strict=True)
+
+
+def _of_outputs(
+    kind: str,
+    a: Sequence[Outputs],
+    b: Sequence[Outputs],
+    tolerance: differences.Tolerance,
+    ignore: Sequence[str],
+    last: int,
+    problems: list[str],
+) -> list[tuple[Item, Any, Any]]:
+    what = {"metric": "evaluation", "prediction": "call of predict"}[kind]
+    plural = {"metric": "evaluations", "prediction": "calls of predict"}[kind]
+    if len(a) != len(b):
+        problems.append(f"A has {_number(len(a), what, plural)}, B {len(b)}.")
+    found: list[tuple[Item, Any, Any]] = []
+    for ours, theirs in zip(a, b, strict=False):
+        if ours.name != theirs.name:
+            problems.append(f"A has {ours.name} where B has {theirs.name}.")
+            continue
+        for count, value in ours.counts.items():
+            if value != theirs.counts.get(count):
+                problems.append(
+                    f"{ours.name}: {count} is {value} on A, and {theirs.counts.get(count)} on B."
+                )
+        step = ours.counts.get("the step")
+        for name in sorted({*ours.values, *theirs.values}):
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore):
+                continue
+            if name not in ours.values or name not in theirs.values:
+                label = "A" if name in ours.values else "B"
+                problems.append(f"{ours.name}: only {label} has the {kind} {name}.")
+                continue
+            one, other = ours.values[name], theirs.values[name]
+            if one.shape != other.shape:
+                problems.append(
+                    f"{ours.name}: {name} has the shape {one.shape} on A, and {other.shape} on B."
+                )
+                continue
+            item = Item(kind, f"{ours.name}: {name}" if name else ours.name, one.shape)
+            item.steps[last if step is None else step] = differences.between(one, other, tolerance)
+            scalar = not one.shape
+            found.append((item, one[()] if scalar else None, other[()] if scalar else None))
+    return found
+
+
+def check_change(run: Run, label: str) -> None:
+    """Raises CannotCompare where no variable of a side but its global step has changed."""
+    for training in run.trainings:
+        if training.start is None or not training.saved:
+            continue
+        before, after = Values(training.start), Values(training.saved[max(training.saved)])
+        for name in after.shapes:
+            if name == "global_step" or name not in before.shapes:
+                continue
+            rows = after.rows_in_piece(name)
+            for one, other in _pieces(before, name, after, name, rows):
+                if not np.array_equal(one, other):
+                    return
+    if any(training.start is not None for training in run.trainings):
+        raise CannotCompare(f"{label}: training changes no variable but the global step.")
+
+
+def verdict(
+    comparison: Comparison, repeated: Comparison | None, tolerance: differences.Tolerance
+) -> tuple[int, str]:
+    """Returns the exit status, and the line that says what it means.
+
+    Args:
+      comparison: of the sides.
+      repeated: of side A with itself, or None where it was not run twice.
+      tolerance: what both were compared with.
+    """
+    within = f"within {tolerance}"
+    chance = None
+    if repeated is not None:
+        if repeated.problems:
+            return CANNOT_COMPARE, (
+                f"Nothing can be said: side A differs from itself. {repeated.problems[0]}"
+            )
+        chance = repeated.first
+    first = comparison.first
+    differs = comparison.problems or (first is not None and (chance is None or first < chance))
+    if differs:
+        items = [item for item in comparison.items() if item.first is not None]
+        parts = []
+        if items:
+            items.sort(key=lambda item: item.first or 0)
+            some = ", ".join(item.name for item in items[:3])
+            more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+            parts.append(f"{some}{more} are not the same {within}, from step {first} on")
+        if comparison.problems:
+            things = _number(len(comparison.problems), "thing", "things")
+            parts.append(f"{things} that one side lacks or that do not fit, listed above")
+        return DIFFERENT, f"The sides differ: {'; '.join(parts)}."
+    if first is not None:
+        return CANNOT_COMPARE, (
+            f"Nothing can be said: run twice, side A differs from itself from step {chance} on, "
+            f"and the sides from step {first} on. Seed what is left to chance, or give tolerances "
+            "above it."
+        )
+    if chance is not None:
+        return CANNOT_COMPARE, (
+            f"Nothing can be said: run twice, side A differs from itself from step {chance} on."
+        )
+    nan = next((item for item in comparison.items() if item.nan is not None), None)
+    if nan is not None:
+        return CANNOT_COMPARE, (
+            f"Nothing can be said: {nan.name} is NaN on both sides, from step {nan.nan} on."
+        )
+    return SAME, f"The sides are the same {within}."
+
+
+def report(
+    options: argparse.Namespace,
+    sides: Sequence[Any],
+    a: Sequence[Mapping[str, Any]],
+    b: Sequence[Mapping[str, Any]],
+    repeat: Callable[[], Sequence[Mapping[str, Any]]] | None,
+) -> int:
+    """Compares two sides, and prints what was found.
+
+    Args:
+      options: of the command.
+      sides: what the sides are asked to be.
+      a: the events of side A; none for finished runs.
+      b: those of side B.
+      repeat: runs side A again, and returns its events; None for finished runs.
+
+    Returns:
+      The exit status.
+
+    Raises:
+      CannotCompare: nothing could be compared.
+    """
+    from estimator_emb.comparison import text
+
+    tolerance = differences.Tolerance(options.rtol, options.atol)
+    if repeat is None:
+        runs = [recorded.of_model_dir(side.model_dir) for side in sides]
+    else:
+        runs = [recorded.of_events(events) for events in (a, b)]
+        for run, label in zip(runs, "AB", strict=True):
+            check_change(run, label)
+    comparison = compare(runs[0], runs[1], tolerance, options.ignore)
+    differs = bool(comparison.problems) or comparison.first is not None
+    repeated = None
+    if repeat is not None and (options.repeat == "yes" or (options.repeat == "auto" and differs)):
+        again = recorded.of_events(repeat())
+        repeated = compare(runs[0], again, tolerance, options.ignore)
+    status, line = verdict(comparison, repeated, tolerance)
+    print(text.head(options, sides, runs))
+    print(text.body(comparison, repeated))
+    if options.plot is not None:
+        from estimator_emb.comparison import plot
+
+        plot.draw(comparison, [side.described() for side in sides], options.plot)
+        print(f"Plot: {options.plot}")
+    print(line, flush=True)
+    return status
+
+
+def _number(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def steps_as_text(steps: Sequence[int]) -> str:
+    """Returns steps as text; the first and the last of many."""
+    if not steps:
+        return "no step"
+    if len(steps) == 1:
+        return f"step {steps[0]:,}"
+    if len(steps) > 2 and steps == list(range(steps[0], steps[-1] + 1)):
+        return f"steps {steps[0]:,} to {steps[-1]:,}"
+    if len(steps) > 8:
+        return f"steps {steps[0]:,}, {steps[1]:,}, ... {steps[-1]:,} ({len(steps)} of them)"
+    return "steps " + ", ".join(f"{step:,}" for step in steps)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds which variable of one side is which of the other, where their names differ.
+
+The process of a side loads this file by itself, also where this package is not installed: it
+imports nothing but the standard library.
+"""
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+
+RULES = {
+    "part": "the legacy TPU names end in /part_0, and the names of a CPU do not",
+    "slot": (
+        "the slots of a table are named as on a TPU, such as <table>/Adam/m; "
+        "tf.compat.v1.train's optimizers name theirs <table>/Adam and <table>/Adam_1"
+    ),
+    "beta": (
+        "a table's Adam of a TPU corrects no bias, and has no beta1_power and beta2_power, which "
+        "tf.compat.v1.train.AdamOptimizer has"
+    ),
+}
+"""Name of a rule -> what it says."""
+
+_SLOTS = {
+    "Adam/m": "Adam",
+    "Adam/v": "Adam_1",
+    "RMSProp/ms": "RMSProp",
+    "RMSProp/mom": "RMSProp_1",
+    "Adadelta/accumulators": "Adadelta",
+    "Adadelta/updates": "Adadelta_1",
+}
+"""End of the name of a slot as on a TPU -> that of tf.compat.v1.train.
+
+Source: `optimizers/*.py`, and the names that `tf.compat.v1.train.Optimizer._zeros_slot` is given.
+"""
+
+_BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")
+
+
+@dataclasses.dataclass
+class Matching:
+    """Which variable is which.
+
+    Attributes:
+      pairs: (name in A, name in B, rule or '' for equal names), sorted by name in A.
+      only_a: names of A alone.
+      only_b: names of B alone.
+      left_out: names that rule "beta" explains; they count for nothing.
+      ignored: names that the user does not want compared.
+    """
+
+    pairs: list
+    only_a: list
+    only_b: list
+    left_out: list
+    ignored: list
+
+
+def match(
+    a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]], ignore: Sequence[str] = ()
+) -> Matching:
+    """Returns which variable of side A is which of side B.
+
+    Equal names are the same variable. A name that only one side has is matched by a rule if the
+    shapes are equal too, and exactly one name of the other side fits.
+
+    Args:
+      a: {name: shape} of side A.
+      b: {name: shape} of side B.
+      ignore: patterns with * and ? of names to leave out.
+    """
+    ignored = {name for name in {*a, *b} if any(fnmatch.fnmatchcase(name, one) for one in ignore)}
+    a = {name: tuple(shape) for name, shape in a.items() if name not in ignored}
+    b = {name: tuple(shape) for name, shape in b.items() if name not in ignored}
+    pairs = [(name, name, "") for name in a if name in b]
+    rest_a, rest_b = sorted(a.keys() - b.keys()), sorted(b.keys() - a.keys())
+    for name in list(rest_a):
+        fitting = [
+            (other, rule)
+            for other in rest_b
+            if a[name] == b[other] and (rule := _rule(name, other)) is not None
+        ]
+        if len(fitting) == 1:
+            other, rule = fitting[0]
+            pairs.append((name, other, rule))
+            rest_a.remove(name)
+            rest_b.remove(other)
+    left_out = []
+    if any("slot" in rule and "/Adam" in one for one, _, rule in pairs):
+        left_out = [name for name in (*rest_a, *rest_b) if _BETA.search(name)]
+        rest_a, rest_b = (
+            [name for name in rest if name not in left_out] for rest in (rest_a, rest_b)
+        )
+    return Matching(sorted(pairs), rest_a, rest_b, sorted(left_out), sorted(ignored))
+
+
+def _rule(a: str, b: str) -> str | None:
+    """Returns the rules, joined by '+', by which two names mean the same variable."""
+    plain_a, plain_b = _without_part(a), _without_part(b)
+    rules = ["part"] if (plain_a != a) != (plain_b != b) else []
+    if plain_a == plain_b:
+        return "+".join(rules)
+    for ours, theirs in ((plain_a, plain_b), (plain_b, plain_a)):
+        for slot, legacy in _SLOTS.items():
+            table = ours.removesuffix(f"/{slot}")
+            if table != ours and theirs == f"{table}/{legacy}":
+                return "+".join([*rules, "slot"])
+    return None
+
+
+def _without_part(name: str) -> str:
+    return "/".join(part for part in name.split("/") if part != "part_0")

@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one side of `estimator-emb compare`: python side.py FOLDER.
+
+This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
+its neighbour `side_files.py` and `names.py`, by their files, so that an environment without this
+package can run it. FOLDER/side.json says what to run:
+
+  kind: 'ours', by `estimator-emb run`, or 'stock', by this interpreter alone.
+  options: those of `estimator-emb run`.
+  program: a file and its arguments, or '-m', a module and its arguments.
+  steps: how many steps each model directory trains, and each evaluation takes.
+  start: prefixes of the checkpoints from which the model directories start, in the order of their
+    first training; none where they start as they initialize themselves.
+  all_start: whether the last of these is for all further model directories too.
+  every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
+    and the last; None for every step where that takes at most `most_bytes`.
+  most_bytes: see above.
+  package: folder to import this package from where the interpreter does not know it, or None.
+  seed: of Python, NumPy and TensorFlow.
+
+FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
+"""
+
+import functools
+import importlib.util
+import json
+import os
+import random
+import sys
+import types
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MOST_PREDICTIONS = 1000
+"""How many predictions of a call of `predict` are compared."""
+
+
+class Done(BaseException):
+    """Ends the program where it would train on after its last step."""
+
+
+def main(folder):
+    with open(os.path.join(folder, "side.json")) as file:
+        given = json.load(file)
+    side_files, names = _load("side_files"), _load("names", os.path.dirname(HERE))
+    record = Record(folder)
+    if given["package"]:
+        sys.path.append(given["package"])
+    # Before TensorFlow, which takes random numbers too when it is imported.
+    random.seed(given["seed"])
+    if given["kind"] == "ours":
+        try:
+            import estimator_emb
+        except ModuleNotFoundError as error:
+            record.add("refused", why=f"{sys.executable} has no module {error.name}")
+            return 2
+    import numpy as np
+    import tensorflow as tf
+
+    if given["kind"] == "stock" and not hasattr(tf, "estimator"):
+        record.add("refused", why=f"TensorFlow {tf.__version__} has no tf.estimator")
+        return 2
+    record.add(
+        "environment",
+        python=".".join(map(str, sys.version_info[:3])),
+        tensorflow=tf.__version__,
+        package=estimator_emb.__version__ if given["kind"] == "ours" else None,
+    )
+    random.seed(given["seed"])
+    np.random.seed(given["seed"])
+    tf.random.set_seed(given["seed"])
+    files = side_files.Files(folder)
+    watch = Watch(given, record, files, names)
+    watch.install()
+    side_files.redirect(files)
+    try:
+        return _run(given)
+    except Done:
+        return 0
+    finally:
+        record.add("end")
+
+
+def _run(given):
+    if given["kind"] == "ours":
+        from estimator_emb.command import main as command
+
+        return command.main(["run", *given["options"], *given["program"]])
+    import runpy
+
+    program, *arguments = given["program"]
+    if program == "-m":
+        sys.argv[:] = arguments
+        sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        return 0
+    sys.argv[:] = given["program"]
+    sys.path[0] = os.path.dirname(os.path.realpath(program))
+    module = types.ModuleType("__main__")
+    module.__file__ = os.path.abspath(program)
+    sys.modules["__main__"] = module
+    with open(program, "rb") as file:
+        code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
+    exec(code, vars(module))
+    return 0
+
+
+def _load(name, folder=HERE):
+    """Imports a file of this package by its path, under a name that no program has."""
+    path = os.path.join(folder, f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"estimator_emb_compare_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Record:
+    """The file of events, which is complete up to the last event whatever ends the process."""
+
+    def __init__(self, folder):
+        self.saved = os.path.join(folder, "saved")
+        os.makedirs(self.saved, exist_ok=True)
+        self._file = open(os.path.join(folder, "record.jsonl"), "a")  # noqa: SIM115
+
+    def add(self, event, **values):
+        print(json.dumps({"event": event, **values}, default=_plain), file=self._file, flush=True)
+
+
+def _plain(value):
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+class Watch:
+    """Changes what tensorflow-estimator does, so that it is seen, ends early and starts alike."""
+
+    def __init__(self, given, record, files, names):
+        self.given = given
+        self.record = record
+        self.files = files
+        self.names = names
+        self._trainings = {}
+        """Model directory -> its `Training`."""
+        self._evaluations = self._predictions = 0
+
+    def install(self):
+        import tensorflow as tf
+        from tensorflow_estimator.python.estimator import estimator as estimators
+        from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+        stock = estimators.Estimator
+        classes = [stock, tpu_estimator.TPUEstimator]
+        if self.given["kind"] == "ours":
+            import estimator_emb
+            from estimator_emb.backends.emulated import step
+
+            classes.append(estimator_emb.TPUEstimator)
+            step.means_losses = True
+        for owner in classes:
+            self._prepare_constructor(owner)
+        self._watch_training(stock)
+        self._watch_evaluation(stock)
+        self._watch_prediction(stock)
+        _seed_shuffles(tf.data.Dataset, self.given["seed"])
+
+    # ---- Where an estimator keeps its model ----------------------------------------------------
+
+    def _prepare_constructor(self, owner):
+        real = owner.__init__
+
+        @functools.wraps(real)
+        def constructor(estimator, *args, **kwargs):
+            args = [self._prepared(value) for value in args]
+            kwargs = {name: self._prepared(value) for name, value in kwargs.items()}
+            if kwargs.get("model_dir") is not None:
+                kwargs["model_dir"] = self._model_dir(kwargs["model_dir"])
+            # model_fn, or the `self` of a canned estimator's subclass, comes before model_dir.
+            if len(args) > 1 and isinstance(args[1], (str, bytes, os.PathLike)):
+                args[1] = self._model_dir(args[1])
+            real(estimator, *args, **kwargs)
+
+        owner.__init__ = constructor
+
+    def _prepared(self, value):
+        """Returns a RunConfig with another model directory, a seed, and loops of one step."""
+        from tensorflow_estimator.python.estimator import run_config
+
+        if not isinstance(value, run_config.RunConfig):
+            return value
+        changes = {}
+        if value.model_dir is not None:
+            changes["model_dir"] = self._model_dir(value.model_dir)
+        if value.tf_random_seed is None:
+            changes["tf_random_seed"] = self.given["seed"]
+        tpu_config = getattr(value, "tpu_config", None)
+        if tpu_config is not None and tpu_config.iterations_per_loop != 1:
+            changes["tpu_config"] = tpu_config._replace(iterations_per_loop=1)
+        return value.replace(**changes) if changes else value
+
+    def _model_dir(self, path):
+        return self.files.hide(os.fspath(path))
+
+    # ---- Training ------------------------------------------------------------------------------
+
+    def _watch_training(self, stock):
+        watch, limit = self, self.given["steps"]
+        real, real_with_spec = stock.train, stock._train_with_estimator_spec
+
+        @functools.wraps(real)
+        def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+            training = watch._trainings.get(self.model_dir)
+            made = training.made if training else 0
+            if made >= limit and (max_steps is None or max_steps > training.step):
+                raise Done
+            left = limit - made
+            if steps is not None and max_steps is None:
+                steps = min(steps, left) if steps > 0 else steps
+            elif max_steps is not None and steps is None:
+                # A step of the checkpoint from which it starts counts for nothing.
+                first = training.step if training else watch._first_step()
+                max_steps = min(max_steps, first + left) if max_steps > 0 else max_steps
+            elif steps is None and not watch._must_say_steps(self):
+                steps = left
+            return real(self, input_fn, hooks, steps, max_steps, saving_listeners)
+
+        @functools.wraps(real_with_spec)
+        def train_with_spec(self, spec, worker_hooks, *args, **kwargs):
+            if self.model_dir not in watch._trainings:
+                number = len(watch._trainings)
+                watch._trainings[self.model_dir] = Training(watch, number)
+            training = watch._trainings[self.model_dir]
+            training.begins(spec)
+            worker_hooks.insert(0, training.hook())
+            return real_with_spec(self, spec, worker_hooks, *args, **kwargs)
+
+        stock.train, stock._train_with_estimator_spec = train, train_with_spec
+
+    def start_of(self, number):
+        """Returns the checkpoint from which model directory `number` starts, or None."""
+        start = self.given["start"]
+        if number < len(start):
+            return start[number]
+        return start[-1] if start and self.given["all_start"] else None
+
+    def _first_step(self):
+        import tensorflow as tf
+
+        start = self.start_of(len(self._trainings))
+        if start is None:
+            return 0
+        reader = tf.train.load_checkpoint(start)
+        return int(reader.get_tensor("global_step")) if reader.has_tensor("global_step") else 0
+
+    def _must_say_steps(self, estimator):
+        backend = getattr(estimator, "backend", None)
+        return backend is not None and backend.request.use_tpu
+
+    # ---- Evaluation and prediction -------------------------------------------------------------
+
+    def _watch_evaluation(self, stock):
+        watch, limit, real = self, self.given["steps"], stock.evaluate
+
+        @functools.wraps(real)
+        def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
+            if steps is None:
+                steps = None if watch._must_say_steps(self) else limit
+            else:
+                steps = min(steps, limit)
+            result = real(self, input_fn, steps, hooks, checkpoint_path, name)
+            metrics = {
+                key: {"value": _plain(value), "type": str(getattr(value, "dtype", ""))}
+                for key, value in (result or {}).items()
+                if key != "global_step"
+            }
+            step = None if not result else int(result.get("global_step", -1))
+            watch.record.add("evaluation", name=name, step=step, metrics=metrics)
+            return result
+
+        stock.evaluate = evaluate
+
+    def _watch_prediction(self, stock):
+        watch, real = self, stock.predict
+
+        @functools.wraps(real)
+        def predict(self, *args, **kwargs):
+            number, watch._predictions = watch._predictions, watch._predictions + 1
+            kept, count = [], 0
+            predictions = real(self, *args, **kwargs)
+            try:
+                for one in predictions:
+                    if count < MOST_PREDICTIONS:
+                        kept.append(one)
+                    count += 1
+                    yield one
+            finally:
+                predictions.close()
+                watch._save_predictions(number, kept, count)
+
+        stock.predict = predict
+
+    def _save_predictions(self, number, kept, count):
+        import numpy as np
+
+        arrays = {}
+        for index, one in enumerate(kept):
+            for key, value in (one if isinstance(one, dict) else {"": one}).items():
+                value = np.asarray(value)
+                if value.dtype.kind == "O":
+                    value = np.array(
+                        [x if isinstance(x, bytes) else str(x).encode() for x in value.flat], "S"
+                    ).reshape(value.shape)
+                arrays.setdefault(key, []).append((index, value))
+        joined = {}
+        for key, values in arrays.items():
+            shapes = {(value.shape, value.dtype) for _, value in values}
+            if len(shapes) == 1 and len(values) == len(kept):
+                joined[key] = np.stack([value for _, value in values])
+            else:
+                joined.update({f"{key}[{index}]": value for index, value in values})
+        path = os.path.join(self.record.saved, f"predictions-{number}.npz")
+        # The names of the arrays of an .npz are those of files, which no '/' may be in.
+        keys = list(joined)
+        np.savez(path, **{f"a{index}": joined[key] for index, key in enumerate(keys)})
+        self.record.add("predictions", number=number, count=count, path=path, keys=keys)
+
+
+class Training:
+    """The steps of one model directory."""
+
+    def __init__(self, watch, number):
+        self.made = self.step = 0
+        self._watch = watch
+        self._number = number
+        self._record = watch.record
+        self._every_step = watch.given["every_step"]
+        self._saved_step = None
+        self._spec = None
+
+    def begins(self, spec):
+        """Has the graph of a training start where the side is to start."""
+        self._spec = spec
+        scaffold = spec.scaffold
+        before = scaffold.init_fn
+
+        def initialize(session):
+            if before is not None:
+                before(session)
+            self._start(session)
+
+        # TensorFlow calls it after the initializers, where there is no checkpoint to restore.
+        scaffold._init_fn = initialize
+
+    def hook(self):
+        """Returns the hook that notes each step."""
+        import tensorflow as tf
+
+        training = self
+
+        class Steps(tf.compat.v1.train.SessionRunHook):
+            def begin(self):
+                loss = training._spec.loss
+                # The loss of a step of several emulated cores is that of the first.
+                means = tf.compat.v1.get_collection("estimator_emb/loss_of_all_cores")
+                self._loss = means[-1] if means else loss
+                self._step = tf.compat.v1.train.get_global_step()
+                training._record.add(
+                    "training",
+                    number=training._number,
+                    random=_random_ops([training._spec.train_op, loss]),
+                )
+
+            def before_run(self, run_context):
+                return tf.compat.v1.train.SessionRunArgs(self._loss)
+
+            def after_run(self, run_context, run_values):
+                step = int(run_context.session.run(self._step))
+                training.after_step(step, run_values.results, run_context.session)
+
+            def end(self, session):
+                training.end(session)
+
+        return Steps()
+
+    def after_step(self, step, loss, session):
+        self.made += 1
+        self.step = step
+        due = self._every_step or self.made & (self.made - 1) == 0
+        self._record.add(
+            "step",
+            number=self._number,
+            step=step,
+            loss=float(loss),
+            saved=self._save(session, f"step-{step}") if due else None,
+        )
+        if due:
+            self._saved_step = step
+
+    def end(self, session):
+        if self.made and self._saved_step != self.step:
+            self._saved_step = self.step
+            path = self._save(session, f"step-{self.step}")
+            self._record.add("saved", number=self._number, step=self.step, saved=path)
+
+    def _save(self, session, name):
+        path = os.path.join(self._record.saved, f"{self._number}-{name}")
+        return self._spec.scaffold.saver.save(
+            session, path, write_meta_graph=False, write_state=False
+        )
+
+    def _start(self, session):
+        import tensorflow as tf
+
+        own = self._save(session, "own")
+        start, path = self._watch.start_of(self._number), own
+        if start is not None:
+            path = self._given(start, own)
+            self._spec.scaffold.saver.restore(session, path)
+            for file in tf.io.gfile.glob(f"{own}.*"):
+                tf.io.gfile.remove(file)
+        reader = tf.train.load_checkpoint(path)
+        types_of = reader.get_variable_to_dtype_map()
+        size = sum(
+            _count(shape) * (types_of[name].size or 1)
+            for name, shape in reader.get_variable_to_shape_map().items()
+        )
+        if self._every_step is None:
+            given = self._watch.given
+            self._every_step = size * given["steps"] <= given["most_bytes"]
+        if reader.has_tensor("global_step"):
+            self.step = int(reader.get_tensor("global_step"))
+        self._record.add(
+            "start", number=self._number, saved=path, every_step=self._every_step, bytes=size
+        )
+
+    def _given(self, start, own):
+        """Returns a checkpoint with the variables of `own`, by name with the values of `start`."""
+        import tensorflow as tf
+
+        ours, theirs = (tf.train.load_checkpoint(path) for path in (own, start))
+        shapes, their_shapes = (one.get_variable_to_shape_map() for one in (ours, theirs))
+        dtypes, their_dtypes = (one.get_variable_to_dtype_map() for one in (ours, theirs))
+        matching = self._watch.names.match(shapes, their_shapes)
+        source = {
+            name: other
+            for name, other, _ in matching.pairs
+            if list(shapes[name]) == list(their_shapes[other])
+            and dtypes[name] == their_dtypes[other]
+        }
+        if shapes == their_shapes and all(name == source.get(name) for name in shapes):
+            return start
+        folder = os.path.join(self._record.saved, f"{self._number}-parts")
+        parts = []
+        for name in sorted(shapes):
+            # One variable at a time is in memory.
+            given = name in source
+            value = theirs.get_tensor(source[name]) if given else ours.get_tensor(name)
+            parts.append(os.path.join(folder, str(len(parts))))
+            with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+                tensor = tf.compat.v1.placeholder(dtypes[name], shapes[name])
+                save = tf.raw_ops.SaveV2(
+                    prefix=parts[-1], tensor_names=[name], shape_and_slices=[""], tensors=[tensor]
+                )
+                session.run(save, {tensor: value})
+        path = os.path.join(self._record.saved, f"{self._number}-start")
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            merge = tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=parts, destination_prefix=path, delete_old_dirs=True
+            )
+            session.run(merge)
+        return path
+
+
+def _count(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _random_ops(fetches):
+    """Returns the types of the ops among what a step runs that draw random numbers."""
+    seen, found = set(), {}
+    waiting = [getattr(fetch, "op", fetch) for fetch in fetches]
+    while waiting:
+        op = waiting.pop()
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        draws = ("Random", "StatelessRandom", "TruncatedNormal", "Multinomial", "Parameterized")
+        if op.type.startswith(draws) and op.type != "RandomShuffleQueueV2":
+            found.setdefault(op.type, op.name)
+        waiting += [tensor.op for tensor in op.inputs]
+        waiting += op.control_inputs
+    return [f"{kind} ({name})" for kind, name in sorted(found.items())]
+
+
+def _seed_shuffles(dataset, seed):
+    """Gives each shuffle without a seed one of its own, by where the program calls it.
+
+    TensorFlow would take it from the number of ops in the graph, which other TensorFlow versions
+    and numbers of cores change.
+    """
+    import linecache
+
+    real = dataset.shuffle
+    packages = [
+        os.path.dirname(os.path.abspath(sys.modules[name].__file__))
+        for name in ("tensorflow", "tensorflow_estimator", "estimator_emb")
+        if name in sys.modules
+    ]
+
+    def is_of_program(file):
+        return not any(file.startswith(package + os.sep) for package in packages)
+
+    @functools.wraps(real)
+    def shuffle(self, buffer_size, seed_=None, *args, **kwargs):
+        seed_ = kwargs.pop("seed", seed_)
+        if seed_ is None:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and not is_of_program(frame.f_code.co_filename):
+                frame = frame.f_back
+            code = frame.f_code
+            line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+            seed_ = (seed + zlib.crc32(f"{code.co_name}: {line}".encode())) % 2**31
+        return real(self, buffer_size, seed_, *args, **kwargs)
+
+    dataset.shuffle = shuffle
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two sides have done: their losses, checkpoints, metrics and predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class CannotCompare(Exception):
+    """Why nothing can be said of two sides, in a line."""
+
+
+@dataclasses.dataclass
+class Training:
+    """What became of one model directory.
+
+    Attributes:
+      start: prefix of the checkpoint of its first values, or None.
+      losses: {global step: loss}; {} where nothing has recorded them.
+      saved: {global step: prefix of a checkpoint}.
+      random: the ops of a step that draw random numbers.
+    """
+
+    start: str | None = None
+    losses: dict[int, float] = dataclasses.field(default_factory=dict)
+    saved: dict[int, str] = dataclasses.field(default_factory=dict)
+    random: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Outputs:
+    """What an evaluation, or a call of predict, gave.
+
+    Attributes:
+      name: how messages call it.
+      values: name -> array.
+      counts: name -> what must be equal, such as the number of predictions.
+    """
+
+    name: str
+    values: dict[str, np.ndarray]
+    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Run:
+    """What one side did.
+
+    Attributes:
+      versions: of Python, TensorFlow and this package.
+      trainings: of its model directories, in the order in which they began to train.
+      evaluations: in the order in which they ended.
+      predictions: of the calls of predict, in the order in which they began.
+    """
+
+    versions: str = ""
+    trainings: list[Training] = dataclasses.field(default_factory=list)
+    evaluations: list[Outputs] = dataclasses.field(default_factory=list)
+    predictions: list[Outputs] = dataclasses.field(default_factory=list)
+
+
+def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
+    """Returns the run that `processes/side.py` has recorded."""
+    run = Run()
+    for event in events:
+        kind = event["event"]
+        if kind == "environment":
+            package = f", estimator_emb {event['package']}" if event["package"] else ", stock"
+            run.versions = f"TensorFlow {event['tensorflow']}{package}, Python {event['python']}"
+        elif kind in ("training", "start", "step", "saved"):
+            while len(run.trainings) <= event["number"]:
+                run.trainings.append(Training())
+            _add(run.trainings[event["number"]], kind, event)
+        elif kind == "evaluation":
+            name = f"evaluation {len(run.evaluations) + 1}"
+            if event["name"]:
+                name += f" ({event['name']})"
+            values = {key: _metric(one) for key, one in event["metrics"].items()}
+            run.evaluations.append(Outputs(name, values, {"the step": event["step"]}))
+        elif kind == "predictions":
+            with np.load(event["path"]) as arrays:
+                values = {key: arrays[f"a{index}"] for index, key in enumerate(event["keys"])}
+            run.predictions.append(
+                Outputs(
+                    f"predict {event['number'] + 1}",
+                    values,
+                    {"the number of predictions": event["count"]},
+                )
+            )
+    return run
+
+
+def _add(training: Training, kind: str, event: Mapping[str, Any]) -> None:
+    if kind == "training":
+        training.random = training.random or event["random"]
+    elif kind == "start":
+        training.start = event["saved"]
+    else:
+        if kind == "step":
+            training.losses[event["step"]] = event["loss"]
+        if event["saved"] is not None:
+            training.saved[event["step"]] = event["saved"]
+
+
+def _metric(one: Mapping[str, Any]) -> np.ndarray:
+    kind = one["type"]
+    return np.asarray(one["value"], kind if re.fullmatch(r"(u?int|float)\d+|bool", kind) else None)
+
+
+def of_model_dir(path: str) -> Run:
+    """Returns what a finished run has left in its model directory.
+
+    Raises:
+      CannotCompare: there is no checkpoint.
+    """
+    state = tf.train.get_checkpoint_state(path)
+    prefixes = [] if state is None else list(state.all_model_checkpoint_paths)
+    prefixes = [one for one in prefixes if tf.io.gfile.exists(f"{one}.index")]
+    if not prefixes:
+        raise CannotCompare(f"Folder {path!r} holds no checkpoint.")
+    training = Training()
+    for prefix in prefixes:
+        reader = tf.train.load_checkpoint(prefix)
+        if not reader.has_tensor("global_step"):
+            raise CannotCompare(f"Checkpoint {prefix!r} has no global_step.")
+        training.saved[int(reader.get_tensor("global_step"))] = prefix
+    for step, tag, value in _scalars(path):
+        if tag in ("loss", "loss_1"):
+            training.losses[step] = float(value)
+    run = Run(path, [training])
+    for folder in sorted(glob.glob(os.path.join(glob.escape(path), "eval*"))):
+        found: dict[int, dict[str, np.ndarray]] = {}
+        for step, tag, value in _scalars(folder):
+            found.setdefault(step, {})[tag] = value
+        name = os.path.basename(folder)
+        run.evaluations += [
+            Outputs(f"{name} at step {step}", found[step]) for step in sorted(found)
+        ]
+    return run
+
+
+def _scalars(folder: str) -> Iterable[tuple[int, str, Any]]:
+    """Yields step, tag and value of the numbers in the event files of a folder."""
+    for file in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*"))):
+        try:
+            for event in tf.compat.v1.train.summary_iterator(file):
+                for value in event.summary.value:
+                    if value.HasField("simple_value"):
+                        yield event.step, value.tag, np.float32(value.simple_value)
+        except tf.errors.DataLossError as error:
+            raise CannotCompare(f"{file!r} is damaged: {error.message}") from error
