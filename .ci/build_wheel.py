@@ -104,7 +104,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
             tensorflow = _unpacked(release, machine, pathlib.Path(name))
             flags = (f"-I{tensorflow / 'include'}", *prebuilt.TENSORFLOW_FLAGS)
             link = (f"-L{tensorflow}", *prebuilt.TENSORFLOW_LINK)
-            units = ops.op_units(flags, x86)
+            units = [ops.op_unit(flags, x86)]
             build.compile_to(prebuilt.ops_of(folder, release), units, link, compiler)
     (folder / "made_from").write_text(prebuilt.made_from(machine))
 

@@ -71,21 +71,19 @@ def kernel_units(x86: bool) -> list[Unit]:
     return units
 
 
-def op_units(flags: tuple[str, ...], x86: bool) -> list[Unit]:
-    """Returns the units of the library of ops.
+def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
+    """Returns the unit of the library of ops.
 
     Args:
       flags: those that TensorFlow asks for.
       x86: whether the machine may have AVX2.
     """
-    # What matters for speed is in the other library.
+    # What matters for speed is in the other library. One unit reads TensorFlow's headers once,
+    # which takes longer than all else.
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
-    return [
-        Unit(build.read("ops.cc"), flags),
-        Unit(build.read("trainers.cc"), flags),
-        Unit(build.read("servers.cc"), (*flags, sources)),
-    ]
+    files = ("ops.cc", "trainers.cc", "servers.cc")
+    return Unit("\n".join(build.read(name) for name in files), (*flags, sources))
 
 
 def load() -> Library:
@@ -97,7 +95,7 @@ def load() -> Library:
     found = prebuilt.libraries()
     if found is None:
         flags = tuple(tf.sysconfig.get_compile_flags())
-        units = [*op_units(flags, build.x86()), *kernel_units(build.x86())]
+        units = [op_unit(flags, build.x86()), *kernel_units(build.x86())]
         path = build.library("ops", units, tf.sysconfig.get_link_flags(), "native kernels")
         found = path, path
     return _load(*found)

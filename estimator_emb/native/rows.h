@@ -87,6 +87,15 @@ inline __attribute__((always_inline)) void fetch_ahead(
   prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
 }
 
+// Runs `Step` for a dimension that the compiler does not know. It is compiled once: inlined wherever
+// it is called, it would take a third of the time that a rule takes to build.
+template <typename Step>
+__attribute__((noinline)) void run_any(int64_t n, float learning_rate, const float* constants,
+                                       const float* gradient, float* const* variables,
+                                       int64_t at) {
+  Step::run(n, learning_rate, constants, gradient, variables, at);
+}
+
 // Sums the gradients of each row and runs `Step` on the row. D is as in Sum.
 template <int64_t D, bool kSingle, typename Step>
 void update_rows(const Rows& r, int slots) {
@@ -107,7 +116,8 @@ void update_rows(const Rows& r, int slots) {
       }
     } while (++k < count && keys[k] >> 32 == row);
     sum.write(r.scratch, 1.0f);
-    Step::run(dimension, r.learning_rate, r.constants, r.scratch, r.variables, row * dimension);
+    const auto run = D ? Step::run : run_any<Step>;
+    run(dimension, r.learning_rate, r.constants, r.scratch, r.variables, row * dimension);
   }
 }
 
@@ -123,7 +133,7 @@ void update_untouched(const Rows& r, int64_t first, int64_t last) {
   const int64_t end = last * r.dimension;
   for (int64_t at = first * r.dimension; at < end; at += 1024) {
     const int64_t n = end - at < 1024 ? end - at : 1024;
-    Step::run(n, r.learning_rate, r.constants, zeros, r.variables, at);
+    run_any<Step>(n, r.learning_rate, r.constants, zeros, r.variables, at);
   }
 }
 
@@ -162,8 +172,8 @@ void update_more_rows(const Rows& r, int slots) {
         const Source& from = gradients.source(key);
         sum.add(gradients.of(key), from.gains ? from.gains[gradients.payload(key)] : 1.0f);
       }
-      Step::run(r.dimension, r.learning_rate, r.constants, r.scratch, r.variables,
-                row * r.dimension);
+      run_any<Step>(r.dimension, r.learning_rate, r.constants, r.scratch, r.variables,
+                    row * r.dimension);
       turn = later;
     }
   }
