@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
 
+import gc
 import importlib
 import logging
 import os
@@ -46,13 +47,42 @@ def pytest_sessionstart(session):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_text_of_graphs():
-    """Leaves graph.pbtxt unwritten, which takes as long as a small training, and nothing reads."""
-    from tensorflow.python.training import training_util
+def _no_files_of_graphs():
+    """Leaves graph.pbtxt, model.ckpt-*.meta and the graphs of event files unwritten.
+
+    They take as long as a small training, and nothing reads them.
+    """
+    from tensorflow.python.summary.writer import writer
+    from tensorflow.python.training import saver, training_util
+
+    export = saver.Saver.export_meta_graph
+
+    def exported(self, filename=None, *args, **kwargs):
+        if filename and os.path.basename(filename).startswith("model.ckpt-"):
+            return None
+        return export(self, filename, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_util, "write_graph", lambda *args, **kwargs: None)
+        patch.setattr(saver.Saver, "export_meta_graph", exported)
+        for name in ("add_graph", "add_meta_graph"):
+            patch.setattr(writer.SummaryToEventTransformer, name, lambda *args, **kwargs: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rare_garbage_collection():
+    """Leaves what has been imported to no garbage collection, and the rest to a tenth as many.
+
+    TensorFlow's half a million objects would be looked at in each of them.
+    """
+    gc.collect()
+    gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(10 * before[0], *before[1:])
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEstimator on the host: train, evaluate, predict, export, with one set of tables."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -127,12 +128,48 @@ def hidden_by_numpy(features, variables):
     )
 
 
+PARAMETERS = ee.AdagradParameters(0.1, initial_accumulator=0.2)
+
+
+class Names(tf.compat.v1.train.SessionRunHook):
+    """Keeps the names of the variables of tables."""
+
+    def after_create_session(self, session, coord):
+        variables = tf.compat.v1.global_variables()
+        self.names = {v.op.name for v in variables if "embedding" in v.name}
+
+
+class Trained:
+    """A training of six steps, which tests share: they leave its folder as it is.
+
+    Attributes:
+      folder: of the model.
+      seen: the features and params of each call of model_fn.
+      names: of the variables of tables in the graph.
+    """
+
+    def __init__(self, folder, device):
+        self.folder, self.device, self.seen = folder, device, []
+        hook = Names()
+        estimator = self.estimator(seen=self.seen)
+        estimator.train(harness.input_fn_of(batches()), steps=6, hooks=[hook])
+        self.names = hook.names
+
+    def estimator(self, **kwargs):
+        return make(self.folder, self.device, PARAMETERS, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function of the device: a training there."""
+    return functools.cache(lambda device: Trained(tmp_path_factory.mktemp("trained"), device))
+
+
 @pytest.mark.parametrize("device", [None, "host"])
-def test_train_evaluate_predict(device, tmp_path):
+def test_train_evaluate_predict(device, trained):
     data = batches()
-    estimator = make(tmp_path, device)
-    estimator.train(harness.input_fn_of(data), steps=6)
-    variables = harness.saved(tmp_path, 6)
+    estimator = trained(device).estimator()
+    variables = harness.saved(trained(device).folder, 6)
     assert set(variables) == {
         "global_step",
         "output/kernel",
@@ -158,36 +195,19 @@ def test_train_evaluate_predict(device, tmp_path):
     assert metrics["global_step"] == 6
 
 
-def test_variable_names_in_the_graph(tmp_path):
-    names = {}
-
-    class Names(tf.compat.v1.train.SessionRunHook):
-        def __init__(self, device):
-            self.device = device
-
-        def after_create_session(self, session, coord):
-            names[self.device] = {
-                v.op.name for v in tf.compat.v1.global_variables() if "embedding" in v.name
-            }
-
-    for device in (None, "host"):
-        make(tmp_path / str(device), device).train(
-            harness.input_fn_of(batches(1)), steps=1, hooks=[Names(device)]
-        )
-    assert names[None] == {
+def test_variable_names_in_the_graph(trained):
+    assert trained(None).names == {
         "dense_features/item_embedding/embedding_weights",
         "dense_features/item_embedding/embedding_weights/Adagrad",
         "history_words_shared_embedding",
         "history_words_shared_embedding/Adagrad",
     }
-    assert names["host"] == {name + "/part_0" for name in names[None]}
+    assert trained("host").names == {name + "/part_0" for name in trained(None).names}
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_what_model_fn_sees(device, tmp_path):
-    seen = []
-    make(tmp_path, device, seen=seen).train(harness.input_fn_of(batches(1)), steps=1)
-    features, params = seen[0]
+def test_what_model_fn_sees(device, trained):
+    features, params = trained(device).seen[0]
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
         "words": [4, 3],
@@ -213,14 +233,12 @@ def test_context_in_input_fn(tmp_path):
     make(tmp_path, "host").train(input_fn, steps=1)
 
 
-def test_training_equals_numpy_over_several_steps(tmp_path):
+def test_training_equals_numpy_over_several_steps(trained):
     """Tables and slots after six steps, from NumPy's gradients of the same model."""
-    data = batches()
-    parameters = ee.AdagradParameters(0.1, initial_accumulator=0.2)
-    make(tmp_path, parameters=parameters).train(harness.input_fn_of(data), steps=6)
+    data, folder = batches(), trained(None).folder
     item = "dense_features/item_embedding/embedding_weights"
     shared = "history_words_shared_embedding"
-    state = harness.saved(tmp_path, 0)
+    state = harness.saved(folder, 0)
     state = {name: value.astype(np.float64) for name, value in state.items()}
     for features, labels in data:
         hidden = hidden_by_numpy(features, state)
@@ -253,17 +271,15 @@ def test_training_equals_numpy_over_several_steps(tmp_path):
         ):
             state[name + "/Adagrad"] += gradient**2
             state[name] -= 0.1 * gradient / np.sqrt(state[name + "/Adagrad"])
-    got = harness.saved(tmp_path, 6)
+    got = harness.saved(folder, 6)
     for name in (item, item + "/Adagrad", shared, shared + "/Adagrad", "output/kernel"):
         np.testing.assert_allclose(got[name], state[name], atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [None, "host"])
-def test_exported_model_predicts_without_estimator_emb(device, tmp_path):
-    data = batches()
-    estimator = make(tmp_path / "model", device)
-    estimator.train(harness.input_fn_of(data), steps=6)
+def test_exported_model_predicts_without_estimator_emb(device, trained, tmp_path):
+    estimator = trained(device).estimator()
 
     def receiver():
         item = tf.compat.v1.placeholder(tf.int64, [None], name="item")
@@ -304,7 +320,7 @@ def test_exported_model_predicts_without_estimator_emb(device, tmp_path):
         check=True,
         env={**os.environ, "PYTHONPATH": ""},
     )
-    variables = harness.saved(tmp_path / "model", 6)
+    variables = harness.saved(trained(device).folder, 6)
     rows = [[v for v in row if v >= 0] for row in words.tolist()]
     features = {
         **raw,
@@ -330,24 +346,21 @@ def test_train_and_evaluate(tmp_path):
     assert metrics["global_step"] == 2
 
 
-def test_training_goes_on_from_the_checkpoint(tmp_path):
+def test_training_goes_on_from_the_checkpoint(trained, tmp_path):
     data = batches()
-    make(tmp_path / "once").train(harness.input_fn_of(data), steps=6)
     # All the data in the first half too: the seeds of a graph depend on its number of ops.
-    make(tmp_path / "twice").train(harness.input_fn_of(data), steps=3)
-    make(tmp_path / "twice").train(harness.input_fn_of(data[3:]), steps=3)
-    once, twice = (harness.saved(tmp_path / run, 6) for run in ("once", "twice"))
+    make(tmp_path, parameters=PARAMETERS).train(harness.input_fn_of(data), steps=3)
+    make(tmp_path, parameters=PARAMETERS).train(harness.input_fn_of(data[3:]), steps=3)
+    once, twice = (harness.saved(folder, 6) for folder in (trained(None).folder, tmp_path))
     assert set(once) == set(twice)
     for name in once:
         np.testing.assert_allclose(twice[name], once[name], atol=1e-7, err_msg=name)
 
 
-def test_warm_start_takes_the_tables(tmp_path):
-    data = batches()
-    make(tmp_path / "first").train(harness.input_fn_of(data), steps=6)
-    second = make(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
-    second.train(harness.input_fn_of(data[:1]), steps=1)
-    before, after = harness.saved(tmp_path / "first", 6), harness.saved(tmp_path / "second", 0)
+def test_warm_start_takes_the_tables(trained, tmp_path):
+    first = trained(None).folder
+    make(tmp_path, warm_start_from=str(first)).train(harness.input_fn_of(batches(1)), steps=1)
+    before, after = harness.saved(first, 6), harness.saved(tmp_path, 0)
     for name in ("dense_features/item_embedding/embedding_weights", "output/kernel"):
         np.testing.assert_array_equal(after[name], before[name])
 
@@ -394,10 +407,9 @@ def test_tpu_config_keeps_its_device():
 
 
 @pytest.mark.slow
-def test_a_last_batch_that_is_smaller(tmp_path):
+def test_a_last_batch_that_is_smaller(trained):
     data = batches()
-    estimator = make(tmp_path)
-    estimator.train(harness.input_fn_of(data), steps=6)
+    estimator = trained(None).estimator()
     whole = [one["output"] for one in estimator.predict(harness.input_fn_of(data[:2]))]
     small = batches(1, batch=2, seed=9)
     parts = list(estimator.predict(harness.input_fn_of(data[:2] + small)))

@@ -53,8 +53,15 @@ def said(kernels, caplog):
         assert (line in messages) == (name == kernels)
 
 
-@pytest.mark.parametrize("mixed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_no_update_of_three_trainers_is_lost(mixed, kernels, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "mixed, least",
+    [
+        (False, 100),
+        pytest.param(False, 600, marks=pytest.mark.slow),
+        pytest.param(True, 600, marks=pytest.mark.slow),
+    ],
+)
+def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch, tmp_path):
     """Also where some of them use the native kernels of the servers and others do not."""
     if mixed:
         if kernels == "tensorflow":
@@ -90,10 +97,10 @@ def test_no_update_of_three_trainers_is_lost(mixed, kernels, monkeypatch, tmp_pa
         )
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
-    cluster.train(make, max_steps=600)
+    cluster.train(make, max_steps=least)
     path = tf.train.latest_checkpoint(str(tmp_path))
     steps = int(path.rpartition("-")[2])
-    assert steps >= 600
+    assert steps >= least
     for name, of_table in counts(harness.saved(tmp_path, steps)).items():
         want = np.zeros([rows, dimension])
         want[ids] = steps
@@ -262,18 +269,23 @@ def chief_of(cluster, model_dir):
     return train
 
 
-@pytest.mark.parametrize("again", ["{0}", "{0}/", "{0}/../{0.name}"])
-def test_a_chief_that_starts_again_leaves_servers_as_they_are(again, said, tmp_path):
+def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
+    """Whatever spelling of its folder it is given."""
     cluster = servers.Cluster(workers=0, servers=2)
     chief_of(cluster, tmp_path)(2)
     with pytest.raises(RuntimeError, match="the chief dies"):
         chief_of(cluster, tmp_path)(100, Dies(5))
-    chief_of(cluster, again.format(tmp_path))(10)
-    assert (
-        "The parameter servers hold step 7: training goes on from there, not from the checkpoint "
-        "of step 2." in said()
-    )
-    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        chief_of(cluster, f"{tmp_path}/")(100, Dies(1))  # Which has saved where it began.
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, Dies(1))
+    chief_of(cluster, tmp_path)(12)
+    assert [line for line in said() if "hold step" in line] == [
+        f"The parameter servers hold step {held}: training goes on from there, not from the "
+        f"checkpoint of step {saved}."
+        for held, saved in ((7, 2), (8, 7), (9, 8))
+    ]
+    np.testing.assert_array_equal(harness.saved(tmp_path, 12)["x"], np.full([4, 2], -12.0))
 
 
 def test_a_server_that_lost_its_part_takes_all_back(said, tmp_path):
