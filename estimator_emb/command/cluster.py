@@ -96,6 +96,7 @@ def _run_arguments(options: argparse.Namespace) -> list[str]:
         value = getattr(options, name)
         if value is not None:
             arguments.append(f"--{name.replace('_', '-')}={value}")
+    arguments += [f"--map={prefix}={folder}" for prefix, folder in options.map]
     if options.tf_v1:
         arguments.append("--tf-v1")
     if options.module:

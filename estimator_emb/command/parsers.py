@@ -315,6 +315,15 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
     )
     parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        type=programs.mapping,
+        metavar="gs://BUCKET=DIR",
+        help="TensorFlow finds in the folder DIR, which exists, what the program calls "
+        "gs://BUCKET; may be given several times, also for longer paths",
+    )
+    parser.add_argument(
         "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
     )
     parser.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")

@@ -7,6 +7,7 @@ import argparse
 import importlib.machinery
 import io
 import os
+import re
 import sys
 import tokenize
 import warnings
@@ -18,6 +19,10 @@ _SOURCES = (".py", ".pyw")
 
 def refusal(options: argparse.Namespace) -> str | None:
     """Returns why the program that `options` name is none that Python can run, in one line."""
+    prefixes = [prefix for prefix, _ in options.map]
+    for prefix in prefixes:
+        if prefixes.count(prefix) > 1:
+            return f"argument --map: {prefix} is given twice"
     if options.module:
         return _module_refusal(options.module[0])
     script = options.script
@@ -26,6 +31,23 @@ def refusal(options: argparse.Namespace) -> str | None:
     if not os.path.isfile(script):
         return f"there is no file {script!r}"
     return _source_refusal(script)
+
+
+def mapping(text: str) -> tuple[str, str]:
+    """Returns the prefix and the folder of `--map PREFIX=DIR`.
+
+    Raises:
+      argparse.ArgumentTypeError: it is written otherwise, or there is no such folder.
+    """
+    prefix, equals, folder = text.partition("=")
+    prefix = prefix.rstrip("/")
+    if not equals or not folder or not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", prefix):
+        raise argparse.ArgumentTypeError(f"must be like gs://bucket=DIR; got {text!r}")
+    if folder.rstrip("/") == prefix:
+        return prefix, prefix
+    if not os.path.isdir(folder):
+        raise argparse.ArgumentTypeError(f"there is no folder {folder!r} for {prefix}")
+    return prefix, os.path.abspath(folder)
 
 
 def _source_refusal(file: str) -> str | None:

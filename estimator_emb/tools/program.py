@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from estimator_emb.command import old_python
-from estimator_emb.compat import legacy_names, tf_v1
+from estimator_emb.compat import emulated_tpu, file_paths, forks, legacy_names, tf_v1
 
 
 def name_of(options: argparse.Namespace) -> str:
@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> None:
 
     These stay afterwards as the program has left them; `restored` restores them.
     """
+    file_paths.install(dict(options.map), refuses_gs=emulated_tpu.is_emulated())
     if options.tf_v1:
         tf_v1.bind()
     if options.module:
@@ -49,19 +50,20 @@ def show_failure(error: Exception, options: argparse.Namespace) -> None:
         frames = frames.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if options.tf_v1 else legacy_names.advice(error)
-    advice = advice or old_python.advice(error)
+    advice = forks.advice(error) or advice or old_python.advice(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restores `__main__`, sys.argv and sys.path at the end."""
+    """Restores `__main__`, sys.argv, sys.path and the paths of files at the end."""
     before = sys.modules["__main__"], list(sys.argv), list(sys.path)
     try:
         yield
     finally:
         sys.modules["__main__"], sys.argv[:], sys.path[:] = before
+        file_paths.uninstall()
 
 
 def _is_ours(file: str) -> bool:

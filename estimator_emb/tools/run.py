@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.command import parsers
-from estimator_emb.compat import install
+from estimator_emb.compat import forks, install
 from estimator_emb.compat.internals.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.options import (
     DEVICE_VARIABLE,
@@ -55,6 +55,7 @@ def main(args: list[str]) -> int:
 
     logger.info(_what_is_emulated(device))
     install.install()
+    forks.warn()
     if options.steps_limit is not None:
         _limit_steps(options.steps_limit)
     try:

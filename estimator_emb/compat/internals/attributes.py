@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals import columns, estimator, graphs, tpu, tpu_estimator
+from estimator_emb.compat.internals import columns, estimator, files, graphs, tpu, tpu_estimator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -356,6 +356,39 @@ _CONTRIB = [
     ),
 ]
 
+_FILES = [
+    *(
+        Attribute(files.file_io, name, "`--map` changes the paths that it gets")
+        for name in (
+            "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
+            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory RecursivelyCreateDir "
+            "RenameFile Stat WritableFile"
+        ).split()
+    ),
+    *_of(
+        files.record_io,
+        {
+            "RandomRecordReader": "`--map` changes the path that it gets",
+            "RecordIterator": "as RandomRecordReader",
+        },
+    ),
+    *_of(files.events_writer, {"EventsWriter": "`--map` changes the path that it gets"}),
+    *_of(files.checkpoint_reader, {"CheckpointReader": "`--map` changes the path that it gets"}),
+    *_of(
+        files.readers,
+        {"_create_or_validate_filenames_dataset": "`--map` changes the paths that it gets"},
+    ),
+    *_of(
+        files.op_def_library,
+        {"_apply_op_helper": "`--map` changes the paths that ops of a graph get"},
+    ),
+    *_of(
+        files.pywrap_tfe,
+        {"TFE_Py_FastPathExecute": "`--map` changes the paths that ops get which run at once"},
+    ),
+    *_of(files.execute, {"execute": "as TFE_Py_FastPathExecute"}),
+]
+
 ATTRIBUTES: tuple[Attribute, ...] = (
     *_GRAPHS,
     *_SAVERS,
@@ -365,4 +398,5 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     *_TPU_ESTIMATOR,
     *_KERAS,
     *_CONTRIB,
+    *_FILES,
 )
