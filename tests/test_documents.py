@@ -81,6 +81,11 @@ COMMANDS = {
     "estimator-emb check --generations=v4,v6e": {
         "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
     },
+    "estimator-emb compare --b=--shards=8 examples/": {"/tmp/clicks": "MODEL"},
+    "estimator-emb compare --a=": "test_compare.py compares settings.",
+    "estimator-emb compare --b=": "test_compare.py compares settings.",
+    "estimator-emb compare --b-": "test_compare.py compares settings.",
+    "estimator-emb compare --a-model-dir": "test_compare.py compares finished runs.",
     "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": {
         "/tmp/ratings": "MODEL --train_steps=200"
     },

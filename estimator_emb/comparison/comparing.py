@@ -132,6 +132,9 @@ def compare(
             f"A trains {_number(len(a.trainings), 'model directory', 'model directories')}, B "
             f"{len(b.trainings)}."
         )
+    if (a.ended_after is None) != (b.ended_after is None):
+        ended, went = ("A", "B") if a.ended_after else ("B", "A")
+        problems.append(f"{ended} would have trained on after its last step, {went} would not.")
     several = len(a.trainings) > 1
     trainings = []
     for index, (one, other) in enumerate(zip(a.trainings, b.trainings, strict=False)):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-
 _SMALLEST_SCALE = 1e-6
 """Below it is what rounding leaves of a gradient that is 0."""
 
@@ -109,7 +108,7 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Difference:
     if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
         return Difference(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
     x, y = (one[unequal].astype(np.float64) for one in (a, b))
-    apart = np.abs(x - y)
+    apart = np.maximum(np.abs(x - y), 1.0)  # Large integers are no float64 of their own.
     return Difference(
         float(apart.max()),
         float((apart / np.maximum(np.abs(x), np.abs(y))).max()),

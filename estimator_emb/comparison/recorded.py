@@ -59,12 +59,15 @@ class Run:
       trainings: of its model directories, in the order in which they began to train.
       evaluations: in the order in which they ended.
       predictions: of the calls of predict, in the order in which they began.
+      ended_after: after how many steps the program was ended, as it would have trained on; None
+        where it ended by itself.
     """
 
     versions: str = ""
     trainings: list[Training] = dataclasses.field(default_factory=list)
     evaluations: list[Outputs] = dataclasses.field(default_factory=list)
     predictions: list[Outputs] = dataclasses.field(default_factory=list)
+    ended_after: int | None = None
 
 
 def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
@@ -75,6 +78,8 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
         if kind == "environment":
             package = f", estimator_emb {event['package']}" if event["package"] else ", stock"
             run.versions = f"TensorFlow {event['tensorflow']}{package}, Python {event['python']}"
+        elif kind == "done":
+            run.ended_after = event["steps"]
         elif kind in ("training", "start", "step", "saved"):
             while len(run.trainings) <= event["number"]:
                 run.trainings.append(Training())

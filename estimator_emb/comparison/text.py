@@ -27,6 +27,11 @@ def head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[Run])
         if options.start is not None:
             start = f"the values of {options.start}"
         lines.append(f"Both start from {start}, and from the same seeds.")
+        if runs[0].ended_after is not None:
+            lines.append(
+                f"Where the program would train on after {runs[0].ended_after:,} steps, it was "
+                "ended: what it does then is not compared."
+            )
     return "\n".join(lines)
 
 

@@ -426,8 +426,8 @@ def test_a_subcommand_that_does_not_exist(capsys):
 WITHOUT_TENSORFLOW = """
 import contextlib, runpy, sys
 script = sys.argv[1]
-names = ["run", "cluster", "check", "convert", "inspect"]
-calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"]]
+names = ["run", "cluster", "check", "compare", "convert", "inspect"]
+calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"], ["compare", "no.py"]]
 calls += [[name, "--help"] for name in names]
 for call in calls:
     sys.argv = [script, *call]
