@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
+from estimator_emb.checkpoints import writer
 
 HOSTS = 4
 WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)
@@ -98,7 +99,7 @@ def test_inspect(tmp_path):
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     """In pieces of one row, of some rows, and whole."""
-    monkeypatch.setattr(checkpoint, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
     as_saved = read(path)
     table = "dense_features/words_embedding/embedding_weights"
@@ -108,13 +109,16 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
         path,
         str(tmp_path / "new" / "model.ckpt-7"),
         [table, "few", "few/mine"],
-        HOSTS,
         progress=lambda done, total: seen.append((done, total)),
+        source_order="mod",
     )
     assert made == checkpoint.Conversion(
         str(tmp_path / "new" / "model.ckpt-7"),
         (table, f"{table}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
         (HELPER, f"{HELPER}/Adam"),
+        HOSTS,
+        1,
+        (),
     )
     assert tf.train.latest_checkpoint(str(tmp_path / "new")) == made.path
     got = read(made.path)
@@ -126,12 +130,13 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
         "few/Adam/m": FEW + 10,
         "few/Adam/v": FEW + 20,
         "few/mine": FEW + 30,
+        "estimator_emb/row_order": got["estimator_emb/row_order"],
     }
     assert set(got) == set(want)
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], value, err_msg=name)
         assert np.asarray(got[name]).dtype == np.asarray(value).dtype
-    total = 4 * (13 * 2 * 2 + 6 * 4 + 9) + 8
+    total = 3 * (4 * (13 * 2 * 2 + 6 * 4 + 9) + 8)  # Checked, written and read again.
     assert seen[-1] == (total, total)
     assert sorted(seen) == seen
 
@@ -140,7 +145,8 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     )
     assert back.path == str(tmp_path / "back" / "model.ckpt-7")
     for name, value in read(back.path).items():
-        np.testing.assert_array_equal(value, as_saved[name], err_msg=name)
+        if name != "estimator_emb/row_order":
+            np.testing.assert_array_equal(value, as_saved[name], err_msg=name)
     assert not list(tmp_path.glob("**/*.tmp"))
 
 
@@ -158,7 +164,14 @@ def test_a_converted_checkpoint_trains_on(tmp_path):
     by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
     write(tmp_path / "right", WORDS, ACCUMULATORS)
     write(tmp_path / "legacy", WORDS[by_host], ACCUMULATORS[by_host])
-    checkpoint.convert(str(tmp_path / "legacy"), str(tmp_path / "new") + "/", ["words"], HOSTS)
+    checkpoint.convert(
+        str(tmp_path / "legacy"),
+        str(tmp_path / "new"),
+        ["words"],
+        HOSTS,
+        source_order="mod",
+        force=True,
+    )
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={"x": ee.FeatureConfig("words")},
         table_to_config_dict={"words": ee.TableConfig(13, 2)},
@@ -183,12 +196,23 @@ def test_a_converted_checkpoint_trains_on(tmp_path):
     [
         ({"to": "div"}, "convert: to must be 'ids' or 'mod'; got 'div'."),
         ({"hosts": 0}, "convert: hosts must be at least 1; got 0."),
+        ({"to_hosts": 0}, "convert: to_hosts must be at least 1; got 0."),
+        (
+            {"to_hosts": 2},
+            "convert: to_hosts is for to='mod'; the order of the ids has no hosts.",
+        ),
+        (
+            {"to": "mod", "hosts": None},
+            "convert: to='mod' needs to_hosts, the number of TPU hosts.",
+        ),
+        (
+            {"source_order": "ids"},
+            "convert: source_order must be 'div' or 'mod'; got 'ids'.",
+        ),
         (
             {"tables": ["wrds"]},
-            "convert: table 'wrds' is not in the checkpoint, whose matrices are ['dense/kernel', "
-            "'dense_features/words_embedding/embedding_weights', "
-            "'dense_features/words_embedding/embedding_weights/Adagrad', 'empty', 'few', "
-            "'few/Adam/m', 'few/Adam/v', 'few/mine'].",
+            "convert: table 'wrds' is not in the checkpoint, whose embedding tables are "
+            "['dense_features/words_embedding/embedding_weights', 'few'].",
         ),
         (
             {"tables": ["global_step"]},
@@ -212,6 +236,7 @@ def test_convert_refuses(change, message, tmp_path):
         "destination": f"{tmp_path}/new/7",
         "tables": ["few"],
         "hosts": 4,
+        "source_order": "mod",
         **change,
     }
     arguments = {
@@ -232,5 +257,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
         raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError, match="the disk is full"):
-        checkpoint.convert(path, f"{tmp_path}/new-7", ["few"], HOSTS, progress=fail)
+        checkpoint.convert(
+            path, f"{tmp_path}/a/new-7", ["few"], HOSTS, progress=fail, source_order="mod"
+        )
     assert sorted(tmp_path.iterdir()) == before

@@ -388,7 +388,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
     for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
         sizes = bundle_index.sizes_of_data_files(path)
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
-        assert checkpoint_files._problem(path, thorough=True) is None
+        assert checkpoint_files.find_problem(path, thorough=True) is None
         assert bundle_index.data_file_of(path, "global_step" if path != saved else "note") in sizes
 
 
@@ -412,8 +412,8 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
             opened.write(b"damaged")
         with pytest.raises(tf.errors.OpError, match="Checksum"):
             tf.train.load_variable(path, name)
-        assert checkpoint_files._problem(path) is None
-        problem, missing = checkpoint_files._problem(path, thorough=True)
+        assert checkpoint_files.find_problem(path) is None
+        problem, missing = checkpoint_files.find_problem(path, thorough=True)
         assert not missing
         assert problem.startswith(f"variable {name} cannot be read from '{file}' (")
         with open(file, "r+b") as opened:

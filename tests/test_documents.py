@@ -86,6 +86,7 @@ COMMANDS = {
     "estimator-emb compare --b=": "test_compare.py compares settings.",
     "estimator-emb compare --b-": "test_compare.py compares settings.",
     "estimator-emb compare --a-model-dir": "test_compare.py compares finished runs.",
+    "estimator-emb convert OLD NEW": {"OLD": "tests/data/tpu_checkpoints/mod", "NEW": "MODEL"},
     "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": {
         "/tmp/ratings": "MODEL --train_steps=200"
     },

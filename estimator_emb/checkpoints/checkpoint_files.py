@@ -73,7 +73,9 @@ def latest(model_dir: str) -> str | None:
             f"{message}There is no other checkpoint in '{model_dir}'.\n"
             f"What to do: restore the checkpoint, or, to start anew, delete '{file}'."
         )
-    whole = [other for other in names if _problem(os.path.join(model_dir, other)) is None] or names
+    whole = [
+        other for other in names if find_problem(os.path.join(model_dir, other)) is None
+    ] or names
     raise MissingCheckpoint(
         f"{message}Checkpoints in '{model_dir}': {', '.join(names)}.\n"
         f"What to do: {_how_to_go_on(model_dir, name if name in whole else whole[-1])}; to read "
@@ -181,7 +183,7 @@ def check_whole(path: str) -> None:
             "not find it: it reads [...] and \\ in a path as a pattern.\n"
             "What to do: rename the folder so that its path has no [ and no \\."
         )
-    problem = _problem(path)
+    problem = find_problem(path)
     if problem:
         raise _error(path, *problem)
 
@@ -208,7 +210,7 @@ def explained(path: str | None) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         if path is None or getattr(error.op, "type", None) != "RestoreV2":
             raise
-        problem = _problem(path, thorough=True)
+        problem = find_problem(path, thorough=True)
         if problem is None:
             raise
         raise _error(path, *problem) from None
@@ -230,7 +232,7 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
     if others:
         logger.info("Looking for the newest checkpoint in %s that is whole.", folder or ".")
     for other in reversed(others):
-        if _problem(os.path.join(folder, other), thorough=True) is None:
+        if find_problem(os.path.join(folder, other), thorough=True) is None:
             message += (
                 f"The newest checkpoint that is whole is '{other}'.\n"
                 f"What to do: {_how_to_go_on(folder, other)}, or restore the file."
@@ -244,7 +246,7 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
     return MissingCheckpoint(message) if missing else DamagedCheckpoint(message)
 
 
-def _problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
+def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     """Returns (what is wrong with the files of a checkpoint, whether one is missing), or None.
 
     Args:
@@ -270,12 +272,13 @@ def _problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
             try:
                 reader.get_tensor(name)
             except (tf.errors.OpError, IndexError) as error:
-                file = _file_of(path, name)
+                file = file_of(path, name)
                 return f"variable {name} cannot be read from '{file}' ({error})", False
     return None
 
 
-def _file_of(path: str, name: str) -> str:
+def file_of(path: str, name: str) -> str:
+    """Returns the data file that holds a variable, or a pattern of all where that is not known."""
     with contextlib.suppress(bundle_index.UnknownFormat):
         return bundle_index.data_file_of(path, name)
     return f"{path}.data-*"

@@ -238,30 +238,59 @@ def convert() -> argparse.ArgumentParser:
         description="""Put the tables of a legacy 'mod' checkpoint in the order of their ids, in a \
 new checkpoint.
 
-    estimator-emb convert OLD NEW --hosts=8 --table='*/embedding_weights' --table=words
+    estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
 
 The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
 new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
 restores under either strategy and any number of hosts. Slots move with their tables; the legacy
-helper variables are left out; everything else is copied.
+helper variables are left out; everything else is copied. The number of hosts is read from the
+checkpoint. The new one says in a small variable how its rows are ordered, and is not converted
+again. It is read again and compared before it appears.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", help="prefix of a checkpoint, or its folder")
-    parser.add_argument("destination", help="prefix of the new checkpoint, or a folder")
     parser.add_argument(
-        "--hosts", type=int, required=True, help="number of TPU hosts that held the tables"
+        "destination",
+        help="a folder; or the prefix of the new checkpoint, such as new/model.ckpt-100",
     )
     parser.add_argument(
         "--table",
         action="append",
         required=True,
-        help="name of a table, or a pattern with * and ?; may be given several times",
+        help="name of a table, or a pattern with * and ?, which matches embedding tables only; "
+        "may be given several times",
     )
     parser.add_argument(
+        "--hosts",
+        type=_at_least_one,
+        metavar="N",
+        help="number of TPU hosts that held the tables; by default what the checkpoint says",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source_order",
+        choices=("mod", "div"),
+        help="partition_strategy of the program that wrote OLD, where neither a record nor a graph "
+        "(its .meta file) says it",
+    )
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
+        "--to-hosts",
+        type=_at_least_one,
+        metavar="M",
+        help="writes the order of 'mod' over M hosts, whichever order OLD has",
+    )
+    target.add_argument(
         "--reverse",
         action="store_true",
-        help="from the order of the ids to that of the legacy 'mod'",
+        help="from the order of the ids to that of 'mod' over --hosts hosts",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="believes --hosts and --from against slices and names, for a checkpoint that another "
+        "program has written again; never against a record or a graph",
     )
     return parser
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
 
-import fnmatch
 import sys
 
+import tensorflow as tf
 import tqdm
 
 from estimator_emb import checkpoint
@@ -11,10 +11,15 @@ from estimator_emb.command import parsers
 
 
 def main(args: list[str]) -> int:
-    """Converts a checkpoint and prints what was done; returns 0, or 2 if an argument is wrong."""
+    """Converts a checkpoint and prints what was done.
+
+    Returns:
+      0; 2 if an argument is wrong, or if the checkpoint cannot be read or written, and then nothing
+      is left behind.
+    """
     options = parsers.parse("convert", args)
+    reverse = options.reverse or options.to_hosts is not None
     try:
-        tables = _matching(options.source, options.table)
         with tqdm.tqdm(unit="B", unit_scale=True, disable=None) as bar:
 
             def progress(done: int, total: int) -> None:
@@ -24,30 +29,28 @@ def main(args: list[str]) -> int:
             conversion = checkpoint.convert(
                 options.source,
                 options.destination,
-                tables,
+                options.table,
                 options.hosts,
-                to="mod" if options.reverse else "ids",
+                to="mod" if reverse else "ids",
                 progress=progress,
+                to_hosts=options.to_hosts,
+                source_order=options.source_order,
+                force=options.force,
             )
-    except ValueError as error:
-        print(f"estimator-emb convert: {error}", file=sys.stderr)
+    except (ValueError, tf.errors.OpError, OSError) as error:
+        text = str(getattr(error, "message", error)).removeprefix("convert: ")
+        print(f"estimator-emb convert: {text}", file=sys.stderr)
         return 2
     for name in conversion.permuted:
         print(f"moved rows of {name}")
+    for name in conversion.left:
+        print(f"left the rows of {name} as they were")
     for name in conversion.dropped:
         print(f"left out {name}")
+    print(f"from {_order(conversion.hosts)} to {_order(conversion.to_hosts)}")
     print(conversion.path)
     return 0
 
 
-def _matching(source: str, patterns: list[str]) -> list[str]:
-    """Returns the names of the matrices that match, without slots."""
-    names = [variable.name for variable in checkpoint.inspect(source) if len(variable.shape) == 2]
-    matching = []
-    for pattern in patterns:
-        # A name that is no pattern may be that of a slot which `inspect` does not know as such.
-        matches = fnmatch.filter(names, pattern) or [pattern]
-        if matches == [pattern] and any(sign in pattern for sign in "*?["):
-            raise ValueError(f"no matrix matches {pattern!r}; there are {names}.")
-        matching += matches
-    return matching
+def _order(hosts: int) -> str:
+    return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"

@@ -12,13 +12,15 @@ TABLE = "dense_features/words_embedding/embedding_weights"
 def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     old = test_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
-    assert convert.main([old, new, "--hosts=4", f"--table={pattern}", "--table=few"]) == 0
+    tables = [f"--table={pattern}", "--table=few", "--table=few/mine"]
+    assert convert.main([old, new, "--from=mod", *tables]) == 0
     helper = test_checkpoint.HELPER
     assert capsys.readouterr().out.splitlines() == [
         *(f"moved rows of {name}" for name in (TABLE, f"{TABLE}/Adagrad", "few")),
-        *(f"moved rows of few/Adam/{slot}" for slot in "mv"),
+        *(f"moved rows of few/{slot}" for slot in ("Adam/m", "Adam/v", "mine")),
         f"left out {helper}",
         f"left out {helper}/Adam",
+        "from the order of 'mod' over 4 hosts to the order of the ids",
         new,
     ]
     got = test_checkpoint.read(new)
@@ -26,11 +28,11 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     np.testing.assert_array_equal(got[f"{TABLE}/Adagrad"], test_checkpoint.ACCUMULATORS)
 
     back = str(tmp_path / "back")
-    arguments = [new, back, "--hosts=4", f"--table={pattern}", "--table=few", "--reverse"]
-    assert convert.main(arguments) == 0
-    legacy = test_checkpoint.read(old)
-    for name, value in test_checkpoint.read(back).items():
-        np.testing.assert_array_equal(value, legacy[name], err_msg=name)
+    assert convert.main([new, back, "--hosts=4", "--reverse", *tables]) == 0
+    legacy, again = test_checkpoint.read(old), test_checkpoint.read(f"{back}/model.ckpt-9")
+    assert set(again) == set(legacy) - {helper, f"{helper}/Adam"} | {"estimator_emb/row_order"}
+    for name in set(again) & set(legacy):
+        np.testing.assert_array_equal(again[name], legacy[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -38,17 +40,30 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     [
         (
             "w*",
-            f"no matrix matches 'w*'; there are ['dense/kernel', '{TABLE}', 'empty', 'few', "
-            "'few/mine'].",
+            f"no embedding table matches 'w*'; there are ['{TABLE}', 'few'].",
+        ),
+        (
+            "dense/*",
+            f"no embedding table matches 'dense/*'; there are ['{TABLE}', 'few'].",
+        ),
+        (
+            "dense/kernel",
+            "'dense/kernel' is no embedding table, by its name, its type or its shape; the "
+            f"embedding tables of the checkpoint are ['{TABLE}', 'few'].",
+        ),
+        (
+            "few/Adam/m",
+            "'few/Adam/m' is a slot, which moves with its table; name 'few'.",
         ),
         (
             "global_step",
-            "convert: table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",
+            "table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",
         ),
     ],
 )
 def test_says_what_is_wrong(table, problem, tmp_path, capsys):
     old = test_checkpoint.write_legacy(tmp_path)
-    assert convert.main([old, f"{tmp_path}/new", "--hosts=4", f"--table={table}"]) == 2
+    before = sorted(tmp_path.iterdir())
+    assert convert.main([old, f"{tmp_path}/new", "--from=mod", f"--table={table}"]) == 2
     assert capsys.readouterr().err == f"estimator-emb convert: {problem}\n"
-    assert not (tmp_path / "new.index").exists()
+    assert sorted(tmp_path.iterdir()) == before

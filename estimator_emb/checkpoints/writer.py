@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a checkpoint of any size in pieces."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+CHUNK_BYTES = 64 << 20
+"""How many bytes are written at a time."""
+
+
+class Writer:
+    """A writer that writes a checkpoint beside its destination, and moves it there at the end.
+
+    As a context, it leaves nothing behind where an error ends it: no files, and no folders that it
+    has made.
+
+    Args:
+      destination: prefix of the new checkpoint.
+    """
+
+    def __init__(self, destination: str):
+        self._destination = destination
+        self._parent = destination.rpartition("/")[0] or "."
+        self._folder = f"{destination}.{uuid.uuid4().hex}.tmp"
+        self._made: list[str] = []
+        self._prefixes: list[str] = []
+        self._waiting: list[tuple[str, tf.DType, np.ndarray, str]] = []
+        self._bytes = 0
+
+    def __enter__(self) -> "Writer":
+        folder = self._parent
+        while folder and not tf.io.gfile.exists(folder):
+            self._made.append(folder)
+            folder = folder.rpartition("/")[0]
+        tf.io.gfile.makedirs(self._folder)
+        return self
+
+    def add(
+        self,
+        name: str,
+        dtype: tf.DType,
+        value: Any,
+        shape: tuple[int, ...] = (),
+        start: int | None = None,
+    ) -> None:
+        """Adds a variable, or rows of it.
+
+        Args:
+          name: its name.
+          dtype: its type.
+          value: its values, or those of the rows.
+          shape: shape of the whole variable, where `value` is a part of it.
+          start: the first of the rows; None, the default, for the whole variable.
+        """
+        place = ""
+        if start is not None:
+            rest = "".join(":-" for _ in shape[1:])
+            place = f"{' '.join(map(str, shape))} {start},{len(value)}{rest}"
+        if self._bytes and self._bytes + value.nbytes > CHUNK_BYTES:
+            self._flush()
+        self._waiting.append((name, dtype, value, place))
+        self._bytes += value.nbytes
+
+    def merge(self) -> str:
+        """Writes what is left, and returns the prefix of the checkpoint before it is moved."""
+        self._flush()
+        merged = f"{self._folder}/merged"
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            session.run(
+                tf.raw_ops.MergeV2Checkpoints(
+                    checkpoint_prefixes=self._prefixes,
+                    destination_prefix=merged,
+                    delete_old_dirs=False,
+                )
+            )
+        return merged
+
+    def _flush(self) -> None:
+        prefix = f"{self._folder}/{len(self._prefixes)}"
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            feeds: Mapping[Any, np.ndarray] = {
+                tf.compat.v1.placeholder(dtype): value for _, dtype, value, _ in self._waiting
+            }
+            save = tf.raw_ops.SaveV2(
+                prefix=prefix,
+                tensor_names=[name for name, _, _, _ in self._waiting],
+                shape_and_slices=[place for _, _, _, place in self._waiting],
+                tensors=list(feeds),
+            )
+            session.run(save, feeds)
+        self._prefixes.append(prefix)
+        self._waiting, self._bytes = [], 0
+
+    def finish(self) -> None:
+        """Moves the merged checkpoint to its destination; a folder without one is told of it."""
+        merged = f"{self._folder}/merged"
+        names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
+        moved: list[str] = []
+        try:
+            # The index comes last: without it, the checkpoint does not exist.
+            for name in sorted(names, key=lambda name: name.endswith(".index")):
+                target = self._destination + name.removeprefix("merged")
+                tf.io.gfile.rename(merged + name.removeprefix("merged"), target)
+                moved.append(target)
+            if not tf.io.gfile.exists(f"{self._parent}/checkpoint"):
+                last = self._destination.rpartition("/")[2]
+                with tf.io.gfile.GFile(f"{self._parent}/checkpoint", "w") as file:
+                    file.write(f"model_checkpoint_path: {json.dumps(last, ensure_ascii=False)}\n")
+        except BaseException:
+            for target in reversed(moved):
+                tf.io.gfile.remove(target)
+            raise
+
+    def __exit__(self, error: Any, *_: Any) -> None:
+        if tf.io.gfile.exists(self._folder):
+            tf.io.gfile.rmtree(self._folder)
+        if error is None:
+            return
+        for folder in self._made:
+            if tf.io.gfile.exists(folder) and not tf.io.gfile.listdir(folder):
+                tf.io.gfile.rmtree(folder)

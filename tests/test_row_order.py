@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversions of checkpoints that stock TensorFlow wrote for a TPU of four hosts.
+
+tests/data/tpu_checkpoints has them, by make_tpu_checkpoint.py; the right rows are written out here.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tracemalloc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_graphs
+from backends import test_tpu
+
+from estimator_emb import checkpoint
+from estimator_emb.checkpoints import crc32c, row_order, values, writer
+from estimator_emb.tools import convert
+
+DATA = pathlib.Path(__file__).parent / "data"
+HOSTS = 4
+WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+ITEMS = np.float32([[1000 + 10 * row + column for column in range(4)] for row in range(3)])
+FEW = np.float32([[2000 + 10 * row + column for column in range(3)] for row in range(2)])
+BY_ID = {
+    "words": WORDS,
+    "words/Adagrad": WORDS + 0.5,
+    "items": ITEMS,
+    "items/Adagrad": ITEMS + 0.5,
+    "few": FEW,
+    "few/Adagrad": FEW + 0.5,
+}
+IN_ORDER_OF = {
+    3: [0, 3, 6, 9, 12, 1, 4, 7, 10, 2, 5, 8, 11],
+    4: [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11],
+    5: [0, 5, 10, 1, 6, 11, 2, 7, 12, 3, 8, 4, 9],
+}
+"""Number of hosts -> the ids of a table of 13 rows, in the order in which 'mod' saves them."""
+TABLES = ["words", "items", "few"]
+RECORD = "estimator_emb/row_order"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that returns a copy of a checkpoint of stock TensorFlow."""
+
+    def copy(strategy, graph=True):
+        folder = tmp_path / strategy
+        if not folder.exists():
+            shutil.copytree(DATA / "tpu_checkpoints" / strategy, folder)
+        if not graph:
+            (folder / "model.ckpt-7.meta").unlink()
+        return f"{folder}/model.ckpt-7"
+
+    return copy
+
+
+def read(path):
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def restored(path, shapes, by="saver"):
+    """What TensorFlow's own Saver, or warm start, makes of variables of these names and shapes."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = {
+            name: tf.compat.v1.get_variable(name, shape, use_resource=True)
+            for name, shape in shapes.items()
+        }
+        if by == "saver":
+            tf.compat.v1.train.Saver().restore(session, path)
+        else:
+            tf.compat.v1.train.warm_start(path, ".*")
+            session.run(tf.compat.v1.global_variables_initializer())
+        return session.run(variables)
+
+
+def check_by_id(path):
+    got = read(path)
+    for name, value in BY_ID.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    np.testing.assert_array_equal(got["dense/kernel"], np.eye(3, dtype=np.float32))
+    assert got["global_step"] == 7
+    assert set(got) == {*BY_ID, "dense/kernel", "dense/kernel/Adagrad", "global_step", RECORD}
+
+
+def error(**arguments):
+    with pytest.raises(ValueError) as raised:
+        checkpoint.convert(**arguments)
+    return (
+        raised.value.message if isinstance(raised.value, tf.errors.OpError) else str(raised.value)
+    )
+
+
+@pytest.mark.parametrize("tables", [TABLES, ["*"], ["[wif]*"]])
+@pytest.mark.parametrize("hosts", [None, HOSTS])
+def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
+    made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
+    assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
+    assert made.path == f"{tmp_path}/new/model.ckpt-7"
+    assert made.permuted == tuple(sorted(BY_ID))
+    assert tf.train.latest_checkpoint(f"{tmp_path}/new") == made.path
+    check_by_id(made.path)
+    for by in ("saver", "warm start"):
+        got = restored(made.path, {name: value.shape for name, value in BY_ID.items()}, by)
+        for name, value in BY_ID.items():
+            np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.parametrize("chunk", [8, 1 << 26])
+def test_from_hosts_to_hosts_and_back(chunk, saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(values, "PIECE_BYTES", chunk)
+    path = saved("mod")
+    for hosts in (3, 5):
+        before = path
+        path = checkpoint.convert(
+            before, f"{tmp_path}/{hosts}/", ["*"], to="mod", to_hosts=hosts
+        ).path
+        got = read(path)
+        np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[hosts]])
+        np.testing.assert_array_equal(got["words/Adagrad"], WORDS[IN_ORDER_OF[hosts]] + 0.5)
+        np.testing.assert_array_equal(got["items"], ITEMS)  # A row or none for each host.
+        assert error(
+            source=path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=hosts
+        ) == (
+            f"convert: there is nothing to convert in {path!r}: its rows are in the order of 'mod' "
+            f"over {hosts} hosts already, by its record, the variable {RECORD}."
+        )
+    check_by_id(checkpoint.convert(path, f"{tmp_path}/ids", ["*"]).path)
+
+
+def test_div_is_the_order_of_ids_and_becomes_what_mod_would_be(saved, tmp_path):
+    path = saved("div")
+    for more in ({}, {"hosts": 4}, {"source_order": "mod", "force": True}):
+        message = error(source=path, destination=f"{tmp_path}/new", tables=["words"], **more)
+        assert message.endswith(f"'{path}.meta' says partition_strategy='div'.")
+        assert not (tmp_path / "new").exists()
+    made = checkpoint.convert(path, f"{tmp_path}/new", ["*"], to="mod", to_hosts=4)
+    assert (made.hosts, made.to_hosts) == (1, 4)
+    want = read(saved("mod"))
+    got = read(made.path)
+    assert {name for name in want if name not in got} == set(made.dropped)
+    for name in set(got) - {RECORD}:
+        np.testing.assert_array_equal(got[name], want[name])
+    with values.Values(made.path) as slices:
+        assert [part.rows for part in slices.parts("words")] == [4, 3, 3, 3]
+
+
+def test_nothing_is_converted_twice(saved, tmp_path):
+    first = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
+    os.rename(tmp_path / "new", tmp_path / "elsewhere")
+    for file in (tmp_path / "elsewhere").glob("model.ckpt-7.*"):
+        file.rename(file.parent / file.name.replace("ckpt-7", "ckpt-8"))
+    copied = first.replace("new/model.ckpt-7", "elsewhere/model.ckpt-8")
+    for more in ({}, {"source_order": "mod"}, {"source_order": "mod", "hosts": 4, "force": True}):
+        message = error(source=copied, destination=f"{tmp_path}/again", tables=["words"], **more)
+        assert f", by its record, the variable {RECORD}." in message
+        assert "in the order of the ids" in message
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_still_safe(
+    saved, tmp_path
+):
+    """TensorFlow's Saver writes the variables of its graph only, so the record is gone."""
+    path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in BY_ID.items():
+            tf.compat.v1.get_variable(name, value.shape, use_resource=True)
+        saver = tf.compat.v1.train.Saver()
+        saver.restore(session, path)
+        again = saver.save(session, f"{tmp_path}/again.ckpt")
+    assert error(source=again, destination=f"{tmp_path}/x", tables=["words"]) == (
+        f"convert: there is nothing to convert in {again!r}: its rows are in the order of the ids "
+        "already: none of these tables is saved in slices, as those of several TPU hosts are."
+    )
+
+
+def test_one_table_after_the_other(saved, tmp_path):
+    path = checkpoint.convert(saved("mod"), f"{tmp_path}/1", ["items"]).path
+    assert json.loads(read(path)[RECORD]) == {
+        "format": 1,
+        "hosts": {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4},
+    }
+    np.testing.assert_array_equal(read(path)["words"], WORDS[IN_ORDER_OF[4]])
+    message = error(source=path, destination=f"{tmp_path}/x", tables=["*"])
+    assert "the tables that are named are not in one order, by the record in" in message
+    made = checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"])
+    assert made.left == ("items",)
+    check_by_id(made.path)
+    assert error(source=made.path, destination=f"{tmp_path}/x", tables=["*"]).endswith(
+        f"in the order of the ids already, by its record, the variable {RECORD}."
+    )
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 8, 13, 100])
+@pytest.mark.parametrize("graph", [True, False])
+def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
+    path = saved("mod", graph)
+    why = (
+        f": '{path}.meta' says partition_strategy='mod' over 4 hosts"
+        if graph
+        else ": table 'words' is saved in 4 slices, one for each host"
+    )
+    arguments = {"source": path, "destination": f"{tmp_path}/new", "source_order": "mod"}
+    assert error(**arguments, tables=["words"], hosts=hosts) == (
+        f"convert: hosts is {hosts}, and {path!r} tells 4{why}."
+    )
+    # A small table alone: the others tell.
+    assert error(**arguments, tables=["few"], hosts=hosts).startswith(
+        f"convert: hosts is {hosts}, and {path!r} tells 4: "
+    )
+
+
+def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
+    path = saved("mod", graph=False)
+    assert convert.main([path, f"{tmp_path}/new", "--table=words"]) == 2
+    assert capsys.readouterr().err == (
+        f"estimator-emb convert: nothing in {path!r} says in which order its rows are: it has no "
+        "record of a conversion, and no graph of a TPU program beside it (a .meta file). Look up "
+        "partition_strategy in the program that wrote it, and give source_order='mod' or "
+        "source_order='div' (--from=mod or --from=div). 'div', the default of EmbeddingConfigSpec, "
+        "is the order of the ids: then nothing needs to be converted to it.\n"
+    )
+    assert convert.main([path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
+    assert "nothing to convert" in capsys.readouterr().err
+    for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):
+        assert convert.main([path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
+        assert "nothing in" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    assert convert.main([path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
+    check_by_id(f"{tmp_path}/new/model.ckpt-7")
+
+
+def test_patterns_match_tables_only(saved, tmp_path, capsys):
+    """Without the graph: the helper variables' slots name the tables."""
+    path = saved("mod", graph=False)
+    assert convert.main([path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *(f"moved rows of {name}" for name in sorted(BY_ID)),
+        *(f"left out tpu_embedding_dummy_table_variable_{name}/Adagrad" for name in sorted(TABLES)),
+        "from the order of 'mod' over 4 hosts to the order of the ids",
+        f"{tmp_path}/new/model.ckpt-7",
+    ]
+
+
+def write_whole(path, **tables):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in tables.items():
+            tf.compat.v1.get_variable(name, initializer=value, use_resource=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        return tf.compat.v1.train.Saver().save(session, str(path))
+
+
+def test_a_checkpoint_that_another_program_joined(tmp_path):
+    """No slices, no graph, no helpers: it takes --from, --hosts and --force."""
+    path = write_whole(tmp_path / "joined.ckpt", words=WORDS[IN_ORDER_OF[4]])
+    arguments = {"source": path, "destination": f"{tmp_path}/new", "tables": ["words"]}
+    assert "its rows are in the order of the ids already: none of these" in error(**arguments)
+    arguments["source_order"] = "mod"
+    os.unlink(f"{path}.meta")
+    assert error(**arguments, hosts=4) == (
+        f"convert: hosts is 4, and {path!r} tells 1: table 'words' is saved in one slice."
+    )
+    assert error(**arguments) == (
+        f"convert: there is nothing to convert in {path!r}: its rows are in the order of the ids "
+        "already: table 'words' is saved in one slice."
+    )
+    assert error(**arguments, hosts=14, force=True) == (
+        "convert: hosts must not be larger than the tables; got 14, and the largest table that is "
+        "named has 13 rows."
+    )
+    made = checkpoint.convert(**arguments, hosts=4, force=True)
+    np.testing.assert_array_equal(read(made.path)["words"], WORDS)
+    assert error(
+        source=made.path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=14
+    ) == (
+        "convert: to_hosts must not be larger than the tables; got 14, and the largest table that "
+        "is named has 13 rows."
+    )
+
+
+def test_our_own_graphs_say_the_order_of_ids(tmp_path):
+    """Those of the host, by the helper variable, and those that load the rows of each host."""
+    for strategy, order in (("mod", "ids"), ("div", "ids")):
+        embedding = test_tpu.build(test_tpu.ours.TableConfig(13, 2), hosts=4, strategy=strategy)
+        with tpu_graphs.build(embedding, test_tpu.ours).as_default():
+            meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
+        (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
+        found = row_order.saved_graph(f"{tmp_path}/{strategy}")
+        assert (found.order, found.hosts) == (order, 4)
+    with tf.Graph().as_default():
+        tf.compat.v1.get_variable("tpu_embedding_dummy_table_variable", [1], use_resource=True)
+        meta = tf.compat.v1.train.export_meta_graph()
+    (tmp_path / "host.meta").write_bytes(meta.SerializeToString())
+    assert row_order.saved_graph(f"{tmp_path}/host").order == "ids"
+    (tmp_path / "bad.meta").write_bytes(b"\xff\xff")
+    assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
+
+
+@pytest.mark.parametrize(
+    "damage, says",
+    [
+        ("flip", "does not hold what was saved of words: its checksum is another one."),
+        ("cut", "bytes of"),
+        ("remove", "is missing."),
+        ("empty_index", ".index' cannot be read"),
+        ("cut_index", ".index' cannot be read"),
+    ],
+)
+def test_damage_is_one_line_that_names_the_file(damage, says, saved, tmp_path, capsys):
+    path = saved("mod")
+    index = pathlib.Path(f"{path}.index")
+    with values.Values(path) as slices:
+        place = slices.parts("words")[1]
+    file = index if "index" in damage else pathlib.Path(place.file)
+    contents = bytearray(file.read_bytes())
+    if damage == "remove":
+        file.unlink()
+    elif damage == "flip":
+        contents[place.offset + 5] ^= 1
+        file.write_bytes(contents)
+    else:
+        file.write_bytes(b"" if damage == "empty_index" else contents[: len(contents) // 2])
+    before = sorted(tmp_path.rglob("*"))
+    assert convert.main([path, f"{tmp_path}/a/b/new", "--table=words"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and printed.startswith("estimator-emb convert: Checkpoint '")
+    assert f"'{file}' " in printed and says in printed, printed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_record_of_another_version(tmp_path):
+    path = write_whole(tmp_path / "model.ckpt-1", **{"words": WORDS, RECORD: b'{"format": 2}'})
+    assert error(source=path, destination=f"{tmp_path}/x", tables=["words"]) == (
+        f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not one "
+        "that this version of estimator_emb can read."
+    )
+
+
+def test_a_faulty_disk_is_found(saved, tmp_path, monkeypatch):
+    add = writer.Writer.add
+
+    def faulty(self, name, dtype, value, *place):
+        add(self, name, dtype, value + 1 if name == "words/Adagrad" else value, *place)
+
+    monkeypatch.setattr(writer.Writer, "add", faulty)
+    path = saved("mod")
+    before = sorted(tmp_path.rglob("*"))
+    message = error(source=path, destination=f"{tmp_path}/new", tables=["*"])
+    assert message.startswith("convert: words/Adagrad of the new checkpoint ")
+    assert message.endswith(" is not what was written: the disk may be faulty.")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "given, made",
+    [
+        ("new", "new/model.ckpt-7"),
+        ("new/", "new/model.ckpt-7"),
+        ("there", "there/model.ckpt-7"),
+        ("folder-8", "folder-8/model.ckpt-7"),
+        ("new/model.ckpt-9", "new/model.ckpt-9"),
+        ("new/copy-9", "new/copy-9"),
+    ],
+)
+@pytest.mark.parametrize("of_folder", [True, False])
+def test_folders_are_folders(given, made, of_folder, saved, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "folder-8").mkdir()
+    path = saved("mod")
+    source = os.path.dirname(path) if of_folder else path
+    assert checkpoint.convert(source, f"{tmp_path}/{given}", ["words"]).path == f"{tmp_path}/{made}"
+    assert os.path.exists(f"{tmp_path}/{made}.index")
+
+
+def test_places_of_a_folder(saved, tmp_path):
+    path = saved("mod")
+    (tmp_path / "file").write_text("")
+    message = error(source=path, destination=f"{tmp_path}/file/new", tables=["words"])
+    assert f"'{tmp_path}/file' is a file" in message
+    assert error(source=f"{path}.index", destination=f"{tmp_path}/n", tables=["words"]) == (
+        f"There is no checkpoint '{path}.index': give {path!r}, without the end of the file's name."
+    )
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 18)
+    path = f"{tmp_path}/large.ckpt"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        numbers = tf.reshape(tf.range(1 << 20, dtype=tf.float32), [-1, 8])  # 4 MB
+        session.run(
+            tf.raw_ops.SaveV2(
+                prefix=path, tensor_names=["words"], shape_and_slices=[""], tensors=[numbers]
+            )
+        )
+    tracemalloc.start()
+    try:
+        checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
+        checkpoint.convert(f"{tmp_path}/new", f"{tmp_path}/ids", ["words"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 << 19, f"{peak:,}"
+    got = read(f"{tmp_path}/ids/large.ckpt")["words"]
+    np.testing.assert_array_equal(got.ravel(), np.arange(1 << 20, dtype=np.float32))
+
+
+def test_keys_of_slices_that_begin_far_away(tmp_path):
+    """Numbers of one to four bytes, in the code by which the index sorts them."""
+    ends = [1, 63, 64, 65, 8191, 8192, 8193, 1048575, 1048576, 1048577]
+    path = f"{tmp_path}/far"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        starts = [0, *ends[:-1]]
+        session.run(
+            tf.raw_ops.SaveV2(
+                prefix=path,
+                tensor_names=["a\0\xff/words"] * len(ends),
+                shape_and_slices=[
+                    f"{ends[-1]} 2 {start},{end - start}:-"
+                    for start, end in zip(starts, ends, strict=True)
+                ],
+                tensors=[
+                    np.arange(2 * start, 2 * end, dtype=np.int32).reshape(-1, 2)
+                    for start, end in zip(starts, ends, strict=True)
+                ],
+            )
+        )
+    (name,) = read(path)
+    with values.Values(path) as slices:
+        assert [part.start for part in slices.parts(name)] == starts
+        slices.check(name)
+        np.testing.assert_array_equal(
+            slices.rows(name, 60, 9000).ravel(), np.arange(120, 18000, dtype=np.int32)
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "bool", "int8", "complex64"])
+def test_every_type_is_copied(dtype, tmp_path):
+    value = np.array([[1, 0], [0, 3], [5, 0]]).astype(tf.as_dtype(dtype).as_numpy_dtype)
+    path = write_whole(tmp_path / "types.ckpt", words=WORDS, other=value, none=value[:0])
+    made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
+    got = read(made.path)
+    assert got["other"].dtype == value.dtype
+    np.testing.assert_array_equal(got["other"], value)
+    assert got["none"].shape == (0, 2)
+    np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
+
+
+def test_variables_divided_by_columns_are_copied(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        wide = tf.compat.v1.get_variable(
+            "wide", [3, 8], partitioner=tf.compat.v1.fixed_size_partitioner(4, axis=1)
+        )
+        tf.compat.v1.get_variable("words", initializer=WORDS)
+        session.run(tf.compat.v1.global_variables_initializer())
+        want = session.run(tf.convert_to_tensor(wide))
+        path = tf.compat.v1.train.Saver().save(session, f"{tmp_path}/wide.ckpt")
+    made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
+    np.testing.assert_array_equal(read(made.path)["wide"], want)
+
+
+@pytest.mark.parametrize("sizes", [[0], [9], [1, 1023, 1], [1024], [5000, 0, 40000], [1 << 20]])
+def test_checksums_are_those_of_tensorflow(sizes, tmp_path):
+    """A TFRecord file ends with the masked CRC-32C of the record before."""
+    data = np.random.default_rng(0).integers(0, 256, sum(sizes), np.uint8).tobytes()
+    with tf.io.TFRecordWriter(f"{tmp_path}/record") as file:
+        file.write(data)
+    checksum, position = crc32c.Checksum(), 0
+    for size in sizes:
+        checksum.add(data[position : position + size])
+        position += size
+    last = (tmp_path / "record").read_bytes()[-4:]
+    assert checksum.masked == int.from_bytes(last, "little")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_the_kept_checkpoints_are_what_stock_tensorflow_writes(strategy, tmp_path):
+    python = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
+    if not python:
+        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(
+        [python, DATA / "make_tpu_checkpoint.py", tmp_path, strategy, "4"],
+        check=True,
+        env=environment,
+        capture_output=True,
+    )
+    want, got = (
+        read(f"{DATA}/tpu_checkpoints/{strategy}/model.ckpt-7"),
+        read(str(tmp_path / "model.ckpt-7")),
+    )
+    assert set(want) == set(got)
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
+    made = row_order.saved_graph(f"{tmp_path}/model.ckpt-7")
+    kept = row_order.saved_graph(f"{DATA}/tpu_checkpoints/{strategy}/model.ckpt-7")
+    assert (made.order, made.hosts, made.tables) == (kept.order, kept.hosts, kept.tables)
