@@ -9,6 +9,26 @@ such a checkpoint and writes one in the order of the ids.
 """
 
 from estimator_emb.checkpoints.conversion import Conversion, convert
+from estimator_emb.checkpoints.reading import table, table_pieces, tables
 from estimator_emb.checkpoints.saved_variables import HELPER_PREFIX, SavedVariable, inspect
+from estimator_emb.checkpoints.statistics import (
+    Difference,
+    TableStatistics,
+    differences,
+    statistics,
+)
 
-__all__ = ["HELPER_PREFIX", "Conversion", "SavedVariable", "convert", "inspect"]
+__all__ = [
+    "HELPER_PREFIX",
+    "Conversion",
+    "Difference",
+    "SavedVariable",
+    "TableStatistics",
+    "convert",
+    "differences",
+    "inspect",
+    "statistics",
+    "table",
+    "table_pieces",
+    "tables",
+]

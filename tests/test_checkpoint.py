@@ -189,6 +189,19 @@ def test_a_converted_checkpoint_trains_on(tmp_path):
     assert set(got) == set(want)
     for name in want:
         np.testing.assert_array_equal(got[name], want[name])
+    # The record is not saved again; the graph beside the checkpoint is known as ours.
+    for strategy in (None, "mod"):
+        with pytest.raises(ValueError) as error:
+            checkpoint.convert(
+                str(tmp_path / "new"),
+                f"{tmp_path}/x",
+                ["words"],
+                HOSTS,
+                source_order=strategy,
+                force=True,
+            )
+        assert str(error.value).endswith("model.ckpt-1.meta' is a graph of this package.")
+    np.testing.assert_array_equal(checkpoint.table(str(tmp_path / "new"), "words"), got["words"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, 
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb import checkpoint
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 REQUIRED = inspect.Parameter.empty
@@ -88,6 +89,40 @@ def test_names_of_estimator_emb():
         **{name: name for name in ee.__all__},
         "ModeKeys": "EstimatorModeKeys",  # That is what tf.estimator.ModeKeys is.
         "export": "estimator_emb.export",
+    }
+
+
+def test_names_of_checkpoint():
+    assert checkpoint.__all__ == [
+        "HELPER_PREFIX",
+        "Conversion",
+        "Difference",
+        "SavedVariable",
+        "TableStatistics",
+        "convert",
+        "differences",
+        "inspect",
+        "statistics",
+        "table",
+        "table_pieces",
+        "tables",
+    ]
+    arguments = {
+        name: [
+            one.name if one.default is REQUIRED else f"{one.name}={one.default!r}"
+            for one in inspect.signature(getattr(checkpoint, name)).parameters.values()
+        ]
+        for name in checkpoint.__all__[5:]
+    }
+    assert {name: ", ".join(listed) for name, listed in arguments.items()} == {
+        "convert": "source, destination, tables, hosts=None, to='ids', progress=None, "
+        "to_hosts=None, source_order=None, force=False",
+        "differences": "first, second, progress=None",
+        "inspect": "path",
+        "statistics": "path, tables=None, progress=None",
+        "table": "path, name, slot=None, order=None",
+        "table_pieces": "path, name, slot=None, order=None, rows=None",
+        "tables": "path",
     }
 
 

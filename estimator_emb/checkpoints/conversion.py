@@ -288,9 +288,8 @@ class _Plan:
 
     def _undivided(self) -> str | None:
         """Returns 'ids' if no table is in slices, and nothing tells of a legacy TPU; else None."""
-        helped = any(saved_variables.is_helper(name) for name in self._values.shapes)
-        whole = all(len(self._values.parts(table.name) or ()) == 1 for table in self._named)
-        if not whole or helped or self._force:
+        whole = all(row_order.undivided(self._values, table.name) for table in self._named)
+        if not whole or self._force:
             return None
         self._why = ": none of these tables is saved in slices, as those of several TPU hosts are"
         return "ids"

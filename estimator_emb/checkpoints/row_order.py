@@ -22,11 +22,14 @@ from collections.abc import Iterable
 import tensorflow as tf
 from google.protobuf import message
 
+from estimator_emb.checkpoints import saved_variables
+from estimator_emb.checkpoints.saved_variables import RECORD
 from estimator_emb.checkpoints.values import Values
 from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
 from estimator_emb.step.helper_variable import HELPER_VARIABLE
 from estimator_emb.tables.partition import Partition
 
+_OURS = "estimator_emb"
 _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 
 
@@ -40,12 +43,15 @@ class SavedGraph:
       why: what in it says so, for messages.
       tables: names of variables that it loads into the embedding hardware, as checkpoints call
         them.
+      program: whose graph it is: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for
+        any that trains no tables on a TPU; None if it is not there.
     """
 
     order: str | None = None
     hosts: int | None = None
     why: str = ""
     tables: tuple[str, ...] = ()
+    program: str | None = None
 
 
 def saved_graph(path: str) -> SavedGraph:
@@ -61,7 +67,7 @@ def saved_graph(path: str) -> SavedGraph:
     nodes = {node.name: node for node in graph.node}
     for node in graph.node:
         if node.op == "VarHandleOp" and node.name.rpartition("/")[2] == HELPER_VARIABLE:
-            return SavedGraph("ids", None, f"{file!r} is a graph of this package")
+            return SavedGraph("ids", None, f"{file!r} is a graph of this package", (), _OURS)
     loads = [
         node
         for node in graph.node
@@ -75,7 +81,7 @@ def saved_graph(path: str) -> SavedGraph:
     read = [_configuration(config) for config in configurations if config]
     known = [config for config in read if config is not None and config.table_descriptor]
     if not known:
-        return SavedGraph()
+        return SavedGraph(program="other")
     variables, direct = set(), True
     for node in loads:
         source = nodes.get(_bare(node.input[0]) if node.input else "")
@@ -88,11 +94,11 @@ def saved_graph(path: str) -> SavedGraph:
     tables = tuple(sorted(name for name in variables if not name.startswith("dummy_")))
     hosts = known[0].num_hosts or None
     if known[0].sharding_strategy == TPUEmbeddingConfiguration.DIV_DEFAULT:
-        return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables)
+        return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables, "TPU")
     if not direct:  # Each host's rows are put together from those of all, which are in order.
-        return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables)
+        return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
     why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
-    return SavedGraph("mod", hosts, why, tables)
+    return SavedGraph("mod", hosts, why, tables, "TPU")
 
 
 def _configuration(serialized: bytes) -> TPUEmbeddingConfiguration | None:
@@ -122,3 +128,83 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
         if [part.rows for part in parts] == Partition(rows, len(parts)).sizes:
             found[table] = len(parts)
     return found
+
+
+def known(values: Values, graph: SavedGraph) -> dict[str, int]:
+    """Returns variable -> over how many hosts its rows are in the order of 'mod', where told.
+
+    1 stands for the order of the ids. Not in it is what neither a record nor the graph tells of.
+
+    Args:
+      values: the checkpoint.
+      graph: what `saved_graph` says of it.
+
+    Raises:
+      ValueError: the record is not one that this version can read.
+    """
+    contents = values.whole(RECORD) if RECORD in values.shapes else None
+    found = saved_variables.read_record(contents, values.path)
+    if not found and graph.order == "ids":
+        return dict.fromkeys(values.shapes, 1)
+    if not found and graph.order == "mod" and graph.hosts:
+        slots = (
+            saved_variables.slots_of(table, values.shapes)
+            for table in graph.tables
+            if table in values.shapes
+        )
+        names = {*graph.tables, *(slot for own in slots for slot in own)}
+        found = {name: graph.hosts if name in names else 1 for name in values.shapes}
+    return found
+
+
+def undivided(values: Values, table: str) -> bool:
+    """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
+
+    Then a TPU of several hosts has not written it, and its rows are in the order of the ids.
+    """
+    helped = any(saved_variables.is_helper(name) for name in values.shapes)
+    return not helped and len(values.parts(table) or ()) == 1
+
+
+def described(values: Values, graph: SavedGraph) -> str:
+    """Returns which program has written a checkpoint, and in which order its rows are."""
+    orders = known(values, graph)
+    listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+    tables = saved_variables.tables(listed, [*orders, *graph.tables])
+    hosts = {orders[name] for name in tables if name in orders}
+    order = ""
+    if hosts == {1}:
+        order = ", rows in the order of the ids"
+    elif hosts:
+        over = " and ".join(str(count) for count in sorted(hosts - {1}))
+        order = f", rows in the order of 'mod' over {over} hosts"
+        order += " in some tables" if 1 in hosts else ""
+    if RECORD in values.shapes:
+        return f"converted by estimator-emb convert{order}"
+    if graph.program == _OURS:
+        return f"of estimator_emb{order}"
+    if graph.program == "TPU":
+        return f"of a legacy TPU{order}"
+    if any(saved_variables.is_helper(name) for name in values.shapes):
+        told = hosts_of_slices(values, tables)
+        counts = sorted(set(told.values()))
+        over = f" of {counts[0]} hosts" if len(counts) == 1 and counts[0] > 1 else ""
+        one_host = ", rows in the order of the ids" if counts == [1] else ""
+        unknown = ", whether under 'div' or 'mod' is not known"
+        return f"of a legacy TPU{over}{one_host or unknown}"
+    if any(saved_variables.cpu_slots(name, values.shapes) for name in tables):
+        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
+    if graph.program == "other" and tables:
+        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
+    if not tables:
+        return "in which no variable is known to be an embedding table"
+    divided = not all(undivided(values, name) for name in tables)
+    suffixes = {slot.removeprefix(one.name) for one in tables.values() for slot in one.slots}
+    writers = "estimator_emb"
+    if not suffixes - saved_variables.DENSE_TOO:
+        writers += " or a legacy CPU (use_tpu=False), which are alike"
+    elif not divided:
+        writers += " or a legacy TPU of one host"
+    if divided:
+        writers += ", on parameter servers, or of a legacy TPU"
+    return f"of {writers}" + ("" if divided else ", rows in the order of the ids")

@@ -26,8 +26,16 @@ RECORD = "estimator_emb/row_order"
 _OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
 _SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
 
-_DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
+DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
 """Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
+
+_CPU_SLOTS = {
+    "Adam": ("/Adam", "/Adam_1"),
+    "centered RMSProp": ("/RMSProp", "/RMSProp_1", "/RMSProp_2"),
+    "RMSProp": ("/RMSProp", "/RMSProp_1"),
+    "Adadelta": ("/Adadelta", "/Adadelta_1"),
+}
+"""Optimizer of `tf.compat.v1.train` -> its slots, where the embedding optimizer has others."""
 
 _DENSE_NAMES = {"kernel", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "bias"}
 """Last parts of the names of the matrices of dense layers."""
@@ -96,6 +104,20 @@ def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...
     """Returns the names of the slots of a variable."""
     possible = [name + suffix for suffix in _SUFFIXES]
     return tuple(slot for slot in possible if shapes.get(slot) == shapes[name])
+
+
+def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Returns a variable's slots if only an optimizer of `tf.compat.v1.train` has such, else ()."""
+    for suffixes in _CPU_SLOTS.values():
+        slots = tuple(name + suffix for suffix in suffixes)
+        if all(shapes.get(slot) == shapes[name] for slot in slots):
+            return slots
+    return ()
+
+
+def optimizer_class(name: str) -> type[OptimizationParameters]:
+    """Returns the class of which `SavedVariable.optimizer` is the name."""
+    return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
@@ -175,7 +197,7 @@ def tables(
         suffixes = {slot.removeprefix(variable.name) for slot in variable.slots}
         if is_matrix_of_rows(variable) and (
             _COLUMN_NAMES.fullmatch(variable.name)
-            or suffixes - _DENSE_TOO
+            or suffixes - DENSE_TOO
             or variable.name in helped
             or variable.name in also
         ):

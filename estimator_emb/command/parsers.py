@@ -220,14 +220,32 @@ def inspect() -> argparse.ArgumentParser:
         description="""List the variables of a checkpoint: shapes, sizes, optimizers and slots.
 
     estimator-emb inspect CHECKPOINT
+    estimator-emb inspect CHECKPOINT --values --against OTHER --plot norms.png
 
 A checkpoint is named by its prefix, such as /models/a/model.ckpt-100; a folder stands for the
-latest checkpoint in it. Slots of embedding optimizers are listed below their table. Only the index
-is read.
+latest checkpoint in it. The first line says which kind of program has written it, as far as it
+tells. Slots of embedding optimizers are listed below their table. Without options, no values are
+read. With them, each is read once, in pieces.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
+    parser.add_argument(
+        "--values",
+        action="store_true",
+        help="also reads the tables: NaN and infinite numbers, rows that were never trained, norms "
+        "of the rows (mean, 5, 50 and 95 percent, largest)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="OTHER",
+        help="also compares all values with those of another checkpoint",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.png",
+        help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
+    )
     return parser
 
 

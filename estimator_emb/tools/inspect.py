@@ -1,20 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the variables of a checkpoint: `estimator-emb inspect`."""
+"""Lists the variables of a checkpoint, and what their values say: `estimator-emb inspect`."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tqdm
 
 from estimator_emb import checkpoint
+from estimator_emb.checkpoints import row_order, saved_variables
+from estimator_emb.checkpoints.values import Values
 from estimator_emb.command import parsers
+from estimator_emb.tools import plot
 
 
 def main(args: list[str]) -> int:
-    """Prints the variables of a checkpoint; returns 0, or 2 if there is no checkpoint."""
+    """Prints what a checkpoint holds.
+
+    Returns:
+      0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
+    """
     options = parsers.parse("inspect", args)
     try:
-        variables = checkpoint.inspect(options.checkpoint)
-    except ValueError as error:
-        print(f"estimator-emb inspect: {error}", file=sys.stderr)
+        if options.plot:
+            plot.check(options.plot)
+        _list(options.checkpoint)
+        if options.values or options.plot:
+            with _bar() as progress:
+                found = checkpoint.statistics(options.checkpoint, progress=progress)
+            _print_values(found)
+            if options.plot:
+                plot.norms(found, options.plot)
+                print(f"norms of the rows are drawn in {options.plot}")
+        if options.against is not None:
+            with _bar() as progress:
+                differences = checkpoint.differences(options.checkpoint, options.against, progress)
+            _print_differences(differences, options.against)
+    except (ValueError, tf.errors.OpError, OSError) as error:
+        print(f"estimator-emb inspect: {getattr(error, 'message', error)}", file=sys.stderr)
         return 2
+    return 0
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[int, int], Any]]:
+    with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=False) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def _list(path: str) -> None:
+    with Values(saved_variables.prefix(path)) as values:
+        print(f"{values.path}, {row_order.described(values, row_order.saved_graph(values.path))}")
+    variables = checkpoint.inspect(path)
     rows = [("variable", "shape", "type", "MB with slots", "optimizer")]
     for variable in variables:
         optimizer = variable.optimizer or ("unknown" if variable.slots else "")
@@ -24,10 +68,62 @@ def main(args: list[str]) -> int:
         rows += [
             (f"  {slot.removeprefix(variable.name)}", "", "", "", "") for slot in variable.slots
         ]
+    _print_columns(rows)
+    total = sum(variable.bytes for variable in variables)
+    print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
+
+
+def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
+    print()
+    if not found:
+        print("no variable could be a table, so no values are read")
+        return
+    quantiles = ["5%", "50%", "95%"]
+    rows = [
+        (
+            "table",
+            "rows",
+            "columns",
+            "NaN",
+            "infinite",
+            "never trained",
+            "mean norm",
+            *quantiles,
+            "max",
+        )
+    ]
+    for one in found:
+        untrained = "not known" if one.never_trained is None else f"{one.never_trained:,}"
+        norms = (one.mean_norm, *one.norm_quantiles, one.largest_norm)
+        counts = (one.rows, one.dimension, one.nan, one.infinite)
+        texts = (f"{count:,}" for count in counts)
+        rows.append((one.name, *texts, untrained, *(f"{norm:.4g}" for norm in norms)))
+    _print_columns(rows)
+    for one in found:
+        if one.never_trained is None:
+            print(f"rows of {one.name} that were never trained: not known, as {one.why_unknown}")
+
+
+def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
+    print()
+    if not differences:
+        print(f"no difference from {other}")
+        return
+    print(f"differences from {other}:")
+    rows = []
+    for one in differences:
+        if one.what == "values":
+            text = f"{one.rows:,} of {one.of_rows:,} rows, by {one.largest:.4g} at most"
+        elif one.what in ("shape", "type"):
+            text = f"{one.what} {one.first} here and {one.second} there"
+        else:
+            text = "only here" if one.what == "only in the first" else "only there"
+        rows.append((one.name, text))
+    _print_columns(rows)
+
+
+def _print_columns(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
-    total = sum(variable.bytes for variable in variables)
-    print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
-    return 0

@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib.util
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
 import test_checkpoint
+import test_statistics
 
 from estimator_emb.tools import inspect
 
+DATA = pathlib.Path(__file__).parents[1] / "data"
+WORDS = test_statistics.WORDS
+
 
 def test_lists_variables_with_their_slots(tmp_path, capsys):
-    test_checkpoint.write_legacy(tmp_path)
+    path = test_checkpoint.write_legacy(tmp_path)
     assert inspect.main([str(tmp_path)]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    kind, *listed = capsys.readouterr().out.splitlines()
+    assert kind == f"{path}, of a legacy TPU of 4 hosts, whether under 'div' or 'mod' is not known"
+    lines = [line.split() for line in listed]
     table = "dense_features/words_embedding/embedding_weights"
     assert lines[0] == ["variable", "shape", "type", "MB", "with", "slots", "optimizer"]
     assert [table, "13", "x", "2", "float32", "0.000", "Adagrad"] in lines
@@ -24,3 +37,136 @@ def test_no_checkpoint(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"estimator-emb inspect: There is no checkpoint '{tmp_path}/x'.\n"
     )
+
+
+ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
+
+
+@pytest.mark.parametrize(
+    "folder, kind",
+    [
+        ("checkpoints/stock-2.15.1", f"{ALIKE}, rows in the order of the ids"),
+        ("checkpoints/host-2.15.1", f"{ALIKE}, rows in the order of the ids"),
+        ("tpu_checkpoints/div", "of a legacy TPU, rows in the order of the ids"),
+        ("tpu_checkpoints/mod", "of a legacy TPU, rows in the order of 'mod' over 4 hosts"),
+    ],
+)
+def test_kinds_of_checkpoints(folder, kind, capsys):
+    assert inspect.main([str(DATA / folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f", {kind}")
+
+
+@pytest.mark.parametrize(
+    "slots, slices, kind",
+    [
+        (
+            ("/Adam", "/Adam_1"),
+            None,
+            "of a legacy CPU (use_tpu=False), rows in the order of the ids",
+        ),
+        (
+            ("/Adam/m", "/Adam/v"),
+            None,
+            "of estimator_emb or a legacy TPU of one host, rows in the order of the ids",
+        ),
+        (
+            ("/Adam/m", "/Adam/v"),
+            3,
+            "of estimator_emb, on parameter servers, or of a legacy TPU",
+        ),
+        (("/Adagrad",), 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
+    ],
+)
+def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
+    variables = {WORDS + suffix: test_statistics.rows(6, 2) for suffix in ("", *slots)}
+    path = test_statistics.write(tmp_path / "a.ckpt", variables, slices)
+    assert inspect.main([path]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{path}, {kind}"
+
+
+def test_no_table(tmp_path, capsys):
+    path = test_statistics.write(tmp_path / "a.ckpt", {"dense/kernel": [[1.0]]})
+    assert inspect.main([path, "--values"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{path}, in which no variable is known to be an embedding table\n")
+    assert printed.endswith("\n\nno variable could be a table, so no values are read\n")
+
+
+def example(folder):
+    weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])
+    slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])
+    first = {"words": weights, "words/Adagrad": slot, "items": weights}
+    second = {**first, "items": weights + np.float32([[0], [0], [0], [1]])}
+    return [
+        test_statistics.write(folder / f"{name}.ckpt", variables)
+        for name, variables in (("1", first), ("2", second))
+    ]
+
+
+def test_values_and_differences(tmp_path, capsys):
+    first, second = example(tmp_path)
+    assert inspect.main([first, "--values", "--against", second]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("") + 1
+    cells = [line.split("  ") for line in lines[start : start + 3]]
+    assert [[cell.strip() for cell in row if cell] for row in cells] == [
+        "table,rows,columns,NaN,infinite,never trained,mean norm,5%,50%,95%,max".split(","),
+        "items,4,2,1,0,not known,5,0,5.008,10,10".split(","),
+        "words,4,2,1,0,2,5,0,5.008,10,10".split(","),
+    ]
+    assert lines[start + 3 :] == [
+        "rows of items that were never trained: not known, as it has no slots",
+        "",
+        f"differences from {second}:",
+        "items  1 of 4 rows, by 1 at most",
+    ]
+    assert inspect.main([first, "--against", first]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
+
+
+@pytest.mark.parametrize("end", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("of_other", [False, True])
+def test_a_missing_file_is_said(end, of_other, tmp_path, capsys):
+    paths = example(tmp_path)
+    os.unlink(f"{paths[of_other]}.{end}")
+    assert inspect.main([paths[0], "--against", paths[1]]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    if end == "index":
+        assert printed == f"estimator-emb inspect: There is no checkpoint '{paths[of_other]}'.\n"
+    else:
+        assert printed == (
+            f"estimator-emb inspect: Checkpoint '{paths[of_other]}' is damaged: "
+            f"'{paths[of_other]}.{end}' is missing.\n"
+        )
+
+
+def test_plot(tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra plot")
+    first, _ = example(tmp_path)
+    file = tmp_path / "norms.png"
+    assert inspect.main([first, "--plot", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"norms of the rows are drawn in {file}"
+    image = tf.io.decode_png(file.read_bytes()).numpy()
+    assert image.shape[0] > 200 and image.shape[1] > 600
+    bars = (image[..., :3] == [0x44, 0x77, 0xAA]).all(axis=-1)
+    assert bars.sum() > 500
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
+    first, _ = example(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for file, says in (
+        (f"{tmp_path}/norms.pdf", f"the file must end with .png; got '{tmp_path}/norms.pdf'."),
+        (f"{tmp_path}/no/norms.png", f"there is no folder '{tmp_path}/no'."),
+    ):
+        assert inspect.main([first, "--plot", file]) == 2
+        assert capsys.readouterr() == ("", f"estimator-emb inspect: --plot: {says}\n")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert inspect.main([first, "--plot", f"{tmp_path}/norms.png"]) == 2
+    assert capsys.readouterr().err == (
+        "estimator-emb inspect: --plot needs matplotlib: pip install 'estimator-emb[plot]', or pip "
+        "install matplotlib.\n"
+    )
+    assert sorted(tmp_path.iterdir()) == before

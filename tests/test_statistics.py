@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the values of a checkpoint say, and reading its tables, against NumPy."""
+
+import pathlib
+import tracemalloc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb import checkpoint, optimizers
+from estimator_emb.checkpoints import values
+
+DATA = pathlib.Path(__file__).parent / "data"
+WORDS = "dense_features/words_embedding/embedding_weights"
+
+
+def write(path, variables, slices=None):
+    """Writes a checkpoint as SaveV2 does; `slices` rows of each matrix are saved at a time."""
+    names, places, tensors = [], [], []
+    for name, value in variables.items():
+        value = np.asarray(value)
+        cut = range(0, len(value), slices) if slices and value.ndim == 2 else [None]
+        for start in cut:
+            piece = value if start is None else value[start : start + slices]
+            place = "" if start is None else f"{len(value)} {value.shape[1]} {start},{len(piece)}:-"
+            names.append(name)
+            places.append(place)
+            tensors.append(piece)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        feeds = {tf.compat.v1.placeholder(piece.dtype, piece.shape): piece for piece in tensors}
+        save = tf.raw_ops.SaveV2(
+            prefix=str(path), tensor_names=names, shape_and_slices=places, tensors=list(feeds)
+        )
+        session.run(save, feeds)
+    return str(path)
+
+
+def rows(count, dimension, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
+
+
+@pytest.mark.parametrize("piece", [64, 1 << 25])
+def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", piece)
+    words = rows(1001, 4)
+    words[3, 1], words[9, 0], words[9, 3], words[10] = np.nan, np.inf, -np.inf, 0
+    slot = np.ones_like(words)
+    slot[5, 0] = np.nan
+    path = write(tmp_path / "a.ckpt", {"words": words, "words/Adagrad": slot}, slices=300)
+    (found,) = checkpoint.statistics(path)
+    norms = np.linalg.norm(np.delete(words, [3, 9], axis=0).astype(np.float64), axis=1)
+    assert (found.name, found.rows, found.dimension, found.bytes) == ("words", 1001, 4, 2 * 16016)
+    assert (found.nan, found.infinite) == (2, 2)
+    assert found.mean_norm == pytest.approx(norms.mean(), rel=1e-6)
+    assert found.largest_norm == pytest.approx(norms.max(), rel=1e-6)
+    wanted = np.quantile(norms, (0.05, 0.5, 0.95), method="inverted_cdf")
+    np.testing.assert_allclose(found.norm_quantiles, wanted, rtol=0.004)
+    assert found.histogram.sum() == 999
+    assert found.never_trained == 1000  # All but the one with NaN.
+
+
+def test_a_table_without_numbers(tmp_path):
+    path = write(tmp_path / "a.ckpt", {"none": np.zeros([0, 2], np.float32), "bad": [[np.nan]]})
+    bad, none = checkpoint.statistics(path)
+    assert (none.rows, none.nan, bad.nan) == (0, 0, 1)
+    assert np.isnan([none.mean_norm, bad.mean_norm, *bad.norm_quantiles]).all()
+
+
+ALL = [*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters]
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_path):
+    """Twelve rows, of which the first five were trained; a start that is chosen is 0.3 here."""
+    weights = rows(12, dimension)
+    variables = {"words": weights, "dense/kernel": weights}
+    chosen_only = all(isinstance(slot.initial, str) for slot in optimizer.slots)
+    for slot in optimizer.slots:
+        initial = 0.3 if isinstance(slot.initial, str) else slot.initial
+        value = np.full([12, dimension], initial, np.float32)
+        value[:5] += 1 + rows(5, dimension) ** 2
+        variables[f"words{slot.suffix}"] = value
+    path = write(tmp_path / "a.ckpt", variables)
+    (listed,) = [one for one in checkpoint.inspect(path) if one.name == "words"]
+    assert listed.slots == tuple(sorted(f"words{slot.suffix}" for slot in optimizer.slots))
+    name = optimizer.__name__.removesuffix("Parameters")
+    assert listed.optimizer == (name if optimizer.slots else None)
+    (found,) = checkpoint.statistics(path)  # A dense layer's kernel is none.
+    if not optimizer.slots:
+        assert (found.never_trained, found.why_unknown) == (None, "it has no slots")
+    elif chosen_only and dimension == 1:
+        why = "with one column, an accumulator tells nothing"
+        assert (found.never_trained, found.why_unknown) == (None, why)
+    else:
+        assert (found.never_trained, found.why_unknown) == (7, "")
+    for slot in optimizer.slots:
+        read = checkpoint.table(path, "words", slot.suffix.removeprefix("/"))
+        np.testing.assert_array_equal(read, variables[f"words{slot.suffix}"])
+
+
+@pytest.mark.parametrize(
+    "suffixes, starts",
+    [
+        (("/Adam", "/Adam_1"), (0, 0)),
+        (("/RMSProp", "/RMSProp_1"), (1, 0)),
+        (("/RMSProp", "/RMSProp_1", "/RMSProp_2"), (1, 0, 0)),
+        (("/Adadelta", "/Adadelta_1"), (0, 0)),
+    ],
+)
+def test_slots_of_a_legacy_cpu(suffixes, starts, tmp_path):
+    variables = {WORDS: rows(6, 2)}
+    for suffix, start in zip(suffixes, starts, strict=True):
+        variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
+        variables[WORDS + suffix][2:] += 1
+    path = write(tmp_path / "a.ckpt", variables)
+    (found,) = checkpoint.statistics(path)
+    assert (found.name, found.never_trained) == (WORDS, 2)
+    assert list(checkpoint.tables(path)) == [WORDS]
+
+
+def test_untrained_rows_where_all_were_trained(tmp_path):
+    slot = 0.1 + rows(50, 3) ** 2
+    path = write(tmp_path / "a.ckpt", {"words": rows(50, 3), "words/Adagrad": slot})
+    assert checkpoint.statistics(path)[0].never_trained == 0
+
+
+def test_differences(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 64)
+    same = {
+        "words": rows(40, 2),
+        "nan": np.float32([[np.nan, 1.0]]),
+        "note": np.array([b"a\0", b""], object),
+        "global_step": np.int64(3),
+    }
+    first = write(tmp_path / "1.ckpt", {**same, "x": np.zeros(3), "z": np.zeros(2, np.int32)}, 7)
+    second = {**same, "x": np.zeros(4), "y": np.zeros(1), "z": np.zeros(2, np.float32)}
+    assert checkpoint.differences(first, first) == []
+    second["words"] = same["words"].copy()
+    second["words"][[0, 39]] += np.float32([[0, 0.5], [0.25, -2]])
+    second["nan"] = np.float32([[np.nan, np.nan]])
+    second["global_step"], second["note"] = np.int64(9), np.array([b"a", b""], object)
+    found = {one.name: one for one in checkpoint.differences(first, write(tmp_path / "2", second))}
+    assert found.pop("nan").largest != found.pop("note").largest != 0  # NaN is unequal to itself.
+    assert found.pop("words").largest == pytest.approx(2)
+    assert found == {
+        "global_step": checkpoint.Difference(
+            "global_step", "values", rows=1, of_rows=1, largest=6.0
+        ),
+        "x": checkpoint.Difference("x", "shape", (3,), (4,)),
+        "y": checkpoint.Difference("y", "only in the second"),
+        "z": checkpoint.Difference("z", "type", "int32", "float32"),
+    }
+
+
+def test_checkpoints_of_other_row_orders_differ_by_id_only():
+    div, mod = (str(DATA / "tpu_checkpoints" / strategy) for strategy in ("div", "mod"))
+    assert checkpoint.differences(div, mod) == []
+
+
+BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("slot, more", [(None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)])
+def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
+    folder = str(DATA / "tpu_checkpoints" / strategy)
+    read = checkpoint.table(folder, "words", slot)
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, BY_ID + more)
+    pieces = list(checkpoint.table_pieces(folder, "words", slot, rows=5))
+    assert [(start, len(piece)) for start, piece in pieces] == [(0, 5), (5, 5), (10, 3)]
+    np.testing.assert_array_equal(np.concatenate([piece for _, piece in pieces]), BY_ID + more)
+    converted = checkpoint.convert(folder, f"{tmp_path}/new", ["*"], to="mod", to_hosts=3).path
+    np.testing.assert_array_equal(checkpoint.table(converted, "words", slot), BY_ID + more)
+
+
+def test_an_order_that_nothing_tells(tmp_path):
+    source = DATA / "tpu_checkpoints" / "mod"
+    for file in source.iterdir():
+        if file.suffix != ".meta":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = f"{tmp_path}/model.ckpt-7"
+    with pytest.raises(ValueError) as error:
+        checkpoint.table(path, "words")
+    assert str(error.value) == (
+        f"table: nothing in {path!r} says in which order the rows of 'words' are. Look up "
+        "partition_strategy in the program that wrote it, and give order='div' or order='mod'."
+    )
+    np.testing.assert_array_equal(checkpoint.table(path, "words", order="mod"), BY_ID)
+    by_host = [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+    np.testing.assert_array_equal(checkpoint.table(path, "words", order="div"), BY_ID[by_host])
+    with pytest.raises(ValueError, match="order is 'div', and the rows of 'words' in .* 4 hosts"):
+        checkpoint.table(str(source), "words", order="div")
+    with pytest.raises(ValueError, match="order must be 'div' or 'mod'; got 'ids'"):
+        checkpoint.table(str(source), "words", order="ids")
+    with pytest.raises(ValueError, match="rows must be at least 1; got 0"):
+        next(checkpoint.table_pieces(str(source), "words", rows=0))
+
+
+@pytest.mark.parametrize("name", [WORDS, "words", "words_embedding"])
+def test_a_table_by_its_own_name(name, tmp_path):
+    weights = rows(6, 2)
+    path = write(
+        tmp_path / "a.ckpt", {WORDS: weights, f"{WORDS}/Adagrad": weights, "other": weights}
+    )
+    np.testing.assert_array_equal(checkpoint.table(path, name), weights)
+
+
+def test_a_name_of_no_table_or_of_several(tmp_path):
+    weights = rows(6, 2)
+    both = {WORDS: weights, "tower/words_embedding/embedding_weights": weights, "a/kernel": weights}
+    path = write(tmp_path / "a.ckpt", both)
+    with pytest.raises(ValueError) as error:
+        checkpoint.table(path, "words")
+    assert str(error.value) == (
+        f"table: there is more than one table, {sorted(both)[1:]}, called 'words' in checkpoint "
+        f"{path!r}, whose matrices are {sorted(both)[1:]}."
+    )
+    for name in ("word", "embedding_weights", "", "WORDS"):
+        with pytest.raises(ValueError, match=f"there is no table called '{name}' in checkpoint"):
+            checkpoint.table(path, name)
+    with pytest.raises(ValueError, match=r"has no slot 'Adam/m'; it has \[\]"):
+        checkpoint.table(path, WORDS, "Adam/m")
+    with pytest.raises(ValueError, match="'nothing' is no table of checkpoint"):
+        checkpoint.statistics(path, ["nothing"])
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 19)
+    table = np.zeros([1 << 17, 16], np.float32)  # 8 MB
+    path = write(
+        tmp_path / "a.ckpt", {"words": table, "words/Adam/m": table, "words/Adam/v": table}
+    )
+    del table
+    tracemalloc.start()
+    try:
+        (found,) = checkpoint.statistics(path)
+        assert checkpoint.differences(path, path) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.never_trained == 1 << 17
+    assert peak < 5 << 20, f"{peak:,}"
