@@ -61,7 +61,7 @@ def _answer(args: list[str]) -> int | None:
         )
         return 2
     options = parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
-    if args[0] in ("cluster", "compare"):  # The processes that they start need TensorFlow first.
+    if args[0] in ("cluster", "compare", "migrate"):  # Other processes need TensorFlow, or none.
         _quiet_tensorflow()
         status: int = importlib.import_module(f"{__package__}.{args[0]}").main(options)
         return status

@@ -313,6 +313,32 @@ again. It is read again and compared before it appears.
     return parser
 
 
+def migrate() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb migrate`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb migrate",
+        description="""Moves programs from the legacy imports to those of estimator_emb.
+
+    estimator-emb migrate PROGRAM.py
+    estimator-emb migrate --write PROGRAM.py FOLDER
+
+It prints the changes as a diff, and on stderr what a person must decide, by file and line. The
+exit status is 0 if something changes, 2 if nothing does or a file cannot be read; then no file is
+written. It needs LibCST: pip install 'estimator-emb[migrate]'
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PROGRAM.py",
+        help="a program; a folder stands for all files *.py in it",
+    )
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "run": run,
     "cluster": cluster,
@@ -320,6 +346,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "compare": compare,
     "inspect": inspect,
     "convert": convert,
+    "migrate": migrate,
 }
 
 
