@@ -210,6 +210,14 @@ class Findings:
                 found = self._program.look_up(text)
                 if found is not None:
                     self.left(node, f"The text {text!r} names a legacy module or class.")
+        bound = {binding.local: binding.path for binding in self._program.bindings}
+        for node, text in self._program.types():
+            for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*", text):
+                root, dot, rest = name.partition(".")
+                path = bound.get(root, "") + dot + rest
+                found = self._program.look_up(path)
+                if found is not None and found[1] > bound.get(root, "").count(".") + 1:
+                    self.left(node, f"The type {name} is a text or a comment, which stays.")
         for call in self._program.calls:
             if self._code(call.func) in ("getattr", "hasattr", "setattr") and len(call.args) > 1:
                 owner = self._names.get(call.args[0].value)
@@ -223,12 +231,12 @@ class Findings:
         seen: dict[str, cst.CSTNode] = {}
         for use in self._program.uses:
             for path in use.paths:
-                below = _below_tf(path)
                 spelled = names.canonical(path)
                 if spelled.startswith("tf.compat.") or not path.startswith("tensorflow"):
                     continue
-                if tf1_names.is_tf1(below) and not below.startswith("contrib"):
-                    seen.setdefault(f"tf.{below}", use.chain[0])
+                part = tf1_names.part_of(spelled.removeprefix("tf."))
+                if part not in (None, "contrib"):
+                    seen.setdefault(f"tf.{part}", use.chain[0])
         if not seen:
             return
         listed = ", ".join(list(seen)[:3]) + (f" and {len(seen) - 3} more" if len(seen) > 3 else "")

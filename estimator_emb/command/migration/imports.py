@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import libcst as cst
 
 from . import names
 from .findings import Findings
 from .program import Binding, Program, Use, dotted
+from .source import Comments, Edits, comments_of
 
 _LOCAL_NAMES = {
     names.OURS: ("estimator_emb", "ee", "estimator_emb_"),
@@ -29,44 +31,6 @@ _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", 
 _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
 
 
-class Edits:
-    """Replacements of parts of a source.
-
-    Args:
-      source: the source, in UTF-8.
-    """
-
-    def __init__(self, source: bytes):
-        self._source = source
-        self._edits: list[tuple[int, int, bytes]] = []
-
-    def replace(self, start: int, end: int, text: str) -> None:
-        """Puts `text` in the place of the bytes from `start` to `end`."""
-        self._edits.append((start, end, text.encode()))
-
-    def apply(self) -> bytes:
-        """Returns the new source."""
-        result, at = [], 0
-        for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):
-            assert start >= at, "Two edits overlap."
-            result += [self._source[at:start], text]
-            at = end
-        return b"".join([*result, self._source[at:]])
-
-    def lines(self) -> dict[int, int]:
-        """Returns which line of the new source each line of the old one is."""
-        shifts: dict[int, int] = {}
-        for start, end, text in self._edits:
-            line = self._source.count(b"\n", 0, end) + 1
-            added = text.count(b"\n") - self._source.count(b"\n", start, end)
-            shifts[line] = shifts.get(line, 0) + added
-        result, shift = {}, 0
-        for line in range(1, self._source.count(b"\n") + 2):
-            shift += shifts.get(line, 0)
-            result[line] = line + shift
-        return result
-
-
 @dataclass
 class _Part:
     """What becomes of one name of an import: `from module import name as local`.
@@ -81,20 +45,13 @@ class _Part:
     is_changed: bool = True
 
 
-@dataclass
-class _Comments:
-    """The comments of a name in parentheses: the lines above it, and the one behind it."""
-
-    above: list[str] = field(default_factory=list)
-    behind: str = ""
-
-
 class Imports:
     """Decides about the imports of a program, and writes them."""
 
-    def __init__(self, program: Program, source: bytes, is_package: bool, notes: Findings):
+    def __init__(self, program: Program, edits: Edits, is_package: bool, notes: Findings):
         self._program = program
-        self._source = source
+        self._edits = edits
+        self._source = edits.source
         self._is_package = is_package
         self._notes = notes
         self._newline = program.module.default_newline
@@ -102,6 +59,8 @@ class Imports:
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
         self._taken: set[str] = set()
+        self._removed: set[cst.CSTNode] = set()
+        """Assignments that are removed."""
         self._statements = list(program.module.body)
 
     # ---- Which imports change ----
@@ -147,7 +106,8 @@ class Imports:
             return _Part(binding, module, leaf)
         if not is_from and binding.alias.asname is None:
             live = [use for use in live if _goes_through(use, binding.imported)]
-        if not live and self._may_remove(binding):
+        is_used = bool(binding.uses) or not meaning.moved
+        if not live and is_used and self._may_remove(binding):
             return removed if is_from or binding.alias.asname else self._root_of(binding)
         if meaning.moved and all(
             use in repathed or self._program.look_up(next(iter(use.paths))) is None for use in live
@@ -224,8 +184,14 @@ class Imports:
 
     # ---- Writing ----
 
-    def write(self, edits: Edits, has_edits: bool) -> None:
-        """Writes all imports that change, and the new ones."""
+    def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
+        """Writes all imports that change, and the new ones.
+
+        Args:
+          removed: assignments to remove.
+          has_edits: whether expressions change.
+        """
+        self._removed = set(removed)
         statements: dict[cst.CSTNode, list[_Part]] = {}
         for binding, part in self._parts.items():
             statements.setdefault(binding.statement, []).append(part)
@@ -234,28 +200,83 @@ class Imports:
             for statement, parts in statements.items()
             if any(part.is_changed for part in parts)
         }
-        self._add(edits, changed, has_edits)
+        self._add(changed, has_edits)
+        merged = self._merge_tries(statements)
+        for assignment in removed:
+            if assignment not in merged:
+                self._remove_statement(assignment)
         for statement, parts in changed.items():
-            self._write_statement(statement, parts, edits)
+            if statement not in merged:
+                self._write_statement(statement, parts)
 
-    def remove_statement(self, statement: cst.BaseSmallStatement, edits: Edits) -> None:
+    def _merge_tries(self, statements: dict[cst.CSTNode, list[_Part]]) -> set[cst.CSTNode]:
+        """Replaces `try: import ... except ImportError: import ...` where both import the same now.
+
+        Returns:
+          The imports that are written so.
+        """
+        merged: set[cst.CSTNode] = set()
+        for node in self._program.tries:
+            blocks = [node.body, *(handler.body for handler in node.handlers)]
+            start, end = self._program.start(node), self._program.end(node)
+            if node.orelse or node.finalbody or b"#" in self._source[start:end]:
+                continue
+            inside = [_small_statements(block) for block in blocks]
+            flat = [statement for block in inside for statement in block]
+            if not all(
+                statement in self._removed
+                or (
+                    statement in statements
+                    and any(part.is_changed for part in statements[statement])
+                    and len(statements[statement]) == len(statement.names)
+                )
+                for statement in flat
+            ):
+                continue
+            new = [
+                [
+                    line
+                    for statement in block
+                    if statement not in self._removed
+                    for line in self._lines_of(statements[statement])
+                ]
+                for block in inside
+            ]
+            if any(lines != new[0] for lines in new):
+                continue
+            merged.update(flat)
+            if new[0]:
+                self._edits.replace(start, end, self._joined(new[0], start))
+            else:
+                self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
+        return merged
+
+    def _lines_of(self, parts: list[_Part]) -> list[str]:
+        """Returns the new imports for the names of one, without comments."""
+        groups: dict[str, list[_Part]] = {}
+        for part in sorted(parts, key=lambda part: not part.is_changed):
+            if part.module is not None:
+                groups.setdefault(part.module, []).append(part)
+        return [self._import(module, group, {}, "", False) for module, group in groups.items()]
+
+    def _remove_statement(self, statement: cst.BaseSmallStatement) -> None:
         """Removes a statement, with its line where it has one of its own."""
         line = self._program.parent(statement)
         start, end = self._program.start(statement), self._program.end(statement)
         if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
-            edits.replace(start, end, "pass")
+            self._edits.replace(start, end, "pass")
             return
         block = self._program.parent(line)
         if isinstance(block, cst.IndentedBlock) and self._is_emptied(block, line):
-            edits.replace(start, end, "pass")
+            self._edits.replace(start, end, "pass")
             return
         comment = line.trailing_whitespace.comment
         if comment is not None and not comment.value.lstrip("# ").startswith(
             ("noqa", "pylint", "type:", "isort", "pytype", "pragma")
         ):
-            edits.replace(start, self._source.index(comment.value.encode(), end), "")
+            self._edits.replace(start, self._source.index(comment.value.encode(), end), "")
             return
-        edits.replace(self._line_start(start), self._line_end(end), "")
+        self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
 
     def _is_emptied(self, block: cst.IndentedBlock, line: cst.CSTNode) -> bool:
         """Returns whether nothing stays in a block before or behind `line`."""
@@ -273,9 +294,9 @@ class Imports:
         parts = [part for part in self._parts.values() if part.binding.statement is statement]
         return bool(parts) and all(part.module is None for part in parts)
 
-    def _write_statement(self, statement: cst.CSTNode, parts: list[_Part], edits: Edits) -> None:
+    def _write_statement(self, statement: cst.CSTNode, parts: list[_Part]) -> None:
         assert isinstance(statement, (cst.Import, cst.ImportFrom))
-        comments = _comments(statement)
+        comments = comments_of(statement)
         kept = [part for part in parts if part.module is not None]
         lost = [
             text
@@ -286,33 +307,33 @@ class Imports:
         ]
         start, end = self._program.start(statement), self._program.end(statement)
         if not kept and not lost:
-            self.remove_statement(statement, edits)
+            self._remove_statement(statement)
             return
         line = self._program.parent(statement)
         is_alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
         if not kept:
-            edits.replace(start, end, self._joined(lost, start) + ("" if is_alone else "pass"))
+            self._edits.replace(
+                start, end, self._joined(lost, start) + ("" if is_alone else "pass")
+            )
             return
         modules = {part.module for part in kept}
         if len(modules) == 1 and not lost and len(kept) == len(parts):
-            self._replace_names(statement, kept, edits)
+            self._replace_names(statement, kept)
             return
         groups: dict[str, list[_Part]] = {}
         for part in sorted(kept, key=lambda part: not part.is_changed):
             groups.setdefault(part.module or "", []).append(part)
         is_split = isinstance(statement, cst.ImportFrom) and b"\n" in self._source[start:end]
         lines = [
-            self._import(module, group, comments, self._indent(start), is_split and is_alone)
+            self._import(module, group, comments, self._edits.indent(start), is_split and is_alone)
             for module, group in groups.items()
         ]
         if is_alone:
-            edits.replace(start, end, self._joined([*lost, *lines], start))
+            self._edits.replace(start, end, self._joined([*lost, *lines], start))
         else:
-            edits.replace(start, end, "; ".join(lines))
+            self._edits.replace(start, end, "; ".join(lines))
 
-    def _replace_names(
-        self, statement: cst.Import | cst.ImportFrom, parts: list[_Part], edits: Edits
-    ) -> None:
+    def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[_Part]) -> None:
         """Replaces the module and the names alone, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
@@ -322,18 +343,20 @@ class Imports:
                     self._program.start(statement.module),
                     self._program.end(statement.module),
                 )
-                edits.replace(start, end, module)
+                self._edits.replace(start, end, module)
         for part in parts:
             alias = part.binding.alias
             if part.name != dotted(alias.name):
                 text = part.name if alias.asname else _named(part)
-                edits.replace(self._program.start(alias.name), self._program.end(alias.name), text)
+                self._edits.replace(
+                    self._program.start(alias.name), self._program.end(alias.name), text
+                )
 
     def _import(
         self,
         module: str,
         parts: list[_Part],
-        comments: dict[cst.ImportAlias, _Comments],
+        comments: dict[cst.ImportAlias, Comments],
         indent: str,
         is_split: bool,
     ) -> str:
@@ -353,7 +376,7 @@ class Imports:
             lines.append(f"{indent}    {text},{'  ' + of_part.behind if of_part.behind else ''}")
         return self._newline.join([*lines, f"{indent})"])
 
-    def _add(self, edits: Edits, changed: dict[cst.CSTNode, list[_Part]], has_edits: bool) -> None:
+    def _add(self, changed: dict[cst.CSTNode, list[_Part]], has_edits: bool) -> None:
         """Adds the imports of new names, and that of estimator_emb before what needs it."""
         is_changed = bool(changed) or has_edits
         lines: list[str] = []
@@ -364,11 +387,11 @@ class Imports:
             call = f"{self._local(names.OURS, None)}.{_INSTALL}"
         else:
             call = ""
-        unsafe = self._first_unsafe(changed)
+        unsafe = self._first_unsafe()
         at = self._place(changed, unsafe)
         if names.OURS in self._new:
             lines.append(_as("import estimator_emb", names.OURS, self._new[names.OURS]))
-        elif self._needs_ours() and not self._is_ours_before(unsafe, changed, at):
+        elif self._needs_ours() and not self._is_ours_before(unsafe, at):
             lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
         for module, local in sorted(self._new.items(), key=lambda item: item[0] != names.COLUMNS):
             if module == names.OURS:
@@ -379,10 +402,12 @@ class Imports:
             else:
                 lines.append(_as(f"from {parent} import {leaf}", leaf, local))
         if lines:
-            edits.replace(at, at, "".join(line + self._newline for line in lines))
+            self._edits.replace(at, at, "".join(line + self._newline for line in lines))
         if call:
             after = max(at, self._end_of_imports())
-            edits.replace(after, after, f"{self._newline}{call}{self._newline}")
+            is_near = self._source[after : after + 1].strip()
+            text = self._newline + call + self._newline * (2 if is_near else 1)
+            self._edits.replace(after, after, text)
 
     def _needs_ours(self) -> bool:
         """Returns whether anything here can be imported only with, or after, estimator_emb."""
@@ -393,9 +418,12 @@ class Imports:
             for module in modules
         ) or any(_needs_ours(f"{part.module}.{part.name}".lstrip(".")) for part in stay)
 
-    def _is_ours_before(
-        self, unsafe: int, changed: dict[cst.CSTNode, list[_Part]], at: int
-    ) -> bool:
+    def _is_ours_before(self, unsafe: int | None, at: int) -> bool:
+        """Returns whether estimator_emb is imported in time without a line of its own."""
+        if unsafe is None:
+            if b"keras" not in self._source:
+                return True
+            unsafe = len(self._source)
         if names.COLUMNS in self._new and at <= unsafe:
             return True
         for binding in self._program.bindings:
@@ -411,37 +439,52 @@ class Imports:
                 return True
         return False
 
-    def _place(self, changed: dict[cst.CSTNode, list[_Part]], unsafe: int) -> int:
+    def _place(self, changed: dict[cst.CSTNode, list[_Part]], unsafe: int | None) -> int:
         """Returns where new imports go: to the first that they replace, before any use of Keras."""
+        imported = [
+            binding.statement
+            for binding in self._program.bindings
+            if binding.path.startswith("tensorflow")
+            and self._program.is_unconditional(binding.statement)
+        ]
+        replaced = [one for one in changed if self._program.is_unconditional(one)]
         places = [
-            self._line_start(self._program.start(statement))
-            for statement in changed
-            if self._program.is_unconditional(statement)
+            self._edits.line_start(self._program.start(statement))
+            for statement in replaced or imported
         ]
         if not places:
             places = [
-                self._line_start(self._program.start(binding.statement))
-                for binding in self._program.bindings
-                if binding.path.partition(".")[0].startswith("tensorflow")
-                and self._program.is_unconditional(binding.statement)
+                self._edits.line_start(self._program.start(statement))
+                for statement in self._statements
+                if not self._is_import(statement)
             ]
-        return min([*places, unsafe])
+        places += [] if unsafe is None else [unsafe]
+        return min(places, default=len(self._source))
 
-    def _first_unsafe(self, changed: dict[cst.CSTNode, list[_Part]]) -> int:
-        """Returns where the first statement begins that may use tf.keras, or the first of code."""
-        code: int | None = None
+    def _is_import(self, statement: cst.CSTNode) -> bool:
+        """Returns whether a statement of the module imports, or is a docstring."""
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            return False
+        if isinstance(statement, cst.SimpleStatementLine) and any(
+            isinstance(one, (cst.Import, cst.ImportFrom)) for one in statement.body
+        ):
+            return True
+        return _is_preamble(statement) or any(
+            self._program.top_level(binding.statement) is statement
+            for binding in self._program.bindings
+        )
+
+    def _first_unsafe(self) -> int | None:
+        """Returns where the first statement begins that may use tf.keras; None if none may."""
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
-            start = self._line_start(self._program.start(statement))
+            start = self._edits.line_start(self._program.start(statement))
             own = [
                 binding
                 for binding in self._program.bindings
                 if self._program.top_level(binding.statement) is statement
             ]
-            is_import = bool(own) or not isinstance(statement, cst.SimpleStatementLine)
-            if code is None and not is_import:
-                code = start
             stars = [
                 module
                 for star, module in self._program.stars
@@ -454,9 +497,7 @@ class Imports:
             is_relative = b"from ." in text and not is_function
             if (not own and not is_function and b"keras" in text) or is_relative:
                 return start
-        if code is not None:
-            return code
-        return len(self._source)
+        return None
 
     def _remaining(self, bindings: list[Binding]) -> list[str]:
         return [
@@ -468,33 +509,23 @@ class Imports:
     def _end_of_imports(self) -> int:
         end = 0
         for statement in self._statements:
-            has_import = any(
-                self._program.top_level(binding.statement) is statement
-                for binding in self._program.bindings
-            )
-            if not has_import and not _is_preamble(statement):
+            if not self._is_import(statement):
                 break
-            if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-                break
-            end = self._line_end(self._program.end(statement))
+            end = self._edits.line_end(self._program.end(statement))
         return end
 
-    # ---- Text ----
-
-    def _line_start(self, at: int) -> int:
-        return max(self._source.rfind(b"\n", 0, at), self._source.rfind(b"\r", 0, at)) + 1
-
-    def _line_end(self, at: int) -> int:
-        newline = self._newline.encode()
-        found = self._source.find(newline, at)
-        return len(self._source) if found < 0 else found + len(newline)
-
-    def _indent(self, at: int) -> str:
-        line = self._source[self._line_start(at) : at].decode()
-        return line[: len(line) - len(line.lstrip())]
-
     def _joined(self, lines: list[str], start: int) -> str:
-        return (self._newline + self._indent(start)).join(lines)
+        return (self._newline + self._edits.indent(start)).join(lines)
+
+
+def _small_statements(block: cst.BaseSuite) -> list[Any]:
+    """Returns the statements of a block; a compound one as a whole."""
+    lines: Sequence[Any] = block.body if isinstance(block, cst.IndentedBlock) else [block]
+    found: list[Any] = []
+    for line in lines:
+        is_simple = isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
+        found += line.body if is_simple else [line]
+    return found
 
 
 def _named(part: _Part) -> str:
@@ -532,30 +563,3 @@ def _is_preamble(statement: cst.CSTNode) -> bool:
     return isinstance(first, cst.Expr) and isinstance(
         first.value, (cst.SimpleString, cst.ConcatenatedString)
     )
-
-
-def _comments(statement: cst.Import | cst.ImportFrom) -> dict[cst.ImportAlias, _Comments]:
-    """Returns the comments of each name of an import."""
-    assert not isinstance(statement.names, cst.ImportStar)
-    result = {alias: _Comments() for alias in statement.names}
-    if not isinstance(statement, cst.ImportFrom) or statement.lpar is None:
-        return result
-    spaces: list[cst.BaseParenthesizableWhitespace | None] = [statement.lpar.whitespace_after]
-    for alias in statement.names:
-        comma = alias.comma
-        spaces.append(comma.whitespace_after if isinstance(comma, cst.Comma) else None)
-    assert statement.rpar is not None
-    aliases = list(statement.names)
-    for index, space in enumerate([*spaces, statement.rpar.whitespace_before]):
-        if not isinstance(space, cst.ParenthesizedWhitespace):
-            continue
-        first = space.first_line.comment
-        lines = [line.comment.value for line in space.empty_lines if line.comment]
-        before = min(index, len(aliases)) - 1
-        if first is not None:
-            if before < 0:
-                result[aliases[0]].above.insert(0, first.value)
-            else:
-                result[aliases[before]].behind = first.value
-        result[aliases[min(index, len(aliases) - 1)]].above += lines
-    return result

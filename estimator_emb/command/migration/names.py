@@ -152,7 +152,10 @@ TABLE: dict[str, Target | Advice] = {
     **_same(
         "tensorflow.python.tpu.tpu_embedding",
         OURS,
-        "FeatureConfig TableConfig " + PARAMETERS,
+        "AdagradMomentumParameters AdagradParameters AdamParameters FeatureConfig "
+        "FrequencyEstimatorParameters FtrlParameters MomentumParameters "
+        "ProximalAdagradParameters ProximalYogiParameters RMSPropParameters "
+        "StochasticGradientDescentParameters TableConfig",
     ),
     "tensorflow.python.tpu.feature_column_v2.embedding_column_v2": Target(
         COLUMNS, "embedding_column"

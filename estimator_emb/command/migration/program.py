@@ -88,6 +88,7 @@ class Program:
       stars: imports of all names of a module, and its dotted name.
       calls: its calls.
       strings: its texts, but for f-strings.
+      tries: its try statements.
       identifiers: every name in the source that is no attribute or keyword.
       means_v1: whether it says `tensorflow` and means TensorFlow 1.
 
@@ -111,6 +112,7 @@ class Program:
         self.module.visit(nodes)
         self.calls = nodes.calls
         self.strings = nodes.strings
+        self.tries = nodes.tries
         self._comments = nodes.comments
         self.identifiers: list[cst.Name] = [
             name for name in nodes.names if not _is_part(name, self._parents[name])
@@ -297,21 +299,21 @@ class Program:
         if any(ast.literal_eval(text.value) == name for text in self.strings):
             return True
         word = re.compile(rf"\b{re.escape(name)}\b")
-        return any(word.search(text) for text in self._evaluated())
+        return any(word.search(text) for _, text in self.types())
 
-    def _evaluated(self) -> Iterator[str]:
-        """Yields type comments, and annotations in quotes."""
+    def types(self) -> Iterator[tuple[cst.CSTNode, str]]:
+        """Yields the types that are written as text: type comments, and annotations in quotes."""
         for comment in self._comments:
-            if re.match(r"#\s*type:(?!\s*ignore)", comment):
-                yield comment
+            if re.match(r"#\s*type:(?!\s*ignore)", comment.value):
+                yield comment, comment.value
         for text in self.strings:
             node: cst.CSTNode = text
-            while node in self._parents and isinstance(node, cst.BaseExpression):
+            while isinstance(
+                node, (cst.BaseExpression, cst.BaseSlice, cst.SubscriptElement, cst.Element)
+            ):
                 node = self._parents[node]
-                if isinstance(node, (cst.SubscriptElement, cst.Index)):
-                    node = self._parents[node]
             if isinstance(node, cst.Annotation):
-                yield text.value
+                yield text, text.value
 
     def is_in_class(self, node: cst.CSTNode) -> bool:
         """Returns whether a name that is bound here is an attribute of a class."""
@@ -329,7 +331,8 @@ class Program:
         if not path.startswith("tf.") or path.startswith("tf.compat."):
             return False
         rest = path.removeprefix("tf.")
-        return tf1_names.is_tf1(rest) or rest.startswith(("estimator.tpu", "estimator.inputs"))
+        is_tf1 = tf1_names.part_of(rest) is not None
+        return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
 
 
 class _Nodes(cst.CSTVisitor):
@@ -341,7 +344,8 @@ class _Nodes(cst.CSTVisitor):
         self.names: list[cst.Name] = []
         self.calls: list[cst.Call] = []
         self.strings: list[cst.SimpleString] = []
-        self.comments: list[str] = []
+        self.comments: list[cst.Comment] = []
+        self.tries: list[cst.Try] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, (cst.Import, cst.ImportFrom)):
@@ -351,7 +355,9 @@ class _Nodes(cst.CSTVisitor):
         elif isinstance(node, cst.Call):
             self.calls.append(node)
         elif isinstance(node, cst.Comment):
-            self.comments.append(node.value)
+            self.comments.append(node)
+        elif isinstance(node, cst.Try):
+            self.tries.append(node)
         elif isinstance(node, cst.SimpleString):
             self.strings.append(node)
         return True

@@ -15,6 +15,7 @@ import libcst as cst
 
 from . import findings, imports, names
 from .program import Alias, Binding, Program, Use
+from .source import Edits
 
 
 class Outcome(enum.Enum):
@@ -78,7 +79,8 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     notes = findings.Findings(program)
     plan = _classify(program, notes)
     source = text.encode()
-    changes = imports.Imports(program, source, is_package, notes)
+    edits = Edits(source)
+    changes = imports.Imports(program, edits, is_package, notes)
     changes.decide(
         {use: outcome is Outcome.EDITED for use, outcome in plan.outcomes.items()},
         {use for use, outcome in plan.outcomes.items() if outcome is Outcome.REPATHED},
@@ -86,13 +88,11 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     )
     edited = [node for node, _ in plan.targets.values()]
     changes.take_names(edited, [alias.statement for alias in plan.removed])
-    edits = imports.Edits(source)
     for use, (node, target) in plan.targets.items():
         expression = changes.expression(target, use, plan.tf1.get(use))
         edits.replace(program.start(node), program.end(node), expression)
-    for alias in plan.removed:
-        changes.remove_statement(alias.statement, edits)
-    changes.write(edits, has_edits=bool(plan.targets or plan.removed))
+    removed = [alias.statement for alias in plan.removed]
+    changes.write(removed, has_edits=bool(plan.targets or removed))
     result = edits.apply()
     if result != source:
         try:
@@ -106,8 +106,14 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
 def _classify(program: Program, notes: findings.Findings) -> _Plan:
     plan = _Plan()
     values = {alias.value: alias for alias in program.aliases}
+    assigned = {
+        names.canonical(path)
+        for use in program.uses
+        if len(use.chain) > 1 and not program.is_read(use.whole)
+        for path in use.paths
+    }
     for use in program.uses:
-        plan.outcomes[use] = _outcome(program, use, plan, values, notes)
+        plan.outcomes[use] = _outcome(program, use, plan, values, assigned, notes)
     _decide_aliases(program, plan, values, notes)
     for use, (_, target) in plan.targets.items():
         if target.module == names.TF1:
@@ -120,6 +126,7 @@ def _outcome(
     use: Use,
     plan: _Plan,
     values: dict[cst.BaseExpression, Alias],
+    assigned: set[str],
     notes: findings.Findings,
 ) -> Outcome:
     found = set()
@@ -133,7 +140,8 @@ def _outcome(
     name = program.module.code_for_node(use.whole)
     if len(found) > 1 or not use.is_certain:
         root_name = program.module.code_for_node(use.chain[0])
-        notes.left(use.whole, f"{name}: {root_name} may be bound to something else as well.")
+        said = "" if name == root_name else f"{name}: "
+        notes.left(use.whole, f"{said}{root_name} may be bound to something else as well.")
         return Outcome.LEFT
     ((meaning, index),) = found  # type: ignore[misc]
     if isinstance(meaning, names.Advice):
@@ -143,9 +151,11 @@ def _outcome(
     if isinstance(meaning, names.Namespace):
         return _outcome_of_module(program, use, meaning, values, notes)
     node = use.chain[index]
-    if (node is use.whole and not program.is_read(node)) or not _is_plain(program, node):
-        why = "is assigned" if _is_plain(program, node) else "has a comment inside"
-        notes.left(use.whole, f"{names.canonical(next(iter(use.paths)))} {why}.")
+    path = ".".join(next(iter(use.paths)).split(".")[: index + next(iter(use.paths.values()))])
+    is_assigned = names.canonical(path) in assigned
+    if is_assigned or "#" in program.module.code_for_node(node):
+        why = "is assigned in this program" if is_assigned else "has a comment inside"
+        notes.left(use.whole, f"{names.canonical(path)} {why}.")
         return Outcome.LEFT
     plan.targets[use] = node, meaning
     return Outcome.EDITED
@@ -219,18 +229,22 @@ def _tf1_name(program: Program, use: Use, plan: _Plan) -> str | None:
 
     What it begins with stays imported.
     """
-    suffixes = {names.TF1: "", "tensorflow": ".compat.v1"}
-    own = [source for source in use.sources if isinstance(source, Binding)]
-    others = [
-        binding for binding in program.bindings if program.is_unconditional(binding.statement)
-    ]
+    suffixes = {
+        names.TF1: "",
+        "tensorflow": ".compat.v1",
+        "tensorflow.compat.v2": ".compat.v1",
+    }
+    roots = {".".join(path.split(".")[:count]) for path, count in use.paths.items()}
+    if len(roots) == 1 and roots <= set(suffixes):
+        plan.needed.update(source for source in use.sources if isinstance(source, Binding))
+        return program.module.code_for_node(use.chain[0]) + suffixes[roots.pop()]
     for path, suffix in suffixes.items():
-        for binding in (*own, *others):
-            if binding.path == path and program.binds(use.chain[0], binding):
+        for binding in program.bindings:
+            if (
+                binding.path == path
+                and program.is_unconditional(binding.statement)
+                and program.binds(use.chain[0], binding)
+            ):
                 plan.needed.add(binding)
                 return binding.local + suffix
     return None
-
-
-def _is_plain(program: Program, node: cst.BaseExpression) -> bool:
-    return "#" not in program.module.code_for_node(node)

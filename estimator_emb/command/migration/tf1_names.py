@@ -148,9 +148,11 @@ NAMES = frozenset(module + name for module, names in _NAMES.items() for name in 
 """The names below `tf.`; those of TensorFlow 2.15 and 2.21 are the same."""
 
 
-def is_tf1(path: str) -> bool:
-    """Returns whether `tf.<path>` begins with a name of TensorFlow 1 alone."""
+def part_of(path: str) -> str | None:
+    """Returns the part of `tf.<path>` that is a name of TensorFlow 1 alone; None if none is."""
     parts = path.split(".")
-    return parts[0] == "contrib" or any(
-        ".".join(parts[: i + 1]) in NAMES for i in range(min(2, len(parts)))
-    )
+    for count in (1, 2):
+        name = ".".join(parts[:count])
+        if name in NAMES or name == "contrib":
+            return name
+    return None

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source of a program: replacements of its parts, and what stands beside its imports."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+
+class Edits:
+    """Replacements of parts of a source.
+
+    Args:
+      source: the source, in UTF-8.
+    """
+
+    def __init__(self, source: bytes):
+        self.source = source
+        self._edits: list[tuple[int, int, bytes]] = []
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        """Puts `text` in the place of the bytes from `start` to `end`."""
+        self._edits.append((start, end, text.encode()))
+
+    def apply(self) -> bytes:
+        """Returns the new source."""
+        result, at = [], 0
+        for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):
+            assert start >= at, "Two edits overlap."
+            result += [self.source[at:start], text]
+            at = end
+        return b"".join([*result, self.source[at:]])
+
+    def lines(self) -> dict[int, int]:
+        """Returns which line of the new source each line of the old one is."""
+        shifts: dict[int, int] = {}
+        for start, end, text in self._edits:
+            line = self.source.count(b"\n", 0, end) + 1
+            added = text.count(b"\n") - self.source.count(b"\n", start, end)
+            shifts[line] = shifts.get(line, 0) + added
+        result, shift = {}, 0
+        for line in range(1, self.source.count(b"\n") + 2):
+            shift += shifts.get(line, 0)
+            result[line] = line + shift
+        return result
+
+    def line_start(self, at: int) -> int:
+        """Returns where the line begins that a byte is in."""
+        return max(self.source.rfind(b"\n", 0, at), self.source.rfind(b"\r", 0, at)) + 1
+
+    def line_end(self, at: int) -> int:
+        """Returns where the next line begins."""
+        found = re.compile(rb"\r\n|\n|\r").search(self.source, at)
+        return len(self.source) if found is None else found.end()
+
+    def indent(self, at: int) -> str:
+        """Returns the spaces before a statement; '' if another statement is before it."""
+        line = self.source[self.line_start(at) : at].decode()
+        return line[: len(line) - len(line.lstrip())]
+
+
+@dataclass
+class Comments:
+    """The comments of a name in parentheses: the lines above it, and the one behind it."""
+
+    above: list[str] = field(default_factory=list)
+    behind: str = ""
+
+
+def comments_of(statement: cst.Import | cst.ImportFrom) -> dict[cst.ImportAlias, Comments]:
+    """Returns the comments of each name of an import."""
+    assert not isinstance(statement.names, cst.ImportStar)
+    result = {alias: Comments() for alias in statement.names}
+    if not isinstance(statement, cst.ImportFrom) or statement.lpar is None:
+        return result
+    spaces: list[cst.BaseParenthesizableWhitespace | None] = [statement.lpar.whitespace_after]
+    for alias in statement.names:
+        comma = alias.comma
+        spaces.append(comma.whitespace_after if isinstance(comma, cst.Comma) else None)
+    assert statement.rpar is not None
+    aliases = list(statement.names)
+    for index, space in enumerate([*spaces, statement.rpar.whitespace_before]):
+        if not isinstance(space, cst.ParenthesizedWhitespace):
+            continue
+        first = space.first_line.comment
+        lines = [line.comment.value for line in space.empty_lines if line.comment]
+        before = min(index, len(aliases)) - 1
+        if first is not None:
+            if before < 0:
+                result[aliases[0]].above.insert(0, first.value)
+            else:
+                result[aliases[before]].behind = first.value
+        result[aliases[min(index, len(aliases) - 1)]].above += lines
+    return result

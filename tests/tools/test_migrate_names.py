@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of `estimator-emb migrate`: every target exists, and every legacy name is in it."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+
+import pytest
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.api._v1 import estimator as api_v1
+from tensorflow_estimator.python.estimator.api._v2 import estimator as api_v2
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.command.migration import contrib_names, names, tf1_names
+from estimator_emb.compat import contrib
+from estimator_emb.optimizers import PARAMETERS
+
+# Only some versions of TensorFlow have it.
+LACKING = {"tf.contrib.data.RaggedTensorStructure"}
+
+CONTRIB = [
+    f"tf.contrib.{module}.{name}"
+    for module, members in contrib_names.MEMBERS.items()
+    for name in members
+]
+
+
+def found_at(path):
+    """The object of a dotted name, by an import of the longest part that is a module."""
+    parts = path.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            value = getattr(value, part)
+        return value
+    raise AssertionError(path)
+
+
+def look_up(name):
+    spelled = name.replace("tf.", "tensorflow.", 1) if name.startswith("tf.") else name
+    found = names.look_up(spelled)
+    assert found is not None, name
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def unchanged():
+    """Name of the tables -> what an unchanged program finds there, under `estimator-emb run`."""
+    result = {}
+    ee.install()
+    try:
+        for name in names.TABLE:
+            if not name.startswith("tf.contrib."):
+                with contextlib.suppress(AttributeError):
+                    result[name] = found_at(name.replace("tf.", "tensorflow.", 1))
+        for module, members in contrib_names.MEMBERS.items():
+            for name, where in members.items():
+                if contrib.has_path(*contrib._start(where)):
+                    value = contrib._follow(*contrib._start(where))
+                    result[f"tf.contrib.{module}.{name}"] = value
+    finally:
+        ee.uninstall()
+    return result
+
+
+def test_every_target_exists():
+    targets = [meaning for meaning in names.TABLE.values() if isinstance(meaning, names.Target)]
+    targets += [look_up(name) for name in CONTRIB if name not in LACKING]
+    assert len(targets) > 250
+    for target in targets:
+        assert isinstance(target, names.Target), target
+        value = found_at(target.path)
+        module = importlib.import_module(target.module)
+        for part in target.name.split("."):
+            module = getattr(module, part)
+        assert module is value
+
+
+def test_each_target_is_what_an_unchanged_program_finds(unchanged):
+    """Wrong here means that a migrated program silently trains by another class."""
+    different = [
+        name
+        for name, target in names.TABLE.items()
+        if isinstance(target, names.Target) and not name.startswith("tf.contrib.")
+        if unchanged.get(name) is not found_at(target.path)
+    ]
+    # Functions of feature_columns call those of TensorFlow.
+    wrapped = {name for name in different if names.TABLE[name].module == "feature_columns"}
+    assert len(wrapped) == 4
+    for name in wrapped:
+        theirs = inspect.signature(unchanged[name]).parameters.values()
+        ours = inspect.signature(found_at(names.TABLE[name].path)).parameters.values()
+        assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
+    # `run` leaves these of TensorFlow 2.15 as they are.
+    has_own = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
+    private = "tensorflow.python.tpu."
+    for name in sorted(set(different) - wrapped):
+        is_private = has_own and name.startswith((f"{private}tpu_embedding.", f"{private}async"))
+        # It trains on TPUs alone, and `run` adds no legacy name for it.
+        assert is_private or name.endswith(".MDLAdagradLightParameters"), name
+
+
+def test_contrib_targets_are_what_an_unchanged_program_finds(unchanged):
+    for name in CONTRIB:
+        if name in LACKING:
+            continue
+        actual = found_at(look_up(name).path)
+        if name.endswith("AsyncCheckpointSaverHook"):  # TensorFlow 2.15 has one of its own.
+            assert issubclass(actual, tf.compat.v1.train.CheckpointSaverHook)
+        else:
+            assert actual is unchanged[name], name
+
+
+def public(module, prefix):
+    for name in dir(module):
+        if name.startswith("_"):
+            continue
+        value = getattr(module, name)
+        if inspect.ismodule(value):
+            yield from public(value, f"{prefix}.{name}")
+        else:
+            yield f"{prefix}.{name}"
+
+
+def test_every_public_legacy_name_is_in_the_table():
+    listed = [*public(api_v1, "tf.compat.v1.estimator"), *public(api_v2, "tf.estimator")]
+    assert len(listed) > 140
+    missing = [name for name in listed if name not in names.TABLE]
+    assert missing == []
+    parameters = {parameters.__name__ for parameters in PARAMETERS}
+    assert set(names.PARAMETERS.split()) == parameters | {"MDLAdagradLightParameters"}
+    ours = {meaning.path for meaning in names.TABLE.values() if isinstance(meaning, names.Target)}
+    never_legacy = {"ProgressHook", "install", "uninstall", "export"}
+    assert {f"estimator_emb.{name}" for name in set(ee.__all__) - never_legacy} <= ours
+    assert {f"estimator_emb.export.{name}" for name in ee.export.__all__} <= ours
+    assert "feature_columns.embedding_column" in ours and fc.__all__
+
+
+def test_every_spelling_of_a_module():
+    for spelling, path in {
+        "tensorflow.compat.v1.estimator": "tf.compat.v1.estimator",
+        "tensorflow.compat.v2.compat.v1.estimator": "tf.compat.v1.estimator",
+        "tensorflow._api.v2.compat.v1.estimator": "tf.compat.v1.estimator",
+        "tensorflow.compat.v2.estimator": "tf.estimator",
+        "tensorflow.estimator": "tf.estimator",
+        "tensorflow_estimator.estimator": "tf.compat.v1.estimator",
+        "tensorflow_estimator._api.v1.estimator": "tf.compat.v1.estimator",
+        "tensorflow_estimator._api.v2.estimator": "tf.estimator",
+        "tensorflow_estimator.python.estimator.api._v1.estimator": "tf.compat.v1.estimator",
+        "tensorflow_estimator.python.estimator.api._v2.estimator": "tf.estimator",
+        "tensorflow.contrib": "tf.contrib",
+        "tensorflow.compat.v1.contrib": "tf.contrib",
+        "tensorflow.python.estimator.run_config": f"{names.ESTIMATOR}.run_config",
+        "tensorflow.python.tpu.tpu_config": f"{names.ESTIMATOR}.tpu.tpu_config",
+        "tensorflow.contrib.tpu.python.tpu.tpu_config": f"{names.ESTIMATOR}.tpu.tpu_config",
+        "tensorflow.contrib.tpu.python.tpu.tpu_function": "tensorflow.python.tpu.tpu_function",
+    }.items():
+        meaning, count = names.look_up(spelling)
+        assert isinstance(meaning, names.Namespace) and meaning.path == path, spelling
+        assert count == spelling.count(".") + 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tensorflow",
+        "tensorflow.compat.v1",
+        "tensorflow.keras.estimator.model_to_estimator",
+        "tensorflow.tpu.experimental.embedding.Adagrad",
+        "tensorflow.tpu.experimental.initialize_tpu_system",
+        "tensorflow.distribute.cluster_resolver.TPUClusterResolver",
+        "tensorflow.python.tpu.tpu_embedding.TPUEmbedding",
+        "tensorflow.estimators.Estimator",
+        "tensorflow.contribution",
+        "estimator_emb.TPUEstimator",
+        "mine.tensorflow.estimator",
+    ],
+)
+def test_names_that_stay(name):
+    assert names.look_up(name) is None
+
+
+def test_what_a_program_of_tensorflow_1_means_by_tf_estimator():
+    for name, v1, v2 in (
+        ("Estimator", "estimator_emb.Estimator", f"{names.API_V2}.Estimator"),
+        ("DNNClassifier", f"{names.API_V1}.DNNClassifier", f"{names.API_V2}.DNNClassifier"),
+        ("ModeKeys", "estimator_emb.ModeKeys", "estimator_emb.ModeKeys"),
+        ("tpu.RunConfig", "estimator_emb.RunConfig", "estimator_emb.RunConfig"),
+        ("RunConfig", f"{names.API_V1}.RunConfig", f"{names.API_V2}.RunConfig"),
+    ):
+        assert names.look_up(f"tensorflow.estimator.{name}", means_v1=True)[0].path == v1
+        assert names.look_up(f"tensorflow.estimator.{name}")[0].path == v2
+
+
+def test_advice_about_names_without_successor():
+    assert look_up("tf.contrib.slim.conv2d") == names.Advice(
+        "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim."
+    )
+    assert look_up("tf.estimator.BoostedTreesClassifier") == names.Advice(
+        "tensorflow-estimator has no boosted trees any more; the package "
+        "tensorflow-decision-forests trains such models."
+    )
+    assert look_up("tf.estimator.Nonsense") == names.Advice(
+        "neither estimator_emb nor tensorflow-estimator 2.15 has tf.estimator.Nonsense."
+    )
+
+
+def test_names_of_tensorflow_1_are_those_that_tensorflow_2_lacks():
+    for name in tf1_names.NAMES:
+        assert contrib.has_path(tf.compat.v1, name), name
+        assert not contrib.has_path(tf, name), name
+    for module in ("", "train", "losses", "metrics", "summary", "nn", "data", "tpu"):
+        v1, v2 = (contrib._follow(api, module) if module else api for api in (tf.compat.v1, tf))
+        lacking = {n for n in dir(v1) if not n.startswith("_") and not hasattr(v2, n)}
+        prefix = module and module + "."
+        assert {prefix + n for n in lacking} - {"estimator"} <= tf1_names.NAMES
+    assert tf1_names.part_of("train.AdamOptimizer.minimize") == "train.AdamOptimizer"
+    assert tf1_names.part_of("layers.dense") == "layers"
+    assert tf1_names.part_of("train.Checkpoint") is None
