@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +65,22 @@ class Imports:
 
     # ---- Which imports change ----
 
-    def decide(self, edited: dict[Use, bool], repathed: set[Use], needed: set[Binding]) -> None:
+    def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
         """Decides what becomes of each import.
 
         Args:
-          edited: of each use of a name, whether it changes.
-          repathed: uses that stay as they are if their module is imported from elsewhere.
+          edited: expressions that change.
+          left: expressions that stay although they are legacy.
           needed: imports that new expressions use.
         """
         for binding in self._program.bindings:
-            if binding.path.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
-                continue
-            live = [use for use in binding.uses if not edited[use]]
-            self._parts[binding] = self._part(binding, live, repathed, binding in needed)
+            if binding.path.partition(".")[0] in ("tensorflow", "tensorflow_estimator"):
+                live = [use for use in binding.uses if use not in edited]
+                self._parts[binding] = self._part(binding, live, left, binding in needed)
         for star, module in self._program.stars:
             self._notes.about_star(star, module)
 
-    def _part(
-        self, binding: Binding, live: list[Use], repathed: set[Use], is_needed: bool
-    ) -> _Part:
+    def _part(self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool) -> _Part:
         module, _, leaf = binding.imported.rpartition(".")
         is_from = isinstance(binding.statement, cst.ImportFrom)
         kept = _Part(
@@ -108,21 +105,24 @@ class Imports:
             live = [use for use in live if _goes_through(use, binding.imported)]
         is_used = bool(binding.uses) or not meaning.moved
         if not live and is_used and self._may_remove(binding):
-            return removed if is_from or binding.alias.asname else self._root_of(binding)
-        if meaning.moved and all(
-            use in repathed or self._program.look_up(next(iter(use.paths))) is None for use in live
-        ):
-            if meaning.moved == binding.imported:
+            is_whole = is_from or binding.alias.asname is not None
+            return removed if is_whole else self._root_of(binding, is_needed)
+        if live and left.isdisjoint(live):
+            if meaning.moved in ("", binding.imported):
                 return kept
             if is_from or binding.alias.asname:
                 module, _, leaf = meaning.moved.rpartition(".")
                 return _Part(binding, module if is_from else "", leaf if is_from else meaning.moved)
+        if not binding.uses and meaning.moved:
+            module, _, leaf = meaning.moved.rpartition(".")
+            is_same = meaning.moved == binding.imported
+            return kept if is_same or not is_from else _Part(binding, module, leaf)
         self._notes.left(
             binding.alias, f"{names.canonical(binding.imported)} is still used, see below."
         )
         return kept
 
-    def _root_of(self, binding: Binding) -> _Part:
+    def _root_of(self, binding: Binding, is_needed: bool) -> _Part:
         """Returns what becomes of `import a.b.c`, of which nothing needs more than `a`."""
         others = [
             other
@@ -131,7 +131,7 @@ class Imports:
             and other.local == binding.local
             and self._parts.get(other, _Part(other, None, "")).module is not None
         ]
-        is_used = any(
+        is_used = is_needed or any(
             use.paths and not _goes_through(use, binding.imported) for use in binding.uses
         )
         if others or not is_used:
@@ -387,11 +387,11 @@ class Imports:
             call = f"{self._local(names.OURS, None)}.{_INSTALL}"
         else:
             call = ""
-        unsafe = self._first_unsafe()
-        at = self._place(changed, unsafe)
+        limit = min([*self._unsafe(), *self._places_that_need_ours(changed)], default=None)
+        at = self._place(changed, limit)
         if names.OURS in self._new:
             lines.append(_as("import estimator_emb", names.OURS, self._new[names.OURS]))
-        elif self._needs_ours() and not self._is_ours_before(unsafe, at):
+        elif self._needs_ours() and not self._is_ours_before(limit, at):
             lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
         for module, local in sorted(self._new.items(), key=lambda item: item[0] != names.COLUMNS):
             if module == names.OURS:
@@ -418,14 +418,14 @@ class Imports:
             for module in modules
         ) or any(_needs_ours(f"{part.module}.{part.name}".lstrip(".")) for part in stay)
 
-    def _is_ours_before(self, unsafe: int | None, at: int) -> bool:
+    def _is_ours_before(self, limit: int | None, at: int) -> bool:
         """Returns whether estimator_emb is imported in time without a line of its own."""
-        if unsafe is None:
+        if limit is None:
             if b"keras" not in self._source:
                 return True
-            unsafe = len(self._source)
-        if names.COLUMNS in self._new and at <= unsafe:
-            return True
+            limit = len(self._source)
+        if names.COLUMNS in self._new and names.API_V1 not in self._new:
+            return names.API_V2 not in self._new
         for binding in self._program.bindings:
             module = binding.path
             if binding in self._parts:
@@ -434,12 +434,12 @@ class Imports:
             if (
                 module.partition(".")[0] in (names.OURS, names.COLUMNS)
                 and self._program.is_unconditional(binding.statement)
-                and self._program.start(binding.statement) <= unsafe
+                and self._program.start(binding.statement) <= limit
             ):
                 return True
         return False
 
-    def _place(self, changed: dict[cst.CSTNode, list[_Part]], unsafe: int | None) -> int:
+    def _place(self, changed: dict[cst.CSTNode, list[_Part]], limit: int | None) -> int:
         """Returns where new imports go: to the first that they replace, before any use of Keras."""
         imported = [
             binding.statement
@@ -456,9 +456,11 @@ class Imports:
             places = [
                 self._edits.line_start(self._program.start(statement))
                 for statement in self._statements
-                if not self._is_import(statement)
+                if not (
+                    isinstance(statement, cst.SimpleStatementLine) and self._is_import(statement)
+                )
             ]
-        places += [] if unsafe is None else [unsafe]
+        places += [] if limit is None else [limit]
         return min(places, default=len(self._source))
 
     def _is_import(self, statement: cst.CSTNode) -> bool:
@@ -474,8 +476,20 @@ class Imports:
             for binding in self._program.bindings
         )
 
-    def _first_unsafe(self) -> int | None:
-        """Returns where the first statement begins that may use tf.keras; None if none may."""
+    def _places_that_need_ours(self, changed: dict[cst.CSTNode, list[_Part]]) -> Iterator[int]:
+        """Yields where a module is imported anew that needs estimator_emb before."""
+        if any(_needs_ours(module) for module in self._new):
+            yield self._place(changed, None)
+        for statement, parts in changed.items():
+            top = self._program.top_level(statement)
+            if top is not None and any(
+                part.is_changed and part.module and _needs_ours(f"{part.module}.{part.name}")
+                for part in parts
+            ):
+                yield self._edits.line_start(self._program.start(top))
+
+    def _unsafe(self) -> Iterator[int]:
+        """Yields where a statement begins that may use tf.keras; the first one is enough."""
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
@@ -490,14 +504,15 @@ class Imports:
                 for star, module in self._program.stars
                 if self._program.top_level(star) is statement
             ]
-            if any(_may_use_keras(path) for path in (*self._remaining(own), *stars)):
-                return start
             text = self._source[start : self._program.end(statement)]
             is_function = isinstance(statement, cst.FunctionDef)
-            is_relative = b"from ." in text and not is_function
-            if (not own and not is_function and b"keras" in text) or is_relative:
-                return start
-        return None
+            if (
+                any(_may_use_keras(path) for path in (*self._remaining(own), *stars))
+                or (not own and not is_function and b"keras" in text)
+                or (not is_function and b"from ." in text)
+            ):
+                yield start
+                return
 
     def _remaining(self, bindings: list[Binding]) -> list[str]:
         return [

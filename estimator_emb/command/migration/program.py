@@ -97,19 +97,25 @@ class Program:
     """
 
     def __init__(self, text: str):
-        wrapper = metadata.MetadataWrapper(cst.parse_module(text))
+        wrapper = metadata.MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         self.module = wrapper.module
-        self._scopes = wrapper.resolve(metadata.ScopeProvider)
-        self._parents = wrapper.resolve(metadata.ParentNodeProvider)
-        self._spans = wrapper.resolve(metadata.ByteSpanPositionProvider)
-        self._lines = wrapper.resolve(metadata.PositionProvider)
-        self._contexts = wrapper.resolve(metadata.ExpressionContextProvider)
+        found = wrapper.resolve_many(
+            [
+                metadata.ScopeProvider,
+                metadata.ByteSpanPositionProvider,
+                metadata.ExpressionContextProvider,
+            ]
+        )
+        self._scopes: Any = found[metadata.ScopeProvider]
+        self._spans: Any = found[metadata.ByteSpanPositionProvider]
+        self._contexts: Any = found[metadata.ExpressionContextProvider]
+        self._source = text.encode()
+        nodes = _Nodes(self.module)
+        self._parents = nodes.parents
         self.bindings: list[Binding] = []
         self.aliases: list[Alias] = []
         self.uses: list[Use] = []
         self.stars: list[tuple[cst.ImportFrom, str]] = []
-        nodes = _Nodes()
-        self.module.visit(nodes)
         self.calls = nodes.calls
         self.strings = nodes.strings
         self.tries = nodes.tries
@@ -144,7 +150,8 @@ class Program:
 
     def line(self, node: cst.CSTNode) -> int:
         """Returns the line that a node begins in."""
-        return int(self._lines[node].start.line)
+        before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
+        return before.count(b"\n") + before.count(b"\r") + 1
 
     def look_up(self, path: str) -> tuple[names.Meaning, int] | None:
         """Returns what a dotted name means in this program."""
@@ -335,32 +342,39 @@ class Program:
         return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
 
 
-class _Nodes(cst.CSTVisitor):
-    """Collects the nodes of a program that matter."""
+class _Nodes:
+    """The nodes of a program that matter, in the order of the source.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Attributes:
+      parents: node -> the node that contains it, of all nodes.
+    """
+
+    def __init__(self, module: cst.Module):
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.names: list[cst.Name] = []
         self.calls: list[cst.Call] = []
         self.strings: list[cst.SimpleString] = []
         self.comments: list[cst.Comment] = []
         self.tries: list[cst.Try] = []
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, (cst.Import, cst.ImportFrom)):
-            self.imports.append(node)
-        elif isinstance(node, cst.Name):
-            self.names.append(node)
-        elif isinstance(node, cst.Call):
-            self.calls.append(node)
-        elif isinstance(node, cst.Comment):
-            self.comments.append(node)
-        elif isinstance(node, cst.Try):
-            self.tries.append(node)
-        elif isinstance(node, cst.SimpleString):
-            self.strings.append(node)
-        return True
+        lists: dict[type, list[Any]] = {
+            cst.Import: self.imports,
+            cst.ImportFrom: self.imports,
+            cst.Name: self.names,
+            cst.Call: self.calls,
+            cst.SimpleString: self.strings,
+            cst.Comment: self.comments,
+            cst.Try: self.tries,
+        }
+        waiting: list[cst.CSTNode] = [module]
+        while waiting:
+            node = waiting.pop()
+            if type(node) in lists:
+                lists[type(node)].append(node)
+            children = node.children
+            for child in children:
+                self.parents[child] = node
+            waiting += reversed(children)
 
 
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:

@@ -26,8 +26,6 @@ class Outcome(enum.Enum):
     EDITED = "edited"
     LEFT = "left"
     """It is legacy, and a person must change it."""
-    REPATHED = "repathed"
-    """It is an attribute of a module that is imported from elsewhere today."""
     ALIASED = "aliased"
     """It is the module that an assignment gives another name."""
 
@@ -75,6 +73,8 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
       libcst.ParserSyntaxError: the source is not Python.
       CannotRewrite: the result would not be Python.
     """
+    if "tensorflow" not in text:
+        return Rewritten(text, [], {})
     program = Program(text)
     notes = findings.Findings(program)
     plan = _classify(program, notes)
@@ -82,8 +82,8 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     edits = Edits(source)
     changes = imports.Imports(program, edits, is_package, notes)
     changes.decide(
-        {use: outcome is Outcome.EDITED for use, outcome in plan.outcomes.items()},
-        {use for use, outcome in plan.outcomes.items() if outcome is Outcome.REPATHED},
+        {use for use, outcome in plan.outcomes.items() if outcome is Outcome.EDITED},
+        {use for use, outcome in plan.outcomes.items() if outcome is Outcome.LEFT},
         plan.needed,
     )
     edited = [node for node, _ in plan.targets.values()]
@@ -175,7 +175,7 @@ def _outcome_of_module(
             return Outcome.KEPT
         is_import = all(isinstance(source, Binding) for source in use.sources)
         if is_import and of_root is not None and isinstance(of_root[0], names.Namespace):
-            return Outcome.REPATHED
+            return Outcome.KEPT
     if use.whole in values:
         return Outcome.ALIASED
     moved = f" Its place today is {namespace.moved}." if namespace.moved else ""

@@ -26,105 +26,105 @@ SIZES = Sizes(50, 6, 8)
 
 
 def input_fn_builder(is_training, drop_remainder):
-    """Creates an `input_fn` closure to be passed to TPUEstimator."""
+  """Creates an `input_fn` closure to be passed to TPUEstimator."""
 
-    def input_fn(params):
-        """The actual input function."""
-        batch_size = params["batch_size"]
-        draw = np.random.RandomState(0)
-        words = draw.randint(0, SIZES.words, [64, SIZES.length]).astype(np.int32)
-        d = tf.data.Dataset.from_tensor_slices((words, (words.sum(1) % 2).astype(np.int32)))
-        if is_training:
-            d = d.repeat()
-        d = d.apply(
-            tf.contrib.data.map_and_batch(
-                lambda ids, label: {"input_ids": ids, "label_ids": label},
-                batch_size=batch_size,
-                drop_remainder=drop_remainder,
-            )
-        )
-        return d
+  def input_fn(params):
+    """The actual input function."""
+    batch_size = params["batch_size"]
+    draw = np.random.RandomState(0)
+    words = draw.randint(0, SIZES.words, [64, SIZES.length]).astype(np.int32)
+    d = tf.data.Dataset.from_tensor_slices((words, (words.sum(1) % 2).astype(np.int32)))
+    if is_training:
+      d = d.repeat()
+    d = d.apply(
+      tf.contrib.data.map_and_batch(
+        lambda ids, label: {"input_ids": ids, "label_ids": label},
+        batch_size=batch_size,
+        drop_remainder=drop_remainder,
+      )
+    )
+    return d
 
-    return input_fn
+  return input_fn
 
 
 def create_model(input_ids, num_labels):
-    table = tf.get_variable(
-        "word_embeddings",
-        [SIZES.words, SIZES.hidden],
-        initializer=tf.truncated_normal_initializer(stddev=0.02, seed=1),
-    )
-    output = tf.reduce_mean(tf.nn.embedding_lookup(table, input_ids), axis=1)
-    output = tf.contrib.layers.layer_norm(
-        inputs=output, begin_norm_axis=-1, begin_params_axis=-1, scope=None
-    )
-    weights = tf.get_variable(
-        "output_weights",
-        [num_labels, SIZES.hidden],
-        initializer=tf.contrib.layers.xavier_initializer(seed=2),
-    )
-    return tf.matmul(output, weights, transpose_b=True)
+  table = tf.get_variable(
+    "word_embeddings",
+    [SIZES.words, SIZES.hidden],
+    initializer=tf.truncated_normal_initializer(stddev=0.02, seed=1),
+  )
+  output = tf.reduce_mean(tf.nn.embedding_lookup(table, input_ids), axis=1)
+  output = tf.contrib.layers.layer_norm(
+    inputs=output, begin_norm_axis=-1, begin_params_axis=-1, scope=None
+  )
+  weights = tf.get_variable(
+    "output_weights",
+    [num_labels, SIZES.hidden],
+    initializer=tf.contrib.layers.xavier_initializer(seed=2),
+  )
+  return tf.matmul(output, weights, transpose_b=True)
 
 
 def model_fn_builder(learning_rate, use_tpu):
-    """Returns `model_fn` closure for TPUEstimator."""
+  """Returns `model_fn` closure for TPUEstimator."""
 
-    def model_fn(features, labels, mode, params):  # pylint: disable=unused-argument
-        """The `model_fn` for TPUEstimator."""
-        logits = create_model(features["input_ids"], 2)
-        if mode == tf.estimator.ModeKeys.PREDICT:
-            return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, predictions={"logits": logits})
-        loss = tf.losses.sparse_softmax_cross_entropy(features["label_ids"], logits)
-        if mode == tf.estimator.ModeKeys.EVAL:
+  def model_fn(features, labels, mode, params):  # pylint: disable=unused-argument
+    """The `model_fn` for TPUEstimator."""
+    logits = create_model(features["input_ids"], 2)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+      return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, predictions={"logits": logits})
+    loss = tf.losses.sparse_softmax_cross_entropy(features["label_ids"], logits)
+    if mode == tf.estimator.ModeKeys.EVAL:
 
-            def metric_fn(label_ids, logits):
-                predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-                return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions)}
+      def metric_fn(label_ids, logits):
+        predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions)}
 
-            return tf.contrib.tpu.TPUEstimatorSpec(
-                mode=mode, loss=loss, eval_metrics=(metric_fn, [features["label_ids"], logits])
-            )
-        optimizer = tf.train.AdamOptimizer(learning_rate)
-        if use_tpu:
-            optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
-        train_op = optimizer.minimize(loss, tf.train.get_global_step())
-        return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op)
+      return tf.contrib.tpu.TPUEstimatorSpec(
+        mode=mode, loss=loss, eval_metrics=(metric_fn, [features["label_ids"], logits])
+      )
+    optimizer = tf.train.AdamOptimizer(learning_rate)
+    if use_tpu:
+      optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op)
 
-    return model_fn
+  return model_fn
 
 
 def main(_):
-    tf.logging.set_verbosity(tf.logging.WARN)
-    tf.gfile.MakeDirs(FLAGS.output_dir)
-    tpu_cluster_resolver = None
-    if FLAGS.use_tpu and FLAGS.tpu_name:
-        tpu_cluster_resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
-    is_per_host = tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2
-    run_config = tf.contrib.tpu.RunConfig(
-        cluster=tpu_cluster_resolver,
-        model_dir=os.path.join(FLAGS.output_dir, "classifier"),
-        tf_random_seed=1,
-        save_checkpoints_steps=4,
-        tpu_config=tf.contrib.tpu.TPUConfig(
-            iterations_per_loop=2,
-            num_shards=FLAGS.num_tpu_cores,
-            per_host_input_for_training=is_per_host,
-        ),
-    )
-    # If TPU is not available, this will fall back to normal Estimator on CPU
-    # or GPU.
-    estimator = tf.contrib.tpu.TPUEstimator(
-        use_tpu=FLAGS.use_tpu,
-        model_fn=model_fn_builder(0.01, FLAGS.use_tpu),
-        config=run_config,
-        train_batch_size=8,
-        eval_batch_size=8,
-    )
-    estimator.train(input_fn=input_fn_builder(True, True), max_steps=4)
-    result = estimator.evaluate(input_fn=input_fn_builder(False, True), steps=2)
-    print("classifier", sorted((key, float(result[key])) for key in result))
+  tf.logging.set_verbosity(tf.logging.WARN)
+  tf.gfile.MakeDirs(FLAGS.output_dir)
+  tpu_cluster_resolver = None
+  if FLAGS.use_tpu and FLAGS.tpu_name:
+    tpu_cluster_resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
+  is_per_host = tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2
+  run_config = tf.contrib.tpu.RunConfig(
+    cluster=tpu_cluster_resolver,
+    model_dir=os.path.join(FLAGS.output_dir, "classifier"),
+    tf_random_seed=1,
+    save_checkpoints_steps=4,
+    tpu_config=tf.contrib.tpu.TPUConfig(
+      iterations_per_loop=2,
+      num_shards=FLAGS.num_tpu_cores,
+      per_host_input_for_training=is_per_host,
+    ),
+  )
+  # If TPU is not available, this will fall back to normal Estimator on CPU
+  # or GPU.
+  estimator = tf.contrib.tpu.TPUEstimator(
+    use_tpu=FLAGS.use_tpu,
+    model_fn=model_fn_builder(0.01, FLAGS.use_tpu),
+    config=run_config,
+    train_batch_size=8,
+    eval_batch_size=8,
+  )
+  estimator.train(input_fn=input_fn_builder(True, True), max_steps=4)
+  result = estimator.evaluate(input_fn=input_fn_builder(False, True), steps=2)
+  print("classifier", sorted((key, float(result[key])) for key in result))
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("output_dir")
-    tf.app.run()
+  flags.mark_flag_as_required("output_dir")
+  tf.app.run()

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""estimator-emb migrate: however a program says a name, its rewrite finds the very object."""
+
+import itertools
+import re
+import sys
+import textwrap
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from test_migrate_names import found_at
+
+from estimator_emb.command.migration import findings
+from estimator_emb.command.migration.rewrite import rewrite
+
+STOCK = "tensorflow_estimator.python.estimator"
+
+# Name below tf.compat.v1.estimator -> the object.
+V1 = {
+    "ModeKeys": "estimator_emb.ModeKeys",
+    "Estimator": f"{STOCK}.estimator.Estimator",
+    "RunConfig": f"{STOCK}.run_config.RunConfig",
+    "DNNClassifier": f"{STOCK}.canned.dnn.DNNClassifier",
+    "train_and_evaluate": "estimator_emb.train_and_evaluate",
+    "SessionRunHook": "tensorflow.compat.v1.train.SessionRunHook",
+    "export.PredictOutput": f"{STOCK}.export.export_output.PredictOutput",
+    "inputs.numpy_input_fn": f"{STOCK}.inputs.numpy_io.numpy_input_fn",
+    "experimental.KMeans": f"{STOCK}.canned.kmeans.KMeansClustering",
+    "tpu.TPUEstimator": "estimator_emb.TPUEstimator",
+    "tpu.TPUConfig": "estimator_emb.TPUConfig",
+    "tpu.RunConfig": f"{STOCK}.tpu.tpu_config.RunConfig",
+    "tpu.experimental.EmbeddingConfigSpec": "estimator_emb.EmbeddingConfigSpec",
+}
+V2 = {
+    "ModeKeys": "estimator_emb.ModeKeys",
+    "Estimator": f"{STOCK}.estimator.EstimatorV2",
+    "RunConfig": f"{STOCK}.run_config.RunConfig",
+    "DNNClassifier": f"{STOCK}.canned.dnn.DNNClassifierV2",
+    "train_and_evaluate": "estimator_emb.train_and_evaluate",
+    "export.PredictOutput": f"{STOCK}.export.export_output.PredictOutput",
+    "experimental.RNNEstimator": f"{STOCK}.canned.rnn.RNNEstimator",
+}
+CONTRIB_TPU = {
+    "TPUEstimator": "estimator_emb.TPUEstimator",
+    "TPUEstimatorSpec": "estimator_emb.TPUEstimatorSpec",
+    "RunConfig": "estimator_emb.RunConfig",
+    "InputPipelineConfig": "estimator_emb.InputPipelineConfig",
+    "CrossShardOptimizer": "tensorflow.compat.v1.tpu.CrossShardOptimizer",
+    "bfloat16_scope": "tensorflow.compat.v1.tpu.bfloat16_scope",
+    "repeat": "tensorflow.python.tpu.training_loop.repeat",
+}
+
+# Statements that import a module -> what the program then calls it.
+SPELLINGS = {
+    "tensorflow.compat.v1.estimator": {
+        "import tensorflow.compat.v1 as tf": "tf.estimator",
+        "import tensorflow as tf": "tf.compat.v1.estimator",
+        "import tensorflow": "tensorflow.compat.v1.estimator",
+        "import tensorflow.compat.v1": "tensorflow.compat.v1.estimator",
+        "import tensorflow.compat.v1.estimator": "tensorflow.compat.v1.estimator",
+        "import tensorflow.compat.v1.estimator as e": "e",
+        "import os, tensorflow.compat.v1.estimator as e, sys": "e",
+        "from tensorflow import compat": "compat.v1.estimator",
+        "from tensorflow.compat import v1 as tf": "tf.estimator",
+        "from tensorflow.compat.v1 import estimator": "estimator",
+        "from tensorflow.compat.v1 import estimator as tf_estimator": "tf_estimator",
+        "from tensorflow.compat.v1 import estimator as estimator_emb": "estimator_emb",
+        "from tensorflow.compat.v1 import (\n  float32 as f,  # a\n  estimator,\n)": "estimator",
+        "import tensorflow.compat.v2 as tf": "tf.compat.v1.estimator",
+        "import tensorflow as tf\ntf = tf.compat.v1": "tf.estimator",
+        "import tensorflow as tf\ntf1 = tf.compat.v1\nest = tf1.estimator": "est",
+        "import tensorflow as tf; est = tf.compat.v1.estimator; x = 1": "est",
+        "import tensorflow_estimator": "tensorflow_estimator.estimator",
+        f"from {STOCK}.api._v1 import estimator as e": "e",
+        "try:\n  from tensorflow.compat.v1 import estimator as e\n"
+        "except ImportError:\n  from tensorflow_estimator import estimator as e": "e",
+        "if 1:\n  import tensorflow.compat.v1 as tf\nelse:\n  import tensorflow.compat.v1 as tf": (
+            "tf.estimator"
+        ),
+    },
+    "tensorflow.estimator": {
+        "import tensorflow as tf": "tf.estimator",
+        "import tensorflow.compat.v2 as tf": "tf.estimator",
+        "from tensorflow import estimator as tf_estimator": "tf_estimator",
+        "import tensorflow.estimator": "tensorflow.estimator",
+        "import tensorflow as tf\nest = tf.estimator": "est",
+        "from tensorflow.compat.v2 import estimator": "estimator",
+    },
+    "tensorflow.contrib.tpu": {
+        "import tensorflow as tf": "tf.contrib.tpu",
+        "import tensorflow.compat.v1 as tf": "tf.contrib.tpu",
+        "from tensorflow import contrib": "contrib.tpu",
+        "from tensorflow.contrib import tpu": "tpu",
+        "from tensorflow.contrib import tpu as contrib_tpu": "contrib_tpu",
+        "import tensorflow.contrib.tpu as contrib_tpu": "contrib_tpu",
+        "import tensorflow.contrib.tpu": "tensorflow.contrib.tpu",
+        "import tensorflow as tf\ntpu = tf.contrib.tpu": "tpu",
+        "import tensorflow as tf\ntry:\n  from tensorflow.contrib import tpu as contrib_tpu\n"
+        "except ImportError:\n  contrib_tpu = tf.contrib.tpu": "contrib_tpu",
+    },
+}
+NAMES = {
+    "tensorflow.compat.v1.estimator": V1,
+    "tensorflow.estimator": V2,
+    "tensorflow.contrib.tpu": CONTRIB_TPU,
+}
+
+# How a program uses an expression.
+PLACES = (
+    "VALUE = {}",
+    "def f(a={}):\n    return a\nVALUE = f()",
+    "def f(tf=None, tpu=None):\n    return g()\ndef g():\n    return {}\nVALUE = f()",
+    "class C:\n    kept = {}\nVALUE = C.kept",
+    "VALUE = (lambda: {})()",
+    "VALUE = [{} for _ in [0]][0]",
+    "VALUE = {{0: {}}}[0]  # not tf.estimator.Estimator",
+    "VALUE = [\n    {},  # a\n][0]",
+)
+
+
+def migrated(program):
+    result = rewrite(program)
+    again = rewrite(result.text)
+    assert again.text == result.text, "The rewrite of a rewrite must change nothing."
+    return result
+
+
+def values_of(text):
+    scope = {"__name__": "program"}
+    exec(compile(text, "program", "exec"), scope)
+    return scope
+
+
+def left(result):
+    return [finding for finding in result.findings if finding.group == findings.LEFT]
+
+
+@pytest.mark.parametrize(
+    "module, statement",
+    [(module, statement) for module, all_ in SPELLINGS.items() for statement in all_],
+)
+def test_a_module_by_any_spelling(module, statement):
+    said = SPELLINGS[module][statement]
+    program = f'"""Doc."""\n{statement}\n'
+    for index, (name, place) in enumerate(zip(NAMES[module], itertools.cycle(PLACES))):
+        program += f"{place.format(f'{said}.{name}')}\nVALUE_{index} = VALUE\n"
+    result = migrated(program)
+    assert left(result) == [], result.text
+    values = values_of(result.text)
+    for index, expected in enumerate(NAMES[module].values()):
+        assert values[f"VALUE_{index}"] is found_at(expected), result.text
+    for gone in (r"(?<!compat)\.contrib\b", r"\bv1\.estimator", r"tensorflow\.estimator"):
+        assert not re.search(gone, re.sub("#.*", "", result.text)), result.text
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(max_examples=25, deadline=None, database=None, derandomize=True)
+def test_many_names_in_one_program(data):
+    """Each in a place of its own, with spellings of the same module mixed."""
+    module = data.draw(st.sampled_from(sorted(SPELLINGS)))
+    statement = data.draw(st.sampled_from(sorted(SPELLINGS[module])))
+    said = SPELLINGS[module][statement]
+    names = data.draw(st.lists(st.sampled_from(sorted(NAMES[module])), min_size=1, max_size=6))
+    lines = [statement]
+    for index, name in enumerate(names):
+        place = data.draw(st.sampled_from(PLACES))
+        lines.append(place.format(f"{said}.{name}"))
+        lines.append(f"VALUE_{index} = VALUE")
+    newline = data.draw(st.sampled_from(["\n", "\r\n"]))
+    program = newline.join("\n".join(lines).split("\n"))
+    result = migrated(program)
+    assert left(result) == [] and "\r\n" in result.text or newline == "\n"
+    assert result.text.count("\n") == result.text.count(newline)
+    values = values_of(result.text)
+    for index, name in enumerate(names):
+        assert values[f"VALUE_{index}"] is found_at(NAMES[module][name]), result.text
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [(module, name) for module, all_ in NAMES.items() for name in all_],
+)
+def test_a_name_that_is_imported_by_itself(module, name):
+    owner, _, leaf = f"{module}.{name}".rpartition(".")
+    expected = found_at(NAMES[module][name])
+    for statement, said in (
+        (f"from {owner} import {leaf}", leaf),
+        (f"from {owner} import {leaf} as other", "other"),
+        (f"from {owner} import (\n    {leaf},  # why\n)", leaf),
+        (f"from {owner} import {leaf}; x = 1", leaf),
+        (f"def f():\n\tfrom {owner} import {leaf}\n\treturn {leaf}\n{leaf} = f()", leaf),
+        (f"try:\n  from {owner} import {leaf}\nexcept ImportError:\n  {leaf} = None", leaf),
+        (f"if 1: from {owner} import {leaf}", leaf),
+    ):
+        result = migrated(f"{statement}\nVALUE = {said}\n")
+        assert left(result) == []
+        assert values_of(result.text)["VALUE"] is expected, result.text
+        assert "# why" in result.text or "why" not in statement
+
+
+@pytest.mark.parametrize(
+    "program, expected",
+    {
+        "from tensorflow.python.tpu import tpu_config\nVALUE = tpu_config.TPUConfig": (
+            "estimator_emb.TPUConfig"
+        ),
+        "from tensorflow.python.tpu.tpu_estimator import TPUEstimator as E\nVALUE = E": (
+            "estimator_emb.TPUEstimator"
+        ),
+        "from tensorflow.python.tpu import tpu_context\nVALUE = tpu_context._get_tpu_context": (
+            f"{STOCK}.tpu.tpu_context._get_tpu_context"
+        ),
+        "from tensorflow.python.tpu import tpu_estimator\nVALUE = tpu_estimator._InputPipeline": (
+            f"{STOCK}.tpu.tpu_estimator._InputPipeline"
+        ),
+        "from tensorflow.python.estimator import run_config as r\nVALUE = r.RunConfig": (
+            f"{STOCK}.run_config.RunConfig"
+        ),
+        "from tensorflow.python.estimator.canned.dnn import DNNClassifier as VALUE": (
+            f"{STOCK}.canned.dnn.DNNClassifier"
+        ),
+        f"from {STOCK}.canned import dnn\nVALUE = dnn.DNNClassifierV2": (
+            f"{STOCK}.canned.dnn.DNNClassifierV2"
+        ),
+        f"from {STOCK}.tpu import tpu_estimator\nVALUE = tpu_estimator.TPUEstimator": (
+            "estimator_emb.TPUEstimator"
+        ),
+        f"from {STOCK} import training\nVALUE = training.train_and_evaluate": (
+            "estimator_emb.train_and_evaluate"
+        ),
+        f"from {STOCK}.tpu._tpu_estimator_embedding import EmbeddingConfigSpec as VALUE": (
+            "estimator_emb.EmbeddingConfigSpec"
+        ),
+        "from tensorflow.contrib.tpu.python.tpu import tpu_config as c\nVALUE = c.RunConfig": (
+            "estimator_emb.RunConfig"
+        ),
+        "from tensorflow.contrib.tpu.python.tpu import tpu_function\n"
+        "VALUE = tpu_function.get_tpu_context": (
+            "tensorflow.python.tpu.tpu_function.get_tpu_context"
+        ),
+        "from tensorflow.contrib.tpu.python.ops import tpu_ops\nVALUE = tpu_ops": (
+            "tensorflow.python.tpu.ops.tpu_ops"
+        ),
+        "from tensorflow.python.tpu import tpu_embedding as t\nVALUE = t.TableConfig": (
+            "estimator_emb.TableConfig"
+        ),
+        "from tensorflow.python.tpu import tpu_embedding as t\nt.AdamParameters\n"
+        "VALUE = t.TPUEmbedding": "tensorflow.python.tpu.tpu_embedding.TPUEmbedding",
+        "import tensorflow as tf\nVALUE = tf.tpu.experimental.AdagradParameters": (
+            "estimator_emb.AdagradParameters"
+        ),
+        "import tensorflow.compat.v1 as tf\nVALUE = tf.tpu.experimental.embedding_column": (
+            "feature_columns.embedding_column"
+        ),
+        "from tensorflow.compat.v1.tpu.experimental import shared_embedding_columns as VALUE": (
+            "feature_columns.shared_embedding_columns"
+        ),
+        "from tensorflow.compat.v1.tpu import experimental as e\nVALUE = e.FtrlParameters": (
+            "estimator_emb.FtrlParameters"
+        ),
+        "import tensorflow as tf\nfeature_columns = ee = 1\n"
+        "VALUE = tf.contrib.feature_column.sequence_input_layer": (
+            "feature_columns.sequence_input_layer"
+        ),
+        "import tensorflow as tf\nVALUE = tf.contrib.layers.layer_norm": (
+            "estimator_emb.compat.contrib.layer_norm"
+        ),
+        "from tensorflow.contrib import summary\nVALUE = summary.all_summary_ops": (
+            "tensorflow.compat.v1.summary.all_v2_summary_ops"
+        ),
+        "import tensorflow as tf\nVALUE = tf.contrib.estimator.InMemoryEvaluatorHook": (
+            f"{STOCK}.hooks.hooks.InMemoryEvaluatorHook"
+        ),
+        "import tensorflow as tf\nVALUE = tf.contrib.training.checkpoints_iterator": (
+            "tensorflow.compat.v1.train.checkpoints_iterator"
+        ),
+        "import tensorflow as tf\ndef f(): tf.placeholder\nVALUE = tf.estimator.Estimator": (
+            f"{STOCK}.estimator.Estimator"
+        ),
+        "import estimator_emb as ee\nimport tensorflow as tf\nVALUE = tf.estimator.ModeKeys": (
+            "estimator_emb.ModeKeys"
+        ),
+        "import tensorflow as tf\nVALUE = tf.data.experimental.CheckpointInputPipelineHook": (
+            "estimator_emb.compat.input_checkpoint.CheckpointInputPipelineHook"
+        ),
+        "from __future__ import annotations\nimport tensorflow as tf\n"
+        "def f(x: tf.estimator.RunConfig): pass\nVALUE = tf.estimator.VocabInfo": (
+            "estimator_emb.VocabInfo"
+        ),
+        "from tensorflow import keras\nfrom tensorflow.compat.v1.estimator import ModeKeys\n"
+        "from tensorflow.keras.layers import Dense\nVALUE = ModeKeys": "estimator_emb.ModeKeys",
+        "import tensorflow as tf\nVALUE = (tf.\n  estimator\n .VocabInfo)": "estimator_emb.VocabInfo",
+        "import tensorflow as tf\nVALUE = (tf.estimator).ModeKeys": "estimator_emb.ModeKeys",
+    }.items(),
+)
+def test_other_names(program, expected):
+    result = migrated(program + "\n")
+    assert left(result) == []
+    assert values_of(result.text)["VALUE"] is found_at(expected), result.text
+
+
+UNTOUCHED = """
+    # tf.estimator.Estimator is only said here.
+    import tensorflow as tf
+    TEXT = "tf.estimator.Estimator"
+    def f(tf):
+        return tf.estimator.Estimator, tf.contrib.tpu
+    def g():
+        tf = object()
+        return tf.estimator
+    class C:
+        tf = None
+        def estimator(self, estimator=3):
+            return self.tf.estimator.ModeKeys, estimator
+    for_all = [tf.estimator for tf in []]
+    with open("x") as file: estimator = file
+    mine.contrib.tpu.TPUConfig, tf.keras.layers.Dense, tf.distribute
+"""
+
+
+def test_other_things_of_the_same_name_are_not_touched():
+    program = textwrap.dedent(UNTOUCHED)
+    assert rewrite(program).text == program
+    assert left(rewrite(program)) == []
+
+
+@pytest.mark.parametrize(
+    "program, lines",
+    [
+        ("import tensorflow as tf\nbuild(tf.estimator)", [2]),
+        ('import tensorflow as tf\ngetattr(tf, "estimator")', [2]),
+        ('import tensorflow.compat.v1 as tf\nhasattr(tf.estimator, "tpu")', [2]),
+        ("from tensorflow.contrib.tpu import *\nTPUConfig", [1]),
+        ("import tensorflow as tf\nif a:\n  tf = fake\ntf.estimator.Estimator", [4]),
+        ("import tensorflow as tf\nx = (tf.estimator # c\n  .Estimator)", [2]),
+        ("import tensorflow as tf\ntf.estimator.Estimator = 1\ntf.estimator.Estimator()", [2, 3]),
+        ("import tensorflow as tf\nclass C:\n  est = tf.estimator", [3]),
+        ("import tensorflow as tf\ntf.contrib.slim.conv2d", [2]),
+        ("import tensorflow as tf\nx = tf.contrib.training.HParams(a=1)", [2]),
+        ("import tensorflow as tf\ntpu = tf.contrib.tpu\nf(tpu)", [2, 3]),
+        ("from tensorflow.contrib import tpu\nf(tpu)", [1, 2]),
+        ('from tensorflow.contrib import tpu\n__all__ = ["tpu"]', [1]),
+        ("from tensorflow.contrib import slim", [1]),
+        ('import importlib\nimportlib.import_module("tensorflow.contrib.tpu")', [2]),
+        ("import tensorflow as tf\ndel tf.estimator", [2]),
+        ("import tensorflow as tf\ndef f(x: 'tf.estimator.RunConfig'): pass", [2]),
+        ("import tensorflow as tf\nx = f()  # type: tf.estimator.RunConfig", [2]),
+        (
+            "try:\n  from tensorflow.contrib import tpu\nexcept ImportError:\n  tpu = None\n"
+            "tpu and tpu.TPUConfig()",
+            [2, 5],
+        ),
+    ],
+)
+def test_what_is_not_safe_is_left_and_reported(program, lines):
+    result = rewrite(program)
+    assert result.text == program
+    assert sorted({finding.line for finding in left(result)}) == lines
+
+
+def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
+    result = migrated(
+        "from tensorflow.contrib import tpu, slim  # both\ntpu.TPUConfig\nslim.conv2d\nbuild(tpu)\n"
+    )
+    assert result.text == (
+        "import estimator_emb\n"
+        "from tensorflow.contrib import tpu, slim  # both\n"
+        "estimator_emb.TPUConfig\nslim.conv2d\nbuild(tpu)\n"
+    )
+    assert [(finding.line, finding.text) for finding in left(result)] == [
+        (1, "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim."),
+        (1, "tf.contrib.tpu is still used, see below."),
+        (4, "tf.contrib.tpu is handed on as a module: name what is used of it."),
+    ]
+
+
+IMPORTS = {
+    # In the place of what they replace, after the docstring and __future__; comments stay.
+    '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\nimport numpy as np\n'
+    "import tensorflow.compat.v1 as tf  # v1\nfrom tensorflow.contrib import tpu  # pylint: x\n\n"
+    "tpu.TPUConfig(tf.float32)\n": (
+        '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\n'
+        "import numpy as np\nimport tensorflow.compat.v1 as tf  # v1\nimport estimator_emb\n\n"
+        "estimator_emb.TPUConfig(tf.float32)\n"
+    ),
+    # Before anything that may use tf.keras.
+    "import os\nimport modeling\nimport tensorflow as tf\ntf.estimator.ModeKeys, tf.add\n": (
+        "import os\nimport estimator_emb\nimport modeling\nimport tensorflow as tf\n"
+        "estimator_emb.ModeKeys, tf.add\n"
+    ),
+    "from tensorflow.keras import layers\nfrom tensorflow.estimator import ModeKeys\nlayers\n": (
+        "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
+        "from tensorflow.keras import layers\nfrom estimator_emb import ModeKeys\nlayers\n"
+    ),
+    "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n": (
+        "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
+        "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n"
+    ),
+    # An import that nothing else uses goes.
+    "import tensorflow as tf\ntf.estimator.ModeKeys": (
+        "import estimator_emb\nestimator_emb.ModeKeys"
+    ),
+    "import tensorflow.contrib.tpu\ntensorflow.contrib.tpu.TPUConfig\ntensorflow.add\n": (
+        "import estimator_emb\nimport tensorflow\nestimator_emb.TPUConfig\ntensorflow.add\n"
+    ),
+    # Comments of a list.
+    "from tensorflow.compat.v1.estimator import (  # all\n    # modes\n    ModeKeys,  # m\n"
+    "    DNNClassifier,  # d\n)\n": (
+        "from estimator_emb import (\n    # all\n    # modes\n    ModeKeys,  # m\n)\n"
+        "from tensorflow_estimator.python.estimator.api._v1.estimator import (\n"
+        "    DNNClassifier,  # d\n)\n"
+    ),
+    # In a function, and where it is all of a block.
+    "def f():\n\tfrom tensorflow.contrib import tpu\n\n\n\tx = 1\n\treturn tpu.TPUConfig\n": (
+        "import estimator_emb\ndef f():\n\n\n\tx = 1\n\treturn estimator_emb.TPUConfig\n"
+    ),
+    "if use_tpu:\n  from tensorflow.contrib import tpu\nx = tpu.TPUConfig\n": (
+        "import estimator_emb\nif use_tpu:\n  pass\nx = estimator_emb.TPUConfig\n"
+    ),
+    "if TYPE_CHECKING:\n  from tensorflow.estimator import ModeKeys\ndef f(m: ModeKeys): pass\n": (
+        "if TYPE_CHECKING:\n  from estimator_emb import ModeKeys\ndef f(m: ModeKeys): pass\n"
+    ),
+    # Both branches are one today.
+    "try:\n  from tensorflow.contrib.tpu import RunConfig\nexcept ImportError:\n"
+    "  from tensorflow.compat.v1.estimator.tpu import RunConfig\nRunConfig\n": (
+        "from estimator_emb import RunConfig\nRunConfig\n"
+    ),
+    # Nothing is imported twice.
+    "import estimator_emb as ee\nfrom tensorflow.contrib import tpu\nee.TPUConfig, tpu.RunConfig": (
+        "import estimator_emb as ee\nee.TPUConfig, ee.RunConfig"
+    ),
+    # Names that look a TPU up.
+    "import tensorflow.compat.v1 as tf\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
+    "c = tf.estimator.tpu.RunConfig(cluster=r)\n": (
+        "import estimator_emb\nimport tensorflow.compat.v1 as tf\n\n"
+        "estimator_emb.install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
+        "\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
+        "c = estimator_emb.RunConfig(cluster=r)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("program", IMPORTS)
+def test_imports(program):
+    assert migrated(program).text == IMPORTS[program]
+
+
+def test_the_imports_of_a_package_stay_for_others():
+    program = "from tensorflow import estimator\nestimator.ModeKeys\n"
+    result = rewrite(program, is_package=True)
+    assert result.text == (
+        "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
+    )
+    assert [finding.text for finding in left(result)] == ["tf.estimator is still used, see below."]
+
+
+def test_nothing_of_it_needs_tensorflow_1():
+    """No test above leaves legacy names behind for the others."""
+    assert "tensorflow.contrib" not in sys.modules
