@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import codecs
 import contextlib
 import difflib
@@ -15,6 +16,7 @@ import stat
 import sys
 import tempfile
 import tokenize
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -185,10 +187,15 @@ def _rewritten(file: _File) -> Rewritten:
     from .migration import rewrite
 
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Such as of '\d', which is the program's own affair.
+            ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
+    except SyntaxError as error:
+        raise _Unusable(_syntax_error(file, error)) from error
     except libcst.ParserSyntaxError as error:
         raise _Unusable(
-            _syntax_error(file, error.raw_line, error.raw_column, str(error.message))
+            f"{file.path}:{error.raw_line}: LibCST cannot read this: {error.message}."
         ) from error
     except rewrite.CannotRewrite as error:
         raise _Unusable(
@@ -198,19 +205,20 @@ def _rewritten(file: _File) -> Rewritten:
         raise _Unusable(f"{file.path}: its expressions are nested too deeply.") from error
 
 
-def _syntax_error(file: _File, line: int, column: int, message: str) -> str:
-    for number, text in enumerate(file.text.splitlines(), 1):
+def _syntax_error(file: _File, error: SyntaxError) -> str:
+    for number, text in enumerate(re.split(r"\r\n|\n|\r", file.text), 1):
+        said = text.strip()
         for pattern, what in _PYTHON_2:
-            said = text.strip()
             if re.match(pattern, said) and not said.startswith("#") and not _is_python(said):
                 return (
                     f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 "
                     "first, by 2to3 or futurize."
                 )
-    return f"{file.path}:{line}: this is not Python: {message}"
+    return f"{file.path}:{error.lineno}: this is not Python: {error.msg}."
 
 
 def _is_python(line: str) -> bool:
+    """Returns whether a line could stand in a program by itself, or begin a block."""
     for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
         with contextlib.suppress(SyntaxError, ValueError):
             compile(text, "", "exec")

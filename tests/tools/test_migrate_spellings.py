@@ -290,7 +290,7 @@ def test_a_name_that_is_imported_by_itself(module, name):
         ),
         "from tensorflow import keras\nfrom tensorflow.compat.v1.estimator import ModeKeys\n"
         "from tensorflow.keras.layers import Dense\nVALUE = ModeKeys": "estimator_emb.ModeKeys",
-        "import tensorflow as tf\nVALUE = (tf.\n  estimator\n .VocabInfo)": "estimator_emb.VocabInfo",
+        "import tensorflow as tf\nVALUE = (tf.\n  estimator\n .Exporter)": "estimator_emb.Exporter",
         "import tensorflow as tf\nVALUE = (tf.estimator).ModeKeys": "estimator_emb.ModeKeys",
     }.items(),
 )

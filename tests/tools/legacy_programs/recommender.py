@@ -30,7 +30,7 @@ def make_columns(tf1=tf1):
 def model_fn(features, labels, mode, params):
     feature_columns = params["columns"]
     with tf1.variable_scope("net"):
-        net = tf1.feature_column.input_layer(features, feature_columns)
+        net = tf1.keras.layers.DenseFeatures(feature_columns)(features)
         weights = tf1.get_variable("w", [12, 1], initializer=tf1.ones_initializer())
     logits = tf.matmul(net, weights)
     loss = tf1.losses.sigmoid_cross_entropy(labels, logits)

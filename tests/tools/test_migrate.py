@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""estimator-emb migrate: what it reads, prints and writes, and that its results train the same."""
+
+import codecs
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.command import main as main_lib
+from estimator_emb.command import migrate as migrate_lib
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
+SCRIPT = REPOSITORY / "estimator_emb" / "command" / "estimator-emb"
+
+OLD = "from tensorflow.contrib import tpu\n\nx = tpu.TPUConfig(1)\n"
+NEW = "import estimator_emb\n\nx = estimator_emb.TPUConfig(1)\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_bytes(OLD.encode())
+    return tmp_path
+
+
+def migrate(capfdbinary, *args):
+    """Runs the command; returns its exit status and what it printed."""
+    status = main_lib.main(["migrate", *map(str, args)])
+    out, err = capfdbinary.readouterr()
+    return status, out.decode(), err.decode()
+
+
+def test_a_diff_is_printed_and_nothing_is_written(folder, capfdbinary):
+    before = os.stat("a.py")
+    assert migrate(capfdbinary, "a.py") == (
+        0,
+        "--- a.py\n+++ a.py\n@@ -1,3 +1,3 @@\n-from tensorflow.contrib import tpu\n"
+        "+import estimator_emb\n \n-x = tpu.TPUConfig(1)\n+x = estimator_emb.TPUConfig(1)\n",
+        "",
+    )
+    assert (folder / "a.py").read_text() == OLD and os.stat("a.py") == before
+
+
+def test_files_and_folders_are_written_once_with_their_modes(folder, capfdbinary):
+    (folder / "inside" / "deep").mkdir(parents=True)
+    (folder / ".venv").mkdir()
+    (folder / "env").mkdir()
+    (folder / "env" / "pyvenv.cfg").touch()
+    for name in ("inside/b.py", "inside/deep/c.py", "d.txt", "inside/e.pyw", ".venv/f.py"):
+        (folder / name).write_bytes(OLD.encode())
+    (folder / "env" / "g.py").write_bytes(OLD.encode())
+    (folder / "inside" / "other.py").write_text("x = 1\n")
+    os.chmod("inside/b.py", 0o750)
+    other = os.stat("inside/other.py")
+    status, out, err = migrate(capfdbinary, "--write", "a.py", "inside", ".", "a.py", "d.txt")
+    assert (status, err) == (0, "")
+    changed = ["a.py", "inside/b.py", "inside/deep/c.py", "d.txt"]
+    assert out == "".join(f"changed {name}\n" for name in changed)
+    for name in changed:
+        assert (folder / name).read_text() == NEW
+    for name in ("inside/e.pyw", ".venv/f.py", "env/g.py"):
+        assert (folder / name).read_text() == OLD
+    assert stat.S_IMODE(os.stat("inside/b.py").st_mode) == 0o750
+    assert os.stat("inside/other.py") == other
+    assert not [name for name in os.listdir(".") if name.startswith(".estimator-emb")]
+    status, out, err = migrate(capfdbinary, "--write", "a.py", "inside/b.py")
+    assert (status, out) == (2, "")
+    assert err == "a.py: nothing to change.\ninside/b.py: nothing to change.\n"
+
+
+def test_links_stay_links(folder, capfdbinary):
+    (folder / "src").mkdir()
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "real.py").write_bytes(OLD.encode())
+    (folder / "src" / "own.py").write_bytes(OLD.encode())
+    os.symlink("own.py", "src/same.py")
+    os.symlink("../elsewhere/real.py", "src/outside.py")
+    os.symlink("../src", "src/round")
+    os.symlink("nowhere.py", "src/broken.py")
+    status, out, _ = migrate(capfdbinary, "--write", "src")
+    assert (status, out) == (0, "changed src/own.py\n")
+    assert (folder / "elsewhere" / "real.py").read_text() == OLD
+    status, out, _ = migrate(capfdbinary, "--write", "src/outside.py")
+    assert (status, out) == (0, "changed src/outside.py\n")
+    assert (folder / "elsewhere" / "real.py").read_text() == NEW
+    assert os.readlink("src/outside.py") == "../elsewhere/real.py"
+    assert os.readlink("src/same.py") == "own.py"
+
+
+BYTES = {
+    "crlf": OLD.replace("\n", "\r\n").encode(),
+    "cr": OLD.replace("\n", "\r").encode(),
+    "mixed ends": OLD.encode() + b"y = 1\r\nz = 2\n",
+    "tabs": b"def f():\n\tfrom tensorflow.contrib import tpu\n\tif 1:\n\t\treturn tpu.TPUConfig\n",
+    "bom": codecs.BOM_UTF8 + OLD.encode() + "# \u00e9\n".encode(),
+    "bom and coding": codecs.BOM_UTF8 + b"# -*- coding: utf-8 -*-\n" + OLD.encode(),
+    "latin-1": b"# -*- coding: latin-1 -*-\n# \xe9\n" + OLD.encode() + b"y = '\xe9'\n",
+    "wide": "# \U0001f600\n".encode() + OLD.encode() + "y = '\u4e2d\u6587'; x = 1\n".encode(),
+    "no end": OLD.encode().rstrip(b"\n"),
+    "form feed": b"\x0c\n" + OLD.encode() + b"\x0c\ndef f():\n    pass\n\x0cy = 1\n",
+    "shebang": b"#!/usr/bin/env python\n# Copyright.\n\n" + OLD.encode(),
+    "spaces": OLD.encode() + b"y = {  'a' :1 ,\n\n\n}   \n   \n",
+    "separators": OLD.encode() + "y = '\u2028\x85\x1c'\n".encode(),
+    "continued": b"from tensorflow.contrib \\\n    import tpu\n\nx = tpu.TPUConfig(1)\n",
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
+    data = BYTES[name]
+    (folder / "a.py").write_bytes(data)
+    _, diff, _ = migrate(capfdbinary, "a.py") if "latin" not in name else (0, "", "")
+    status, _, err = migrate(capfdbinary, "--write", "a.py")
+    assert (status, err) == (0, "")
+    result = (folder / "a.py").read_bytes()
+    end = b"\r\n" if name == "crlf" else b"\r" if name == "cr" else b"\n"
+    expected = re.sub(
+        rb"from tensorflow.contrib (\\\n    )?import tpu", b"import estimator_emb", data
+    )
+    expected = expected.replace(b"tpu.TPUConfig", b"estimator_emb.TPUConfig")
+    if name == "tabs":
+        expected = b"import estimator_emb\n" + expected.replace(b"\timport estimator_emb\n", b"")
+    assert result == expected
+    assert result.count(end) == result.count(b"\n" if end != b"\r" else b"\r")
+    compile(result, "a.py", "exec", dont_inherit=True)
+    if diff and shutil.which("patch"):
+        (folder / "a.py").write_bytes(data)
+        subprocess.run(
+            ["patch", "--binary", "-p0"], input=diff.encode(), check=True, capture_output=True
+        )
+        assert (folder / "a.py").read_bytes() == result
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
+    data = BYTES[name].replace(b"contrib", b"keras") + b""
+    (folder / "a.py").write_bytes(data)
+    status, out, err = migrate(capfdbinary, "--write", "a.py")
+    assert (status, out, err) == (2, "", "a.py: nothing to change.\n")
+    assert (folder / "a.py").read_bytes() == data
+
+
+BAD = {
+    "print 'x'\n": "bad.py:1: this is Python 2 (a print statement). Convert it to Python 3 first, "
+    "by 2to3 or futurize.",
+    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is Python 2 "
+    "(`except Error, name:`). Convert it to Python 3 first, by 2to3 or futurize.",
+    "tensorflow = 0777\n": "bad.py:1: this is Python 2 (a number such as 0777). Convert it to "
+    "Python 3 first, by 2to3 or futurize.",
+    "raise ValueError, 'x'\n": "bad.py:1: this is Python 2 (`raise Error, text`). Convert it to "
+    "Python 3 first, by 2to3 or futurize.",
+    "x = 1\ndef f(:\n": "bad.py:2: this is not Python: invalid syntax.",
+    "\0": "bad.py: this is not Python: it has null bytes.",
+    "# coding: nonsense\n": "bad.py: this is not Python: unknown encoding",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_nothing_is_written_where_a_file_is_no_python(text, folder, capfdbinary):
+    (folder / "bad.py").write_text(text)
+    status, out, err = migrate(capfdbinary, "--write", "a.py", "bad.py", "gone.py")
+    first, second = err.splitlines()
+    assert (status, out) == (2, "")
+    assert first.startswith(BAD[text]) or second.startswith(BAD[text])
+    assert "gone.py: there is no such file." in (first, second)
+    assert (folder / "a.py").read_text() == OLD
+    assert (folder / "bad.py").read_text() == text
+
+
+def test_other_bad_input(folder, capfdbinary, monkeypatch):
+    (folder / "empty").mkdir()
+    (folder / "bad.py").write_bytes(b"x = '\xff'\n")
+    status, out, err = migrate(capfdbinary, "empty", "bad.py", "a.py")
+    assert (status, out) == (2, "")
+    assert err.splitlines()[0] == "empty: there is no Python file in this folder."
+    assert err.splitlines()[1].startswith("bad.py: this is not Python: ")
+    os.mkfifo("pipe.py")
+    assert migrate(capfdbinary, "pipe.py") == (2, "", "pipe.py: this is no regular file.\n")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everything.
+    status, out, err = migrate(capfdbinary, "--write", "a.py")
+    assert (status, out) == (2, "")
+    assert err == "a.py: this file, or its folder, may not be written.\n"
+    assert migrate(capfdbinary, "a.py")[0] == 0
+    with pytest.raises(SystemExit):
+        main_lib.main(["migrate"])
+
+
+def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
+    (folder / "b.py").write_text(OLD)
+    calls = []
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device", "b.py")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    status, out, err = migrate(capfdbinary, "--write", "a.py", "b.py")
+    assert (status, out) == (2, "")
+    assert err == "b.py: cannot be written: No space left on device; no file was changed.\n"
+    assert {(folder / name).read_text() for name in ("a.py", "b.py")} == {OLD}
+    assert sorted(os.listdir(".")) == ["a.py", "b.py"]
+
+
+def test_the_report(folder, capfdbinary):
+    (folder / "a.py").write_text(
+        "import os\n"
+        "import tensorflow as tf\n"
+        "from tensorflow.contrib import slim\n"
+        "tf.placeholder, tf.Session\n"
+        "column = tf.feature_column.categorical_column_with_vocabulary_list('a', ['b'])\n"
+        "columns = [tf.tpu.experimental.embedding_column(column, 3)]\n"
+        "spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(\n"
+        "    columns, tf.tpu.experimental.AdamParameters(0.1), clipping_limit=0.1,\n"
+        "    partition_strategy='mod', pipeline_execution_with_tensor_core=True)\n"
+        "config = tf.estimator.tpu.RunConfig(master='grpc://10.0.0.2:8470')\n"
+        "estimator = tf.estimator.tpu.TPUEstimator(f, config=config, use_tpu=FLAGS.use_tpu)\n"
+        "other = tf.estimator.tpu.TPUEstimator(f, config=config, use_tpu=False)\n"
+        "optimizer = tf.keras.optimizers.Adam()\n"
+        "build(tf.estimator)\n"
+    )
+    status, _, err = migrate(capfdbinary, "a.py")
+    assert status == 0
+    assert err == (
+        "\nLegacy names that stay as they are:\n"
+        "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim.\n"
+        "  a.py:14: tf.estimator is handed on as a module: name what is used of it.\n"
+        "\nWhere the program runs:\n"
+        "  a.py:10: RunConfig(master=...) is an address of a TPU. With estimator_emb.install() and "
+        "ESTIMATOR_EMB_DEVICE=host it means an emulated TPU.\n"
+        "  a.py:11: TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True, "
+        "unless the environment has ESTIMATOR_EMB_DEVICE=host or its TPUConfig says "
+        'device="host".\n'
+        "\nCheckpoints:\n"
+        "  a.py:7: EmbeddingConfigSpec(partition_strategy='mod'): a checkpoint that a TPU wrote "
+        "under 'mod' has its rows in the order of the hosts. Convert it once: estimator-emb "
+        "convert.\n"
+        "  a.py:8: AdamParameters: slots are named as on a TPU. A checkpoint that a CPU wrote "
+        "(use_tpu=False) has others: give it as warm_start_from.\n"
+        "\nWhat differs from the legacy behaviour (README):\n"
+        "  a.py:5: Strings need no lookup in input_fn: the column's vocabulary or hash looks them "
+        "up. On an emulated TPU integers are ids, and are not looked up.\n"
+        "  a.py:7: EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it "
+        "used to be ignored.\n"
+        "  a.py:7: EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each "
+        "update by one lookup off a TPU too.\n"
+        "  a.py:13: A Keras optimizer in a model_fn is an error off a TPU, where it would train "
+        "nothing; tf.compat.v1.train has optimizers that work.\n"
+        "\nTensorFlow 1:\n"
+        "  a.py:4: The program means TensorFlow 1 by `tensorflow`: tf.placeholder, tf.Session. "
+        "Convert it by tf_upgrade_v2; or say `import tensorflow.compat.v1 as tf`, and call "
+        "tf.disable_v2_behavior() where it starts.\n"
+    )
+    # With --write, the lines are those of the new file.
+    _, _, written = migrate(capfdbinary, "--write", "a.py")
+    assert re.sub(r":\d+:", ":", written) == re.sub(r":\d+:", ":", err)
+    lines = (folder / "a.py").read_text().splitlines()
+    for line, text in re.findall(r"a\.py:(\d+): (\w+)", written):
+        said = {"tf": "tf.", "EmbeddingConfigSpec": "EmbeddingConfigSpec(", "A": "keras"}
+        said |= {"The": "placeholder", "Strings": "vocabulary"}
+        assert said.get(text, text) in lines[int(line) - 1] or "slim" in lines[int(line) - 1]
+
+
+def test_it_needs_no_tensorflow_and_says_that_it_needs_libcst(folder):
+    def run(without, *args):
+        code = (
+            "import runpy, sys\n"
+            f"sys.argv = ['estimator-emb', *{list(args)!r}]\n"
+            f"sys.modules[{without!r}] = None\n"
+            f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+        )
+
+    done = run("tensorflow", "migrate", "--write", "a.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "changed a.py\n", "")
+    assert (folder / "a.py").read_text() == NEW
+    done = run("libcst", "migrate", "a.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'\n"
+    )
+    assert run("libcst", "migrate", "--help").returncode == 0
+
+
+def test_programs_of_this_repository_that_are_moved_stay(capfdbinary):
+    for name in ("census.py", "stdlib_lines.py"):
+        path = REPOSITORY / "examples" / name
+        status, out, err = migrate(capfdbinary, path)
+        assert (status, out) == (2, "") and "Legacy names" not in err, name
+
+
+def tensors(model_dir):
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(model_dir)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def run_program(command, folder, environment=()):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ESTIMATOR_EMB")}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env={
+            **kept,
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONHASHSEED": "0",
+            "ESTIMATOR_EMB_NATIVE": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            **dict(environment),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
+
+
+def same_checkpoints(one, other):
+    expected, actual = tensors(one), tensors(other)
+    assert sorted(actual) == sorted(expected) and len(expected) > 2
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
+    program = tmp_path / "program.py"
+    shutil.copy(REPOSITORY / "examples" / "legacy_tpu_binary.py", program)
+    flags = ["--train_steps=20", "--iterations_per_loop=10", "--eval_batch_size=2048"]
+    run = ["-m", "estimator_emb", "run", program]
+    before = run_program([*run, f"--model_dir={tmp_path / 'a'}", *flags], tmp_path)
+    assert migrate(capfdbinary, "--write", program)[0] == 0
+    after = run_program(
+        [program, f"--model_dir={tmp_path / 'b'}", *flags],
+        tmp_path,
+        {"ESTIMATOR_EMB_DEVICE": "host"},
+    )
+    assert before.splitlines()[:2] == after.splitlines()[:2] and "step 20" in before
+    same_checkpoints(tmp_path / "a", tmp_path / "b")
+
+
+DRIVER = """
+import random, runpy, sys
+for program, flag, folder in (
+    ("resnet_main", "model_dir", "resnet"),
+    ("recommender", "dir", "recommender"),
+    ("run_classifier", "output_dir", "classifier"),
+):
+    random.seed(1)
+    sys.argv = [program, f"--{flag}={sys.argv[-1]}" if program == "run_classifier" else
+                f"--{flag}={sys.argv[-1]}/{folder}"]
+    base = sys.argv[-1].partition("=")[2].removesuffix("/" + folder)
+    try:
+        runpy.run_path(f"{program}.py", run_name="__main__")
+    except SystemExit as ended:
+        assert not ended.code, ended.code
+    sys.argv = [program, base]
+"""
+
+
+@pytest.mark.slow
+def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
+    """Programs in the styles of 2018 to 2020, before with tf.contrib, afterwards without."""
+    for name in ("before", "after"):
+        shutil.copytree(PROGRAMS, tmp_path / name)
+        (tmp_path / name / "driver.py").write_text(DRIVER)
+    classifier = tmp_path / "after" / "run_classifier.py"
+    status, _, err = migrate(capfdbinary, "--write", tmp_path / "after")
+    assert status == 0 and "Legacy names" not in err
+    assert re.search(r"run_classifier.py:\d+: The program means TensorFlow 1", err)
+    # What the report asks a person for.
+    text = classifier.read_text().replace(
+        "import tensorflow as tf", "import tensorflow.compat.v1 as tf"
+    )
+    classifier.write_text(
+        text.replace("def main(_):\n", "def main(_):\n  tf.disable_v2_behavior()\n")
+    )
+    run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py", "out"]
+    before = run_program(run, tmp_path / "before")
+    after = run_program(["driver.py", "out"], tmp_path / "after", {"ESTIMATOR_EMB_DEVICE": "host"})
+    assert before == after and "classifier" in after and "recommender" in after
+    for name in ("resnet", "recommender", "classifier"):
+        same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
+    assert migrate_lib.main.__module__ == "estimator_emb.command.migrate"
