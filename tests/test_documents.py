@@ -72,6 +72,8 @@ COMMANDS = {
     "estimator-emb run --steps-limit=20 PROGRAM.py": {
         "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
     },
+    "estimator-emb migrate PROGRAM.py": {"PROGRAM.py": "examples/legacy_tpu_binary.py"},
+    "estimator-emb migrate --write PROGRAM.py FOLDER": "test_migrate.py writes files.",
     "estimator-emb check [--tf-v1] SCRIPT.py": {
         "[--tf-v1] SCRIPT.py [flags of the script]": (
             "--compile=no examples/modern_binary.py --model_dir=MODEL"

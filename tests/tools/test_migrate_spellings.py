@@ -342,6 +342,12 @@ def test_other_things_of_the_same_name_are_not_touched():
         ("from tensorflow.contrib import tpu\nf(tpu)", [1, 2]),
         ('from tensorflow.contrib import tpu\n__all__ = ["tpu"]', [1]),
         ("from tensorflow.contrib import slim", [1]),
+        ("import tensorflow as tf\nclass C:\n  tf = tf\n  x = tf.estimator.ModeKeys", [4]),
+        (
+            "try:\n  import tensorflow.contrib.tpu\n  HAS = True\nexcept ImportError:\n"
+            "  HAS = False",
+            [2],
+        ),
         ('import importlib\nimportlib.import_module("tensorflow.contrib.tpu")', [2]),
         ("import tensorflow as tf\ndel tf.estimator", [2]),
         ("import tensorflow as tf\ndef f(x: 'tf.estimator.RunConfig'): pass", [2]),
@@ -429,6 +435,13 @@ IMPORTS = {
     # Nothing is imported twice.
     "import estimator_emb as ee\nfrom tensorflow.contrib import tpu\nee.TPUConfig, tpu.RunConfig": (
         "import estimator_emb as ee\nee.TPUConfig, ee.RunConfig"
+    ),
+    # A docstring and __future__ stay the first statements.
+    '"""Doc."""; import tensorflow as tf\ntf.estimator.ModeKeys\n': (
+        '"""Doc."""; pass\nimport estimator_emb\nestimator_emb.ModeKeys\n'
+    ),
+    "from __future__ import division; import tensorflow as tf\ntf.estimator.ModeKeys\n": (
+        "from __future__ import division; pass\nimport estimator_emb\nestimator_emb.ModeKeys\n"
     ),
     # Names that look a TPU up.
     "import tensorflow.compat.v1 as tf\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"

@@ -103,6 +103,9 @@ class Imports:
             return _Part(binding, module, leaf)
         if not is_from and binding.alias.asname is None:
             live = [use for use in live if _goes_through(use, binding.imported)]
+        if not binding.uses and self._program.is_in_try(binding.statement):
+            self._notes.left(binding.alias, f"{binding.imported} is imported, but not used.")
+            return kept
         is_used = bool(binding.uses) or not meaning.moved
         if not live and is_used and self._may_remove(binding):
             is_whole = is_from or binding.alias.asname is not None
@@ -448,13 +451,10 @@ class Imports:
             and self._program.is_unconditional(binding.statement)
         ]
         replaced = [one for one in changed if self._program.is_unconditional(one)]
-        places = [
-            self._edits.line_start(self._program.start(statement))
-            for statement in replaced or imported
-        ]
+        places = [self._before(statement) for statement in replaced or imported]
         if not places:
             places = [
-                self._edits.line_start(self._program.start(statement))
+                self._before(statement)
                 for statement in self._statements
                 if not (
                     isinstance(statement, cst.SimpleStatementLine) and self._is_import(statement)
@@ -462,6 +462,13 @@ class Imports:
             ]
         places += [] if limit is None else [limit]
         return min(places, default=len(self._source))
+
+    def _before(self, statement: cst.CSTNode) -> int:
+        """Returns where a line goes before a statement; a docstring stays the first one."""
+        top = self._program.top_level(statement)
+        if top is not None and _is_preamble(top):
+            return self._edits.line_end(self._program.end(top))
+        return self._edits.line_start(self._program.start(statement))
 
     def _is_import(self, statement: cst.CSTNode) -> bool:
         """Returns whether a statement of the module imports, or is a docstring."""
@@ -486,7 +493,7 @@ class Imports:
                 part.is_changed and part.module and _needs_ours(f"{part.module}.{part.name}")
                 for part in parts
             ):
-                yield self._edits.line_start(self._program.start(top))
+                yield self._before(top)
 
     def _unsafe(self) -> Iterator[int]:
         """Yields where a statement begins that may use tf.keras; the first one is enough."""

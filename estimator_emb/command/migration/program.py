@@ -163,6 +163,14 @@ class Program:
             node = self._parents[node]
         return node
 
+    def is_in_try(self, node: cst.CSTNode) -> bool:
+        """Returns whether a node is in a try statement, which may ask whether it can be run."""
+        while node in self._parents:
+            node = self._parents[node]
+            if isinstance(node, cst.Try):
+                return True
+        return False
+
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
         """Returns whether a statement is one of the module's own, in no block."""
         return self._parents[self._parents[statement]] is self.module
@@ -239,7 +247,11 @@ class Program:
         paths: set[str] = set()
         sources: list[Binding | Alias] = []
         is_certain = True
-        for assignment in self._effective(scope[name.value], reader):
+        assignments = self._effective(scope[name.value], reader)
+        if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
+            # In the body of a class, a name is the module's until the class assigns it.
+            assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
+        for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
             if node in self._by_statement:
                 for binding in self._by_statement[node]:

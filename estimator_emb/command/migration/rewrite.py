@@ -7,8 +7,8 @@ so that everything else stays byte for byte.
 
 from __future__ import annotations
 
-import ast
 import enum
+import warnings
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -97,7 +97,9 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     result = edits.apply()
     if result != source:
         try:
-            ast.parse(result)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(result, "", "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise CannotRewrite(str(error)) from error
     notes.about_behaviour(changed=result != source)
