@@ -69,6 +69,7 @@ COMMANDS = {
     "ESTIMATOR_EMB_NATIVE_SANITIZE=1": ".ci/run builds and runs with sanitizers.",
     "python3 .ci/build_wheel.py": ".ci/run builds a wheel, and trains where it is installed.",
     "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
+    "estimator-emb run --map gs://": "test_file_paths.py gives folders in place of buckets.",
     "estimator-emb run --steps-limit=20 PROGRAM.py": {
         "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
     },

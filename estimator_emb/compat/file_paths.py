@@ -71,7 +71,7 @@ _installed: Changes | None = None
 
 
 def install(folders: dict[str, str], refuses_gs: bool) -> None:
-    """Makes TensorFlow use folders in place of paths; `uninstall` undoes it.
+    """Makes TensorFlow use folders in place of paths, and no others; `uninstall` undoes it.
 
     Args:
       folders: prefix of paths -> folder, or the prefix itself for paths to leave alone. The longest
@@ -79,7 +79,8 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
       refuses_gs: True makes other paths that begin with gs:// an error.
     """
     global _installed
-    if _installed is not None or not (folders or refuses_gs):
+    uninstall()
+    if not (folders or refuses_gs):
         return
     paths = _Paths(folders, refuses_gs)
     changes = Changes()
