@@ -706,6 +706,7 @@ def run(directory, *arguments, **kwargs):
     (directory / "tmp").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "estimator_emb", "compare", "--steps=3", *arguments]
     kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_EMB")}
+    kept.pop("TF_USE_LEGACY_KERAS", None)  # Set by the import of this package.
     environment = {
         **kept,
         "PYTHONPATH": str(ROOT),
@@ -714,7 +715,13 @@ def run(directory, *arguments, **kwargs):
     }
     if kwargs.pop("started", False):
         return subprocess.Popen(
-            command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=directory,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Where the tests are a background job, it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert [path.name for path in model.iterdir()] == ["mine.txt"], done.stderr
@@ -756,7 +763,6 @@ def test_another_rate_differs_from_the_first_step(tmp_path):
     "flags, said",
     [
         (["--chance"], "Nothing can be said: run twice, side A differs from itself from step 1 on"),
-        (["--optimizer=none"], "A: training changes no variable but the global step."),
         (["--fail=2"], "failed with status 1 after 2 steps."),
     ],
 )
@@ -778,13 +784,6 @@ def test_several_trainings_are_compared_until_the_steps_are_made(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_input_that_ends_early_on_one_side(tmp_path):
-    done = run(tmp_path, "--repeat=no", "--b-flags=--rows=16", *PROGRAM_AND_FLAGS)
-    assert done.returncode == 1
-    assert "A has losses of steps 1 to 3, B of steps 1, 2." in done.stdout
-
-
-@pytest.mark.slow
 def test_an_estimator_and_train_and_evaluate(tmp_path):
     done = run(tmp_path, *PROGRAM_AND_FLAGS, "--plain")
     assert done.returncode == 0, done.stderr
@@ -797,7 +796,6 @@ def test_an_estimator_and_train_and_evaluate(tmp_path):
     [
         ("import sys; sys.exit(0)", "ended without training a step of an Estimator."),
         ("import os; os._exit(0)", "ended by os._exit, so that nobody knows how far it was,"),
-        ("import nothing_such", "failed with status 1 before it trained a step."),
     ],
 )
 def test_a_program_that_does_not_train(tmp_path, program, said):

@@ -15,6 +15,7 @@ import importlib
 import inspect
 import io
 import os
+import pathlib
 import shutil
 import sys
 import types
@@ -194,6 +195,13 @@ def _redirect_python(files):
             real_rmtree(copy, *args, **kwargs)
 
     shutil.rmtree = rmtree
+    # Until Python 3.11, pathlib keeps the functions that it found when it was imported.
+    kept = getattr(pathlib, "_NormalAccessor", None)
+    for name in set(dir(kept)) & {*dir(os)} if kept else ():
+        if hasattr(getattr(os, name), "__wrapped__"):
+            setattr(kept, name, staticmethod(getattr(os, name)))
+    if kept is not None:
+        kept.open = staticmethod(open_)
 
 
 def _removed(files, path):
