@@ -206,15 +206,16 @@ def _rewritten(file: _File) -> Rewritten:
 
 
 def _syntax_error(file: _File, error: SyntaxError) -> str:
-    for number, text in enumerate(re.split(r"\r\n|\n|\r", file.text), 1):
-        said = text.strip()
-        for pattern, what in _PYTHON_2:
-            if re.match(pattern, said) and not said.startswith("#") and not _is_python(said):
-                return (
-                    f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 "
-                    "first, by 2to3 or futurize."
-                )
-    return f"{file.path}:{error.lineno}: this is not Python: {error.msg}."
+    lines = re.split(r"\r\n|\n|\r", file.text)
+    number = error.lineno or 0
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    for pattern, what in _PYTHON_2:
+        if re.match(pattern, line) and not _is_python(line):
+            return (
+                f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 "
+                "first, by 2to3 or futurize."
+            )
+    return f"{file.path}:{number}: this is not Python: {error.msg}."
 
 
 def _is_python(line: str) -> bool:

@@ -410,6 +410,12 @@ IMPORTS = {
     "import tensorflow.contrib.tpu\ntensorflow.contrib.tpu.TPUConfig\ntensorflow.add\n": (
         "import estimator_emb\nimport tensorflow\nestimator_emb.TPUConfig\ntensorflow.add\n"
     ),
+    "import six, tensorflow as tf, sys\ntf.estimator.ModeKeys, sys, six\n": (
+        "import estimator_emb\nimport six, sys\nestimator_emb.ModeKeys, sys, six\n"
+    ),
+    "import tensorflow.contrib.tpu\ndef f():\n import tensorflow\ntensorflow.contrib.tpu.shard": (
+        "import tensorflow\ndef f():\n import tensorflow\ntensorflow.compat.v1.tpu.shard"
+    ),
     # Comments of a list.
     "from tensorflow.compat.v1.estimator import (  # all\n    # modes\n    ModeKeys,  # m\n"
     "    DNNClassifier,  # d\n)\n": (

@@ -1,48 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites the imports of a program, and adds those that its new names need."""
+"""Rewrites the imports of a program: which names they lose, keep, or take from elsewhere."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import libcst as cst
 
 from . import names
 from .findings import Findings
+from .new_imports import NewImports, Part
 from .program import Binding, Program, Use, dotted
 from .source import Comments, Edits, comments_of
-
-_LOCAL_NAMES = {
-    names.OURS: ("estimator_emb", "ee", "estimator_emb_"),
-    names.COLUMNS: ("feature_columns", "fc", "tpu_feature_columns"),
-    names.API_V1: ("tf_estimator", "tf_estimator_v1", "tf1_estimator"),
-    names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
-    names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
-    f"{names.OURS}.compat.contrib": ("contrib", "tf_contrib", "estimator_emb_contrib"),
-}
-"""Module -> what it is called in a program, the first one that means nothing else there."""
-
-_WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
-"""Packages whose import does not use tf.keras."""
-
-_INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
-
-
-@dataclass
-class _Part:
-    """What becomes of one name of an import: `from module import name as local`.
-
-    Attributes:
-      module: None where the name is not imported any more; '' for `import name as local`.
-    """
-
-    binding: Binding
-    module: str | None
-    name: str
-    is_changed: bool = True
 
 
 class Imports:
@@ -55,13 +25,10 @@ class Imports:
         self._is_package = is_package
         self._notes = notes
         self._newline = program.module.default_newline
-        self._parts: dict[Binding, _Part] = {}
-        self._new: dict[str, str] = {}
-        """Module -> its new local name."""
-        self._taken: set[str] = set()
+        self._parts: dict[Binding, Part] = {}
         self._removed: set[cst.CSTNode] = set()
         """Assignments that are removed."""
-        self._statements = list(program.module.body)
+        self.new = NewImports(program, edits, self._parts, notes)
 
     # ---- Which imports change ----
 
@@ -74,19 +41,20 @@ class Imports:
           needed: imports that new expressions use.
         """
         for binding in self._program.bindings:
-            if binding.path.partition(".")[0] in ("tensorflow", "tensorflow_estimator"):
-                live = [use for use in binding.uses if use not in edited]
-                self._parts[binding] = self._part(binding, live, left, binding in needed)
+            live = [use for use in binding.uses if use not in edited]
+            self._parts[binding] = self._part(binding, live, left, binding in needed)
         for star, module in self._program.stars:
             self._notes.about_star(star, module)
 
-    def _part(self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool) -> _Part:
+    def _part(self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool) -> Part:
         module, _, leaf = binding.imported.rpartition(".")
         is_from = isinstance(binding.statement, cst.ImportFrom)
-        kept = _Part(
+        kept = Part(
             binding, module if is_from else "", leaf if is_from else binding.imported, False
         )
-        removed = _Part(binding, None, "")
+        if binding.path.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
+            return kept
+        removed = Part(binding, None, "")
         found = self._program.look_up(binding.imported)
         if found is None:
             is_unused = binding.uses and not live and not is_needed
@@ -100,7 +68,7 @@ class Imports:
                 self._notes.left(binding.alias, f"{binding.imported} is no module.")
                 return kept
             module, _, leaf = meaning.path.rpartition(".")
-            return _Part(binding, module, leaf)
+            return Part(binding, module, leaf)
         if not is_from and binding.alias.asname is None:
             live = [use for use in live if _goes_through(use, binding.imported)]
         if not binding.uses and self._program.is_in_try(binding.statement):
@@ -115,75 +83,35 @@ class Imports:
                 return kept
             if is_from or binding.alias.asname:
                 module, _, leaf = meaning.moved.rpartition(".")
-                return _Part(binding, module if is_from else "", leaf if is_from else meaning.moved)
+                return Part(binding, module if is_from else "", leaf if is_from else meaning.moved)
         if not binding.uses and meaning.moved:
             module, _, leaf = meaning.moved.rpartition(".")
             is_same = meaning.moved == binding.imported
-            return kept if is_same or not is_from else _Part(binding, module, leaf)
+            return kept if is_same or not is_from else Part(binding, module, leaf)
         self._notes.left(
             binding.alias, f"{names.canonical(binding.imported)} is still used, see below."
         )
         return kept
 
-    def _root_of(self, binding: Binding, is_needed: bool) -> _Part:
+    def _root_of(self, binding: Binding, is_needed: bool) -> Part:
         """Returns what becomes of `import a.b.c`, of which nothing needs more than `a`."""
         others = [
             other
             for other in self._program.bindings
             if other is not binding
             and other.local == binding.local
-            and self._parts.get(other, _Part(other, None, "")).module is not None
+            and self._program.is_unconditional(other.statement)
+            and self._parts.get(other, Part(other, None, "")).module is not None
         ]
         is_used = is_needed or any(
             use.paths and not _goes_through(use, binding.imported) for use in binding.uses
         )
         if others or not is_used:
-            return _Part(binding, None, "")
-        return _Part(binding, "", binding.local)
+            return Part(binding, None, "")
+        return Part(binding, "", binding.local)
 
     def _may_remove(self, binding: Binding) -> bool:
         return not self._is_package and not self._program.is_named_in_text(binding.local)
-
-    # ---- What new expressions say ----
-
-    def take_names(self, edited: Iterable[cst.CSTNode], removed: Iterable[cst.CSTNode]) -> None:
-        """Learns which names are free once these nodes are gone."""
-        gone = [*edited, *removed]
-        gone += [part.binding.alias for part in self._parts.values() if part.module is None]
-        spans = sorted((self._program.start(node), self._program.end(node)) for node in gone)
-        self._taken = {
-            name.value
-            for name in self._program.identifiers
-            if not any(start <= self._program.start(name) < end for start, end in spans)
-        }
-
-    def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:
-        """Returns what a target is called where `use` stands; imports its module if need be."""
-        module, name = target.module, target.name
-        if module == f"{names.OURS}.export":
-            module, name = names.OURS, f"export.{name}"
-        local = tf1 if module == names.TF1 and tf1 is not None else self._local(module, use)
-        return f"{local}.{name}"
-
-    def _local(self, module: str, use: Use | None) -> str:
-        for binding in self._program.bindings:
-            if (
-                binding.path == module
-                and self._program.is_unconditional(binding.statement)
-                and (binding not in self._parts or not self._parts[binding].is_changed)
-                and (use is None or self._program.binds(use.chain[0], binding))
-            ):
-                return binding.local
-        if module not in self._new:
-            leaf = module.rpartition(".")[2]
-            wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
-            taken = self._taken | set(self._new.values())
-            free = [name for name in wanted if name not in taken]
-            free += [
-                name for name in (f"{wanted[-1]}{i}" for i in range(2, 99)) if name not in taken
-            ]
-            self._new[module] = free[0]
-        return self._new[module]
 
     # ---- Writing ----
 
@@ -195,7 +123,7 @@ class Imports:
           has_edits: whether expressions change.
         """
         self._removed = set(removed)
-        statements: dict[cst.CSTNode, list[_Part]] = {}
+        statements: dict[cst.CSTNode, list[Part]] = {}
         for binding, part in self._parts.items():
             statements.setdefault(binding.statement, []).append(part)
         changed = {
@@ -203,7 +131,7 @@ class Imports:
             for statement, parts in statements.items()
             if any(part.is_changed for part in parts)
         }
-        self._add(changed, has_edits)
+        self.new.add(changed, has_edits)
         merged = self._merge_tries(statements)
         for assignment in removed:
             if assignment not in merged:
@@ -212,7 +140,7 @@ class Imports:
             if statement not in merged:
                 self._write_statement(statement, parts)
 
-    def _merge_tries(self, statements: dict[cst.CSTNode, list[_Part]]) -> set[cst.CSTNode]:
+    def _merge_tries(self, statements: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
         """Replaces `try: import ... except ImportError: import ...` where both import the same now.
 
         Returns:
@@ -254,9 +182,9 @@ class Imports:
                 self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
         return merged
 
-    def _lines_of(self, parts: list[_Part]) -> list[str]:
+    def _lines_of(self, parts: list[Part]) -> list[str]:
         """Returns the new imports for the names of one, without comments."""
-        groups: dict[str, list[_Part]] = {}
+        groups: dict[str, list[Part]] = {}
         for part in sorted(parts, key=lambda part: not part.is_changed):
             if part.module is not None:
                 groups.setdefault(part.module, []).append(part)
@@ -297,7 +225,7 @@ class Imports:
         parts = [part for part in self._parts.values() if part.binding.statement is statement]
         return bool(parts) and all(part.module is None for part in parts)
 
-    def _write_statement(self, statement: cst.CSTNode, parts: list[_Part]) -> None:
+    def _write_statement(self, statement: cst.CSTNode, parts: list[Part]) -> None:
         assert isinstance(statement, (cst.Import, cst.ImportFrom))
         comments = comments_of(statement)
         kept = [part for part in parts if part.module is not None]
@@ -323,7 +251,7 @@ class Imports:
         if len(modules) == 1 and not lost and len(kept) == len(parts):
             self._replace_names(statement, kept)
             return
-        groups: dict[str, list[_Part]] = {}
+        groups: dict[str, list[Part]] = {}
         for part in sorted(kept, key=lambda part: not part.is_changed):
             groups.setdefault(part.module or "", []).append(part)
         is_split = isinstance(statement, cst.ImportFrom) and b"\n" in self._source[start:end]
@@ -336,7 +264,7 @@ class Imports:
         else:
             self._edits.replace(start, end, "; ".join(lines))
 
-    def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[_Part]) -> None:
+    def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[Part]) -> None:
         """Replaces the module and the names alone, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
@@ -358,7 +286,7 @@ class Imports:
     def _import(
         self,
         module: str,
-        parts: list[_Part],
+        parts: list[Part],
         comments: dict[cst.ImportAlias, Comments],
         indent: str,
         is_split: bool,
@@ -379,163 +307,6 @@ class Imports:
             lines.append(f"{indent}    {text},{'  ' + of_part.behind if of_part.behind else ''}")
         return self._newline.join([*lines, f"{indent})"])
 
-    def _add(self, changed: dict[cst.CSTNode, list[_Part]], has_edits: bool) -> None:
-        """Adds the imports of new names, and that of estimator_emb before what needs it."""
-        is_changed = bool(changed) or has_edits
-        lines: list[str] = []
-        if not is_changed and not self._needs_ours():
-            return
-        installs = self._notes.looks_tpus_up() and is_changed and self._needs_ours()
-        if installs and not self._notes.is_installed():
-            call = f"{self._local(names.OURS, None)}.{_INSTALL}"
-        else:
-            call = ""
-        limit = min([*self._unsafe(), *self._places_that_need_ours(changed)], default=None)
-        at = self._place(changed, limit)
-        if names.OURS in self._new:
-            lines.append(_as("import estimator_emb", names.OURS, self._new[names.OURS]))
-        elif self._needs_ours() and not self._is_ours_before(limit, at):
-            lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
-        for module, local in sorted(self._new.items(), key=lambda item: item[0] != names.COLUMNS):
-            if module == names.OURS:
-                continue
-            parent, _, leaf = module.rpartition(".")
-            if module in (names.COLUMNS, names.TF1):
-                lines.append(_as(f"import {module}", module, local))
-            else:
-                lines.append(_as(f"from {parent} import {leaf}", leaf, local))
-        if lines:
-            self._edits.replace(at, at, "".join(line + self._newline for line in lines))
-        if call:
-            after = max(at, self._end_of_imports())
-            is_near = self._source[after : after + 1].strip()
-            text = self._newline + call + self._newline * (2 if is_near else 1)
-            self._edits.replace(after, after, text)
-
-    def _needs_ours(self) -> bool:
-        """Returns whether anything here can be imported only with, or after, estimator_emb."""
-        modules = {*self._new, *(part.module for part in self._parts.values() if part.is_changed)}
-        stay = [part for part in self._parts.values() if part.module is not None]
-        return any(
-            module is not None and module.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))
-            for module in modules
-        ) or any(_needs_ours(f"{part.module}.{part.name}".lstrip(".")) for part in stay)
-
-    def _is_ours_before(self, limit: int | None, at: int) -> bool:
-        """Returns whether estimator_emb is imported in time without a line of its own."""
-        if limit is None:
-            if b"keras" not in self._source:
-                return True
-            limit = len(self._source)
-        if names.COLUMNS in self._new and names.API_V1 not in self._new:
-            return names.API_V2 not in self._new
-        for binding in self._program.bindings:
-            module = binding.path
-            if binding in self._parts:
-                part = self._parts[binding]
-                module = part.module if part.is_changed and part.module else ""
-            if (
-                module.partition(".")[0] in (names.OURS, names.COLUMNS)
-                and self._program.is_unconditional(binding.statement)
-                and self._program.start(binding.statement) <= limit
-            ):
-                return True
-        return False
-
-    def _place(self, changed: dict[cst.CSTNode, list[_Part]], limit: int | None) -> int:
-        """Returns where new imports go: to the first that they replace, before any use of Keras."""
-        imported = [
-            binding.statement
-            for binding in self._program.bindings
-            if binding.path.startswith("tensorflow")
-            and self._program.is_unconditional(binding.statement)
-        ]
-        replaced = [one for one in changed if self._program.is_unconditional(one)]
-        places = [self._before(statement) for statement in replaced or imported]
-        if not places:
-            places = [
-                self._before(statement)
-                for statement in self._statements
-                if not (
-                    isinstance(statement, cst.SimpleStatementLine) and self._is_import(statement)
-                )
-            ]
-        places += [] if limit is None else [limit]
-        return min(places, default=len(self._source))
-
-    def _before(self, statement: cst.CSTNode) -> int:
-        """Returns where a line goes before a statement; a docstring stays the first one."""
-        top = self._program.top_level(statement)
-        if top is not None and _is_preamble(top):
-            return self._edits.line_end(self._program.end(top))
-        return self._edits.line_start(self._program.start(statement))
-
-    def _is_import(self, statement: cst.CSTNode) -> bool:
-        """Returns whether a statement of the module imports, or is a docstring."""
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            return False
-        if isinstance(statement, cst.SimpleStatementLine) and any(
-            isinstance(one, (cst.Import, cst.ImportFrom)) for one in statement.body
-        ):
-            return True
-        return _is_preamble(statement) or any(
-            self._program.top_level(binding.statement) is statement
-            for binding in self._program.bindings
-        )
-
-    def _places_that_need_ours(self, changed: dict[cst.CSTNode, list[_Part]]) -> Iterator[int]:
-        """Yields where a module is imported anew that needs estimator_emb before."""
-        if any(_needs_ours(module) for module in self._new):
-            yield self._place(changed, None)
-        for statement, parts in changed.items():
-            top = self._program.top_level(statement)
-            if top is not None and any(
-                part.is_changed and part.module and _needs_ours(f"{part.module}.{part.name}")
-                for part in parts
-            ):
-                yield self._before(top)
-
-    def _unsafe(self) -> Iterator[int]:
-        """Yields where a statement begins that may use tf.keras; the first one is enough."""
-        for statement in self._statements:
-            if _is_preamble(statement):
-                continue
-            start = self._edits.line_start(self._program.start(statement))
-            own = [
-                binding
-                for binding in self._program.bindings
-                if self._program.top_level(binding.statement) is statement
-            ]
-            stars = [
-                module
-                for star, module in self._program.stars
-                if self._program.top_level(star) is statement
-            ]
-            text = self._source[start : self._program.end(statement)]
-            is_function = isinstance(statement, cst.FunctionDef)
-            if (
-                any(_may_use_keras(path) for path in (*self._remaining(own), *stars))
-                or (not own and not is_function and b"keras" in text)
-                or (not is_function and b"from ." in text)
-            ):
-                yield start
-                return
-
-    def _remaining(self, bindings: list[Binding]) -> list[str]:
-        return [
-            binding.imported
-            for binding in bindings
-            if binding not in self._parts or not self._parts[binding].is_changed
-        ]
-
-    def _end_of_imports(self) -> int:
-        end = 0
-        for statement in self._statements:
-            if not self._is_import(statement):
-                break
-            end = self._edits.line_end(self._program.end(statement))
-        return end
-
     def _joined(self, lines: list[str], start: int) -> str:
         return (self._newline + self._edits.indent(start)).join(lines)
 
@@ -550,38 +321,12 @@ def _small_statements(block: cst.BaseSuite) -> list[Any]:
     return found
 
 
-def _named(part: _Part) -> str:
+def _named(part: Part) -> str:
     binds = part.name if part.module else part.name.partition(".")[0]
     local = part.binding.local
     has_as = part.binding.alias.asname is not None
     return part.name if binds == local and not has_as else f"{part.name} as {local}"
 
 
-def _as(statement: str, name: str, local: str) -> str:
-    return statement if name == local else f"{statement} as {local}"
-
-
 def _goes_through(use: Use, module: str) -> bool:
     return any((path + ".").startswith(module + ".") for path in use.paths)
-
-
-def _needs_ours(path: str) -> bool:
-    return any((path + ".").startswith(module + ".") for module in names.NEED_OURS)
-
-
-def _may_use_keras(path: str) -> bool:
-    if path.partition(".")[0] == "tensorflow" and not _needs_ours(path):
-        return "keras" in path.split(".")
-    return path.partition(".")[0] not in (*_WITHOUT_KERAS, names.OURS, names.COLUMNS)
-
-
-def _is_preamble(statement: cst.CSTNode) -> bool:
-    """Returns whether a statement is a docstring or an import from `__future__`."""
-    if not isinstance(statement, cst.SimpleStatementLine):
-        return False
-    first = statement.body[0]
-    if isinstance(first, cst.ImportFrom):
-        return first.module is not None and dotted(first.module) == "__future__"
-    return isinstance(first, cst.Expr) and isinstance(
-        first.value, (cst.SimpleString, cst.ConcatenatedString)
-    )

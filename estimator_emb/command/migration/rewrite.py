@@ -88,9 +88,9 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
         plan.needed,
     )
     edited = [node for node, _ in plan.targets.values()]
-    changes.take_names(edited, [alias.statement for alias in plan.removed])
+    changes.new.take_names(edited, [alias.statement for alias in plan.removed])
     for use, (node, target) in plan.targets.items():
-        expression = changes.expression(target, use, plan.tf1.get(use))
+        expression = changes.new.expression(target, use, plan.tf1.get(use))
         edits.replace(program.start(node), program.end(node), expression)
     removed = [alias.statement for alias in plan.removed]
     changes.write(removed, has_edits=bool(plan.targets or removed))
