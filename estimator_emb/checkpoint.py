@@ -9,6 +9,7 @@ such a checkpoint and writes one in the order of the ids.
 """
 
 from estimator_emb.checkpoints.conversion import Conversion, convert
+from estimator_emb.checkpoints.exporting import export, nearest
 from estimator_emb.checkpoints.reading import table, table_pieces, tables
 from estimator_emb.checkpoints.saved_variables import HELPER_PREFIX, SavedVariable, inspect
 from estimator_emb.checkpoints.statistics import (
@@ -26,7 +27,9 @@ __all__ = [
     "TableStatistics",
     "convert",
     "differences",
+    "export",
     "inspect",
+    "nearest",
     "statistics",
     "table",
     "table_pieces",

@@ -89,6 +89,10 @@ COMMANDS = {
     "estimator-emb compare --b=": "test_compare.py compares settings.",
     "estimator-emb compare --b-": "test_compare.py compares settings.",
     "estimator-emb compare --a-model-dir": "test_compare.py compares finished runs.",
+    "estimator-emb export MODEL_DIR OUT": {
+        "MODEL_DIR": "tests/data/tpu_checkpoints/mod",
+        "OUT": "MODEL",
+    },
     "estimator-emb convert OLD NEW": {"OLD": "tests/data/tpu_checkpoints/mod", "NEW": "MODEL"},
     "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": {
         "/tmp/ratings": "MODEL --train_steps=200"

@@ -101,7 +101,9 @@ def test_names_of_checkpoint():
         "TableStatistics",
         "convert",
         "differences",
+        "export",
         "inspect",
+        "nearest",
         "statistics",
         "table",
         "table_pieces",
@@ -118,7 +120,10 @@ def test_names_of_checkpoint():
         "convert": "source, destination, tables, hosts=None, to='ids', progress=None, "
         "to_hosts=None, source_order=None, force=False",
         "differences": "first, second, progress=None",
+        "export": "path, destination, to, tables=None, slots=False, vocabularies=None, "
+        "order=None, progress=None",
         "inspect": "path",
+        "nearest": "path, table, like, vocabulary=None, count=10, order=None",
         "statistics": "path, tables=None, progress=None",
         "table": "path, name, slot=None, order=None",
         "table_pieces": "path, name, slot=None, order=None, rows=None",

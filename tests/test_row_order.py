@@ -389,6 +389,15 @@ def test_places_of_a_folder(saved, tmp_path):
     )
 
 
+def test_a_path_that_tensorflow_takes_for_a_pattern(tmp_path):
+    shutil.copytree(DATA / "tpu_checkpoints" / "mod", tmp_path / "a[b]")
+    path = f"{tmp_path}/a[b]/model.ckpt-7"
+    assert error(source=path, destination=f"{tmp_path}/new", tables=["words"]) == (
+        f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ in "
+        "a path as a pattern. Rename the folder so that its path has no [ and no \\."
+    )
+
+
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 18)
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 18)

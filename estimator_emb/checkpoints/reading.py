@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a table of a checkpoint by its own name, in the order of its ids."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -88,17 +88,14 @@ class _Table:
     """An opened table or slot, whose rows are read by their ids."""
 
     def __init__(self, path: str, name: str, slot: str | None, order: str | None):
-        if order not in (None, "div", "mod"):
-            raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
         values = Values(saved_variables.prefix(path))
         with values:  # It opens files again when it reads.
             weights = find(values, name)
-            hosts = _hosts(values, weights.name, order)
+            self._read = reader(values, weights.name, order)
         self.name = weights.name if slot is None else _slot(values, weights, slot)
         self.shape = weights.shape
         self.row_bytes = values.row_bytes(weights.name)
         self._values = values
-        self._places = Partition(max(1, self.shape[0]), hosts, "mod").places
 
     def __enter__(self) -> "_Table":
         return self
@@ -108,7 +105,26 @@ class _Table:
 
     def rows(self, start: int, end: int) -> np.ndarray:
         """Returns the rows of the ids from `start` to before `end`."""
-        return self._values.gather(self.name, self._places(np.arange(start, end)))
+        return self._read(self.name, start, end)
+
+
+def reader(values: Values, name: str, order: str | None) -> Callable[[str, int, int], np.ndarray]:
+    """Returns a function of (variable, first id, end), which reads rows of a table or its slot.
+
+    Args:
+      values: the checkpoint.
+      name: name of the table's variable.
+      order: as that of `table`.
+    """
+    _check_order(order)
+    hosts = _hosts(values, name, order)
+    places = Partition(max(1, values.shapes[name][0]), hosts, "mod").places
+    return lambda variable, start, end: values.gather(variable, places(np.arange(start, end)))
+
+
+def _check_order(order: str | None) -> None:
+    if order not in (None, "div", "mod"):
+        raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
 
 
 def find(values: Values, name: str) -> SavedVariable:

@@ -200,6 +200,11 @@ def check_files(path: str) -> None:
     Raises:
       MissingCheckpoint, DamagedCheckpoint: the message is one line that names the file.
     """
+    if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
+        raise MissingCheckpoint(
+            f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "
+            "in a path as a pattern. Rename the folder so that its path has no [ and no \\."
+        )
     found = checkpoint_files.find_problem(path)
     if found:
         text, missing = found

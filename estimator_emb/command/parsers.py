@@ -339,6 +339,63 @@ written. It needs LibCST: pip install 'estimator-emb[migrate]'
     return parser
 
 
+def export() -> argparse.ArgumentParser:
+    """Returns the parser of `estimator-emb export`."""
+    parser = argparse.ArgumentParser(
+        prog="estimator-emb export",
+        usage="estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
+        "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW",
+        description="""Write tables of a checkpoint for other programs, or show a row's neighbours.
+
+    estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
+    estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
+
+OUT is a new folder, which appears when it is complete. Rows are in the order of their ids.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="its prefix, or its folder")
+    parser.add_argument("out", metavar="OUT", nargs="?", help="the new folder")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--to",
+        choices=("npz", "parquet", "safetensors", "saved-model", "projector"),
+        help="the format: NumPy's, Apache Parquet, safetensors, a SavedModel that looks up ids or "
+        "labels, or the files of TensorBoard's projector",
+    )
+    what.add_argument(
+        "--like",
+        metavar="ROW",
+        help="shows the rows nearest to this one, by the cosine: its label, or its id where there "
+        "is no vocabulary or no such label",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        metavar="NAME",
+        help="name of a table, or of its column; may be given several times; by default all",
+    )
+    parser.add_argument("--slots", action="store_true", help="also writes the optimizers' slots")
+    parser.add_argument(
+        "--vocabulary",
+        action="append",
+        default=[],
+        metavar="TABLE=FILE",
+        help="labels of the rows of a table, one on a line, in the order of the ids",
+    )
+    parser.add_argument(
+        "--count", type=_at_least_one, default=10, metavar="N", help="rows of --like; default 10"
+    )
+    parser.add_argument(
+        "--from",
+        dest="order",
+        choices=("mod", "div"),
+        help="partition_strategy of the program that wrote a legacy TPU checkpoint, where it does "
+        "not say it",
+    )
+    return parser
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "run": run,
     "cluster": cluster,
@@ -347,6 +404,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "inspect": inspect,
     "convert": convert,
     "migrate": migrate,
+    "export": export,
 }
 
 

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tables of a checkpoint in the formats of other programs: `checkpoint.export`."""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import struct
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints import reading, saved_variables
+from estimator_emb.checkpoints import values as values_module
+from estimator_emb.checkpoints.values import Values
+from estimator_emb.checkpoints.vocabulary import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class _Exported:
+    """A table to export: its file name, and its variables, the weights first."""
+
+    name: str
+    safe_name: str
+    variables: tuple[str, ...]
+    rows: int
+    dimension: int
+    dtype: Any
+    vocabulary: Vocabulary | None
+    read: Callable[[str, int, int], np.ndarray]
+    piece: int
+    advance: Callable[[int], None]
+
+    def pieces(self, variable: str) -> Iterator[np.ndarray]:
+        for start in range(0, self.rows, self.piece):
+            piece = self.read(variable, start, min(start + self.piece, self.rows))
+            self.advance(piece.nbytes)
+            yield np.ascontiguousarray(piece)
+
+    def labels(self) -> Iterator[list[str | None]]:
+        assert self.vocabulary
+        return self.vocabulary.pieces(self.rows, self.piece)
+
+
+def export(
+    path: str,
+    destination: str,
+    to: str,
+    tables: Sequence[str] | None = None,
+    slots: bool = False,
+    vocabularies: Mapping[str, str] | None = None,
+    order: str | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> list[str]:
+    """Writes tables of a checkpoint, in the order of their ids, into a new folder.
+
+    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB,
+    except by 'saved-model', as TensorFlow holds a model in memory. The values are compared with
+    their checksums. In names of files, and of signatures, `_` stands for every character that is
+    no letter, digit, `-` or `.`, or of signatures no letter or digit.
+
+    * 'npz': `tables.npz` for `numpy.load`, with an array for each table and slot under its name,
+      and `<table>/labels` where it has a vocabulary. No array is pickled.
+    * 'parquet': `<table>.parquet` with the columns `id`, `label` (with a vocabulary), `embedding`
+      and one for each slot, the last two lists of fixed size. It needs pyarrow.
+    * 'safetensors': `tables.safetensors` with a tensor for each table and slot under its name, and
+      `<table>.labels.txt`, a label on a line, as that format has no strings.
+    * 'saved-model': a SavedModel whose signature `<table>` takes `ids`, int64 [n], and returns
+      `embeddings`, [n, dimension]; with a vocabulary, `<table>_labels` takes `labels`, string [n].
+      An id outside the table, or a label that is not in the vocabulary, is an error. A single table
+      is `serving_default` too. It has no slots.
+    * 'projector': `<table>.tsv`, `<table>.labels.tsv` and `projector_config.pbtxt`, which
+      TensorBoard's projector shows: `tensorboard --logdir DESTINATION`. It has no slots.
+
+    A table of bfloat16 is written as float32, except as safetensors.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      destination: path of the folder, which must not exist.
+      to: the format.
+      tables: names, as `table` takes them. None, the default, stands for all that `tables` returns.
+      slots: True writes slots too. False by default.
+      vocabularies: table, by the same name -> file of its labels, one on a line, in the order of
+        the ids. Rows beyond its last line have no label, or ''.
+      order: as that of `table`.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Returns:
+      The paths of the written files, sorted; of a SavedModel, its folder.
+
+    Raises:
+      ValueError: an argument is none of its values, `destination` exists, a table or a vocabulary
+        is not there or does not fit, or the checkpoint is damaged.
+    """
+    if to not in FORMATS:
+        raise ValueError(f"export: to must be one of {', '.join(FORMATS)}; got {to!r}.")
+    if slots and to in ("saved-model", "projector"):
+        raise ValueError(f"export: {to} has no slots.")
+    if to == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(
+            "export: parquet needs pyarrow: pip install 'estimator-emb[export]', or pip install "
+            "pyarrow."
+        )
+    destination = tf.compat.path_to_str(destination).rstrip("/")
+    if tf.io.gfile.exists(destination):
+        raise ValueError(f"export: {destination!r} exists already.")
+    with Values(saved_variables.prefix(path)) as values:
+        names = list(reading.tables(values.path)) if tables is None else list(tables)
+        if not names:
+            raise ValueError(f"export: checkpoint {values.path!r} has no table.")
+        unknown = set(vocabularies or {}) - set(names)
+        if unknown:
+            raise ValueError(
+                f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
+                f"tables {names}."
+            )
+        exported = _exported(
+            values, names, slots, vocabularies or {}, order, progress, to != "safetensors"
+        )
+        if to == "saved-model" or to == "projector":
+            for table in exported:
+                if table.vocabulary and to == "projector":
+                    table.vocabulary.check_single_lines("a projector's file")
+                elif table.vocabulary:
+                    table.vocabulary.check_distinct()
+        if to == "safetensors":
+            for table in exported:
+                if table.vocabulary:
+                    table.vocabulary.check_single_lines("a file of labels")
+        for table in exported:
+            for variable in table.variables:
+                values.check(variable)
+        temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
+        tf.io.gfile.makedirs(temporary)
+        try:
+            FORMATS[to](temporary, exported)
+            tf.io.gfile.rename(temporary, destination)
+        finally:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
+    if to == "saved-model":
+        return [destination]
+    return sorted(f"{destination}/{name}" for name in tf.io.gfile.listdir(destination))
+
+
+def _exported(
+    values: Values,
+    names: Sequence[str],
+    slots: bool,
+    vocabularies: Mapping[str, str],
+    order: str | None,
+    progress: Callable[[int, int], Any] | None,
+    widen: bool,
+) -> list[_Exported]:
+    done = total = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(done, total)
+
+    exported: list[_Exported] = []
+    safe_names: dict[str, str] = {}
+    for name in names:
+        weights = reading.find(values, name)
+        shown = weights.name
+        safe = re.sub(r"[^A-Za-z0-9.-]", "_", shown)
+        other = safe_names.setdefault(safe.lower(), shown)
+        if any(one.name == shown for one in exported) or other != shown:
+            raise ValueError(f"export: tables {other!r} and {shown!r} would share a name.")
+        rows, dimension = weights.shape
+        own = (shown, *weights.slots) if slots else (shown,)
+        total += sum(values.size(variable) for variable in own)
+        file = vocabularies.get(name)
+        read = reading.reader(values, shown, order)
+        dtype: Any = np.dtype(weights.dtype.as_numpy_dtype)
+        if widen and weights.dtype == tf.bfloat16:
+            read, dtype = _widened(read), np.dtype(np.float32)
+        exported.append(
+            _Exported(
+                shown,
+                safe,
+                own,
+                rows,
+                dimension,
+                dtype,
+                Vocabulary(file, shown, rows) if file is not None else None,
+                read,
+                max(1, values_module.PIECE_BYTES // values.row_bytes(shown)),
+                advance,
+            )
+        )
+    return exported
+
+
+def _widened(read: Callable[[str, int, int], np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda *place: read(*place).astype(np.float32)
+
+
+def _write_npz(folder: str, tables: Sequence[_Exported]) -> None:
+    with (
+        tf.io.gfile.GFile(f"{folder}/tables.npz", "wb") as file,
+        zipfile.ZipFile(cast(Any, _Sequential(file)), "w") as archive,
+    ):
+        for table in tables:
+            shape = table.rows, table.dimension
+            for variable in table.variables:
+                with archive.open(f"{variable}.npy", "w", force_zip64=True) as array:
+                    _write_header(array, table.dtype, shape)
+                    for piece in table.pieces(variable):
+                        array.write(piece.tobytes())
+            if table.vocabulary:
+                dtype = np.dtype(f"<U{max(1, table.vocabulary.longest)}")
+                with archive.open(f"{table.name}/labels.npy", "w", force_zip64=True) as array:
+                    _write_header(array, dtype, (table.rows,))
+                    for labels in table.labels():
+                        array.write(np.array([one or "" for one in labels], dtype).tobytes())
+
+
+def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, header)
+
+
+class _Sequential:
+    """A file that a ZipFile writes from its beginning to its end."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write_parquet(folder: str, tables: Sequence[_Exported]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    for table in tables:
+        value = pyarrow.list_(pyarrow.from_numpy_dtype(table.dtype), table.dimension)
+        columns = ["embedding"] + [
+            variable.removeprefix(f"{table.name}/") for variable in table.variables[1:]
+        ]
+        fields = [pyarrow.field("id", pyarrow.int64(), nullable=False)]
+        fields += [pyarrow.field("label", pyarrow.string())] if table.vocabulary else []
+        fields += [pyarrow.field(column, value, nullable=False) for column in columns]
+        schema = pyarrow.schema(fields, metadata={"variable": table.name})
+        with (
+            tf.io.gfile.GFile(f"{folder}/{table.safe_name}.parquet", "wb") as file,
+            parquet.ParquetWriter(pyarrow.PythonFile(_Closable(file), "w"), schema) as writer,
+        ):
+            labels = table.labels() if table.vocabulary else None
+            starts = range(0, table.rows, table.piece)
+            all_pieces = [table.pieces(variable) for variable in table.variables]
+            for start, *pieces in zip(starts, *all_pieces, strict=True):
+                ids = np.arange(start, start + len(pieces[0]), dtype=np.int64)
+                arrays = [pyarrow.array(ids)]
+                arrays += [pyarrow.array(next(labels), pyarrow.string())] if labels else []
+                arrays += [
+                    pyarrow.FixedSizeListArray.from_arrays(piece.reshape(-1), type=value)
+                    for piece in pieces
+                ]
+                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+
+
+class _Closable(_Sequential):
+    """A file as pyarrow asks for one: it is closed by who has opened it."""
+
+    closed = False
+
+    def __init__(self, file: Any):
+        super().__init__(file)
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._position += super().write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self.closed = True
+
+
+_SAFETENSORS = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
+
+
+def _write_safetensors(folder: str, tables: Sequence[_Exported]) -> None:
+    """Writes the published format, as the library would hold all tensors in memory.
+
+    Source: https://huggingface.co/docs/safetensors, "Format".
+    """
+    header: dict[str, Any] = {}
+    position = 0
+    for table in tables:
+        size = table.rows * table.dimension * table.dtype.itemsize
+        for variable in table.variables:
+            header[variable] = {
+                "dtype": _SAFETENSORS[table.dtype.name],
+                "shape": [table.rows, table.dimension],
+                "data_offsets": [position, position + size],
+            }
+            position += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with tf.io.gfile.GFile(f"{folder}/tables.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for table in tables:
+            for variable in table.variables:
+                for piece in table.pieces(variable):
+                    file.write(piece.tobytes())
+    for table in tables:
+        if table.vocabulary:
+            _write_labels(f"{folder}/{table.safe_name}.labels.txt", table, "")
+
+
+def _write_labels(file: str, table: _Exported, missing: str) -> None:
+    with tf.io.gfile.GFile(file, "wb") as opened:
+        start = 0
+        for labels in table.labels():
+            lines = (
+                missing.format(id) if label is None else label
+                for id, label in enumerate(labels, start)
+            )
+            opened.write("".join(f"{line}\n" for line in lines).encode())
+            start += len(labels)
+
+
+def _write_projector(folder: str, tables: Sequence[_Exported]) -> None:
+    from google.protobuf import text_format
+    from tensorboard.plugins import projector
+
+    config = projector.ProjectorConfig()
+    for table in tables:
+        described = config.embeddings.add()
+        described.tensor_name = table.name
+        described.tensor_path = f"{table.safe_name}.tsv"
+        described.tensor_shape.extend([table.rows, table.dimension])
+        with tf.io.gfile.GFile(f"{folder}/{described.tensor_path}", "wb") as file:
+            for piece in table.pieces(table.name):
+                # As many digits as give a float32 back.
+                np.savetxt(file, piece, fmt="%.9g", delimiter="\t")
+        if table.vocabulary:
+            described.metadata_path = f"{table.safe_name}.labels.tsv"
+            _write_labels(f"{folder}/{described.metadata_path}", table, "({})")
+    with tf.io.gfile.GFile(f"{folder}/projector_config.pbtxt", "w") as file:
+        file.write(text_format.MessageToString(config))
+
+
+def _write_saved_model(folder: str, tables: Sequence[_Exported]) -> None:
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "export: saved-model needs TensorFlow 2's eager execution, which the program has "
+                "disabled."
+            )
+        module = tf.Module()
+        module.kept = []  # type: ignore[attr-defined]
+        signatures = {}
+        for table in tables:
+            rows = np.concatenate(list(table.pieces(table.name)))
+            weights = tf.Variable(rows, trainable=False, name=table.safe_name)
+            del rows
+            name = re.sub(r"[^A-Za-z0-9]", "_", table.safe_name)
+            module.kept.append(weights)  # type: ignore[attr-defined]
+            signatures[name] = _lookup(weights)
+            if table.vocabulary:
+                ids = tf.lookup.StaticHashTable(
+                    tf.lookup.TextFileInitializer(
+                        table.vocabulary.file,
+                        tf.string,
+                        tf.lookup.TextFileIndex.WHOLE_LINE,
+                        tf.int64,
+                        tf.lookup.TextFileIndex.LINE_NUMBER,
+                    ),
+                    -1,
+                )
+                module.kept.append(ids)  # type: ignore[attr-defined]
+                signatures[f"{name}_labels"] = _lookup_by_label(weights, ids)
+        if len(tables) == 1:
+            signatures["serving_default"] = next(iter(signatures.values()))
+        tf.saved_model.save(module, folder, signatures=signatures)
+
+
+def _lookup(weights: tf.Variable) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+    def lookup(ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        within = tf.debugging.assert_equal(
+            tf.reduce_all((ids >= 0) & (ids < weights.shape[0])),
+            True,
+            f"ids must be from 0 to {weights.shape[0] - 1}.",
+        )
+        with tf.control_dependencies([within]):
+            return {"embeddings": tf.gather(weights, ids)}
+
+    return lookup
+
+
+def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "labels")])
+    def lookup_by_label(labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = table.lookup(labels)
+        known = tf.debugging.assert_equal(
+            tf.reduce_all(ids >= 0), True, "A label is not in the vocabulary."
+        )
+        with tf.control_dependencies([known]):
+            return {"embeddings": tf.gather(weights, ids)}
+
+    return lookup_by_label
+
+
+FORMATS: dict[str, Callable[[str, Sequence[_Exported]], None]] = {
+    "npz": _write_npz,
+    "parquet": _write_parquet,
+    "safetensors": _write_safetensors,
+    "saved-model": _write_saved_model,
+    "projector": _write_projector,
+}
+
+
+def nearest(
+    path: str,
+    table: str,
+    like: int | str,
+    vocabulary: str | None = None,
+    count: int = 10,
+    order: str | None = None,
+) -> list[tuple[int, str | None, float]]:
+    """Returns the rows of a table that are nearest to one of them, the nearest first.
+
+    Nearness is the cosine of the angle between two rows. Rows of zeros, and of NaN or infinite
+    numbers, are near to none. The table is read in pieces.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      table: its name, as that of `checkpoint.table`.
+      like: id of the row; or its label, a string, which needs a vocabulary.
+      vocabulary: file of the labels, as those of `export`; None, the default, for none.
+      count: how many rows are returned at most, without the row itself; 10 by default.
+      order: as that of `checkpoint.table`.
+
+    Returns:
+      A list of (id, its label or None, the cosine).
+
+    Raises:
+      ValueError: there is no such checkpoint, table, id or label; the row has no direction; or
+        `count` is less than 1.
+    """
+    if count < 1:
+        raise ValueError(f"nearest: count must be at least 1; got {count}.")
+    with Values(saved_variables.prefix(path)) as values:
+        weights = reading.find(values, table)
+        rows = weights.shape[0]
+        labels = Vocabulary(vocabulary, weights.name, rows) if vocabulary is not None else None
+        if isinstance(like, str):
+            if labels is None:
+                raise ValueError(f"nearest: label {like!r} needs the vocabulary of the table.")
+            found = labels.id_of(like)
+            if found is None:
+                raise ValueError(f"nearest: label {like!r} is not in vocabulary {vocabulary!r}.")
+            like = found
+        if not 0 <= like < rows:
+            raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
+        read = reading.reader(values, weights.name, order)
+        row = read(weights.name, like, like + 1)[0].astype(np.float64)
+        if not np.isfinite(row).all() or not row.any():
+            raise ValueError(f"nearest: row {like} is zero or not finite, so it has no direction.")
+        best_ids, best = np.zeros(0, np.int64), np.zeros(0)
+        piece = max(1, values_module.PIECE_BYTES // values.row_bytes(weights.name))
+        for start in range(0, rows, piece):
+            ids = np.arange(start, min(start + piece, rows))
+            part = read(weights.name, start, int(ids[-1]) + 1).astype(np.float64)
+            with np.errstate(all="ignore"):
+                norms = np.linalg.norm(part, axis=1) * np.linalg.norm(row)
+                cosines = part @ row / norms
+            good = np.isfinite(cosines) & (ids != like)
+            best_ids = np.concatenate([best_ids, ids[good]])
+            best = np.concatenate([best, cosines[good]])
+            first = np.lexsort([best_ids, -best])[:count]
+            best_ids, best = best_ids[first], best[first]
+        named: dict[int, str] = {}
+        if labels:
+            wanted = set(best_ids.tolist())
+            named = {id: label for id, label in enumerate(labels) if id in wanted}
+    return [
+        (int(id), named.get(int(id)), float(cosine))
+        for id, cosine in zip(best_ids, best, strict=True)
+    ]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The labels of a table's rows: a vocabulary file, one label on a line, in the order of the ids."""
+
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+class Vocabulary:
+    """The labels of the first rows of a table. Rows beyond have none, as those of unknown words.
+
+    Args:
+      file: path of a text file in UTF-8. A line ends with a newline, and nothing else is cut off.
+      table: name of the table, for messages.
+      rows: how many rows the table has.
+
+    Raises:
+      ValueError: there is no such file, it is not UTF-8, or it has more lines than the table rows.
+    """
+
+    def __init__(self, file: str, table: str, rows: int):
+        self.file = file
+        self._owner = f"vocabulary {file!r} of table {table!r}"
+        if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
+            raise ValueError(f"{self._owner}: there is no such file.")
+        self.size = self.longest = 0
+        for label in self:
+            self.size += 1
+            self.longest = max(self.longest, len(label))
+        if not self.size:
+            raise ValueError(f"{self._owner} is empty.")
+        if self.size > rows:
+            raise ValueError(f"{self._owner} has {self.size:,} lines, and the table {rows:,} rows.")
+
+    def __iter__(self) -> Iterator[str]:
+        with tf.io.gfile.GFile(self.file, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
+                except UnicodeDecodeError:
+                    raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
+
+    def pieces(self, rows: int, piece: int) -> Iterator[list[str | None]]:
+        """Yields the labels of `rows` rows, `piece` at a time; None for rows beyond the file."""
+        labels = iter(self)
+        for start in range(0, rows, piece):
+            yield [next(labels, None) for _ in range(min(piece, rows - start))]
+
+    def id_of(self, label: str) -> int | None:
+        """Returns the first id that has a label; None if none has."""
+        return next((id for id, other in enumerate(self) if other == label), None)
+
+    def check_single_lines(self, why: str) -> None:
+        """Raises a ValueError if a label has a tab, or a character that ends a line."""
+        for number, label in enumerate(self, 1):
+            if re.search(r"[\t\r]", label) or label.splitlines() not in ([label], []):
+                raise ValueError(
+                    f"{self._owner}: line {number} has a tab or an end of line inside, which {why} "
+                    "cannot hold."
+                )
+
+    def check_distinct(self) -> None:
+        """Raises a ValueError if two rows have one label."""
+        seen: dict[str, int] = {}
+        for number, label in enumerate(self, 1):
+            if seen.setdefault(label, number) != number:
+                raise ValueError(
+                    f"{self._owner}: lines {seen[label]} and {number} are both {label!r}; a lookup "
+                    "by labels needs each once."
+                )

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports, each read back by the library of its format, from a 'mod' checkpoint of four hosts."""
+
+import importlib.util
+import os
+import pathlib
+import tracemalloc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_statistics
+from google.protobuf import text_format
+from tensorboard.plugins import projector
+
+from estimator_emb import checkpoint
+from estimator_emb.checkpoints import values
+from estimator_emb.tools import export
+
+MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
+WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in range(3, 11))]
+MORE_ROWS = 13 - len(LABELS)
+FORMATS = ["npz", "parquet", "safetensors", "saved-model", "projector"]
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("".join(f"{label}\n" for label in LABELS), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 40)  # Five rows of words.
+
+
+def run(*arguments):
+    return export.main([str(argument) for argument in arguments])
+
+
+def test_npz(tmp_path, vocabulary, capsys):
+    out = tmp_path / "out"
+    assert run(MOD, out, "--to=npz", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    assert capsys.readouterr().out == f"{out}/tables.npz\n"
+    with np.load(out / "tables.npz", allow_pickle=False) as read:
+        assert sorted(read) == sorted(
+            [*(name + end for name in ("few", "items", "words") for end in ("", "/Adagrad"))]
+            + ["words/labels"]
+        )
+        assert read["words"].dtype == np.float32
+        np.testing.assert_array_equal(read["words"], WORDS)
+        np.testing.assert_array_equal(read["words/Adagrad"], WORDS + 0.5)
+        assert read["words/labels"].tolist() == LABELS + [""] * MORE_ROWS
+        assert read["items"].shape == (3, 4)
+
+
+def test_parquet(tmp_path, vocabulary, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    out = tmp_path / "out"
+    assert run(MOD, out, "--to=parquet", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    assert capsys.readouterr().out.split() == [
+        f"{out}/{name}.parquet" for name in ("few", "items", "words")
+    ]
+    read = parquet.read_table(out / "words.parquet")
+    assert read.schema.names == ["id", "label", "embedding", "Adagrad"]
+    assert read.schema.metadata[b"variable"] == b"words"
+    assert read["id"].to_pylist() == list(range(13))
+    assert read["label"].to_pylist() == LABELS + [None] * MORE_ROWS
+    np.testing.assert_array_equal(np.float32(read["embedding"].to_pylist()), WORDS)
+    np.testing.assert_array_equal(np.float32(read["Adagrad"].to_pylist()), WORDS + 0.5)
+    assert str(read.schema.field("embedding").type).startswith("fixed_size_list<")
+    assert parquet.read_table(out / "few.parquet").schema.names == ["id", "embedding", "Adagrad"]
+
+
+def test_safetensors(tmp_path, vocabulary):
+    safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    out = tmp_path / "out"
+    assert run(MOD, out, "--to=safetensors", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    read = safetensors.load_file(out / "tables.safetensors")
+    assert len(read) == 6
+    np.testing.assert_array_equal(read["words"], WORDS)
+    np.testing.assert_array_equal(read["words/Adagrad"], WORDS + 0.5)
+    lines = (out / "words.labels.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == [*LABELS, *[""] * MORE_ROWS, ""]
+
+
+def test_saved_model(tmp_path, vocabulary):
+    out = tmp_path / "out"
+    arguments = (MOD, out, "--to=saved-model", "--table=words", f"--vocabulary=words={vocabulary}")
+    assert run(*arguments) == 0
+    os.rename(vocabulary, f"{vocabulary}.moved")  # The model holds the file.
+    loaded = tf.saved_model.load(str(out)).signatures
+    assert sorted(loaded) == ["serving_default", "words", "words_labels"]
+    for name in ("serving_default", "words"):
+        got = loaded[name](ids=tf.constant([12, 0, 12], tf.int64))["embeddings"]
+        np.testing.assert_array_equal(got, WORDS[[12, 0, 12]])
+    got = loaded["words_labels"](labels=tf.constant(["東京", "the matrix"]))["embeddings"]
+    np.testing.assert_array_equal(got, WORDS[[2, 0]])
+    for bad in (13, -1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be from 0 to 12"):
+            loaded["words"](ids=tf.constant([bad], tf.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A label is not in the vocabulary"):
+        loaded["words_labels"](labels=tf.constant(["matrix"]))
+
+
+def test_projector(tmp_path, vocabulary):
+    out = tmp_path / "out"
+    assert run(MOD, out, "--to=projector", f"--vocabulary=words={vocabulary}") == 0
+    config = text_format.Parse(
+        (out / "projector_config.pbtxt").read_text(), projector.ProjectorConfig()
+    )
+    described = {one.tensor_name: one for one in config.embeddings}
+    assert sorted(described) == ["few", "items", "words"]
+    words = described["words"]
+    assert list(words.tensor_shape) == [13, 2]
+    np.testing.assert_array_equal(np.loadtxt(out / words.tensor_path, np.float32), WORDS)
+    lines = (out / words.metadata_path).read_text(encoding="utf-8").splitlines()
+    assert lines == [*LABELS, "(11)", "(12)"]
+    assert not described["few"].metadata_path
+
+
+def test_names_of_files_and_of_columns(tmp_path):
+    weights = test_statistics.rows(6, 3)
+    variables = {test_statistics.WORDS: weights, "dense/kernel": weights}
+    path = test_statistics.write(tmp_path / "a.ckpt", variables)
+    file = tmp_path / "labels"
+    file.write_text("a\nb")
+    for to, name in (("npz", "words"), ("projector", "words_embedding"), ("saved-model", "words")):
+        out = tmp_path / to
+        assert run(path, out, f"--to={to}", f"--table={name}", f"--vocabulary={name}={file}") == 0
+    with np.load(tmp_path / "npz" / "tables.npz") as read:
+        np.testing.assert_array_equal(read[test_statistics.WORDS], weights)
+    name = "dense_features_words_embedding_embedding_weights"
+    np.testing.assert_array_equal(
+        np.loadtxt(f"{tmp_path}/projector/{name}.tsv", np.float32), weights
+    )
+    loaded = tf.saved_model.load(f"{tmp_path}/saved-model").signatures
+    assert sorted(loaded) == [name, f"{name}_labels", "serving_default"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_bfloat16_and_bad_numbers(to, tmp_path):
+    value = np.array([[1.5, np.nan], [np.inf, -0.0]]).astype(tf.bfloat16.as_numpy_dtype)
+    path = test_statistics.write(tmp_path / "a.ckpt", {"words": value})
+    assert run(path, tmp_path / "out", f"--to={to}") == 0
+    if to == "npz":
+        with np.load(tmp_path / "out" / "tables.npz") as read:
+            np.testing.assert_array_equal(read["words"], value.astype(np.float32))
+
+
+@pytest.mark.parametrize("to", ["npz", "parquet", "safetensors", "projector"])
+def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 15)
+    table = np.zeros([1 << 14, 16], np.float32)  # 1 MB
+    path = test_statistics.write(tmp_path / "a.ckpt", {"words": table, "words/Adagrad": table})
+    del table
+    slots = to != "projector"
+    checkpoint.export(path, f"{tmp_path}/first", to, slots=slots)  # Imports the library.
+    tracemalloc.start()
+    try:
+        checkpoint.export(path, f"{tmp_path}/out", to, slots=slots)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 700 << 10, f"{peak:,}"
+
+
+@pytest.mark.parametrize(
+    "arguments, contents, says",
+    [
+        (["--to=npz"], None, "there is no such file."),
+        (["--to=npz"], b"", "is empty."),
+        (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
+        (["--to=npz"], b"x\n\xff\n", "line 2 is not UTF-8."),
+        (["--to=projector"], b"x\na\tb\n", "line 2 has a tab or an end of line inside, which a "),
+        (["--to=safetensors"], "x\na\x85b\n".encode(), "line 2 has a tab or an end of line inside"),
+        (["--to=saved-model"], b"x\ny\nx\n", "lines 1 and 3 are both 'x'; a lookup by labels"),
+    ],
+)
+def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
+    file = tmp_path / "words.txt"
+    if contents is not None:
+        file.write_bytes(contents)
+    before = sorted(tmp_path.iterdir())
+    assert run(MOD, tmp_path / "out", *arguments, f"--vocabulary=words={file}") == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and says in printed, printed
+    assert f"vocabulary '{file}' of table 'words'" in printed
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--to=npz", "--table=nothing"], "called 'nothing' in checkpoint"),
+        (["--to=npz", "--vocabulary=words"], "--vocabulary must be TABLE=FILE, once for a table"),
+        (
+            ["--to=npz", "--table=few", "--vocabulary=words=x"],
+            "there are vocabularies of ['words']",
+        ),
+        (["--to=npz", "--table=few", "--table=few"], "'few' and 'few' would share a name"),
+        (["--to=saved-model", "--slots"], "saved-model has no slots."),
+        (["--to=projector", "--slots"], "projector has no slots."),
+        (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
+        (["--like=1"], "--like needs one --table."),
+        (["--like=1", "--table=words"], "--like shows rows: it takes neither OUT nor --slots."),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, says, tmp_path, capsys):
+    assert run(MOD, tmp_path / "out", *arguments) == 2
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_there_or_in_the_way(tmp_path, capsys, monkeypatch):
+    assert run(MOD, "--to=npz") == 2
+    assert capsys.readouterr().err == "estimator-emb export: name OUT, the folder to write.\n"
+    (tmp_path / "out").mkdir()
+    assert run(MOD, tmp_path / "out", "--to=npz") == 2
+    assert "out' exists already." in capsys.readouterr().err
+    assert run(tmp_path / "no", tmp_path / "new", "--to=npz") == 2
+    assert "There is no checkpoint" in capsys.readouterr().err
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run(MOD, tmp_path / "new", "--to=parquet") == 2
+    assert capsys.readouterr().err == (
+        "estimator-emb export: parquet needs pyarrow: pip install 'estimator-emb[export]', or pip "
+        "install pyarrow.\n"
+    )
+    with pytest.raises(ValueError, match="to must be one of npz, parquet, .*; got 'csv'"):
+        checkpoint.export(MOD, f"{tmp_path}/new", "csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_damage_leaves_nothing(to, tmp_path, capsys):
+    for file in pathlib.Path(MOD).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with values.Values(f"{tmp_path}/model.ckpt-7") as opened:
+        place = opened.parts("words")[2]
+    contents = bytearray(pathlib.Path(place.file).read_bytes())
+    contents[place.offset] ^= 1
+    pathlib.Path(place.file).write_bytes(contents)
+    before = sorted(tmp_path.iterdir())
+    assert run(tmp_path, tmp_path / "out", f"--to={to}") == 2
+    assert f"'{place.file}' does not hold what was saved of words" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_an_export_that_fails_leaves_nothing(to, tmp_path):
+    def fail(done, total):
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        checkpoint.export(MOD, f"{tmp_path}/out", to, progress=fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def cosines(row):
+    norms = np.linalg.norm(WORDS, axis=1) * np.linalg.norm(WORDS[row])
+    found = (WORDS @ WORDS[row]) / norms
+    order = [other for other in np.argsort(-found, kind="stable") if other != row]
+    return [(other, found[other]) for other in order]
+
+
+@pytest.mark.parametrize("like, row", [("the matrix", 0), ("東京", 2), ("12", 12), ("5", 5)])
+def test_nearest_rows(like, row, vocabulary, capsys):
+    arguments = [MOD, "--table=words", f"--vocabulary=words={vocabulary}", f"--like={like}"]
+    assert run(*arguments, "--count=4") == 0
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert [(int(line[1]), line[0]) for line in lines] == [
+        (other, f"{cosine:.4f}") for other, cosine in cosines(row)[:4]
+    ]
+    for _, number, *label in lines:
+        assert label == ([LABELS[int(number)]] if int(number) < len(LABELS) else [])
+
+
+def test_nearest_rows_in_python(tmp_path):
+    found = checkpoint.nearest(MOD, "words", 3, count=100)
+    assert [number for number, _, _ in found] == [int(other) for other, _ in cosines(3)]
+    np.testing.assert_allclose([one[2] for one in found], [one[1] for one in cosines(3)], rtol=1e-6)
+    weights = np.float32([[1, 0], [0, 0], [np.nan, 1], [-1, 0], [2, 0], [0, 1]])
+    path = test_statistics.write(tmp_path / "a.ckpt", {"t": weights})
+    assert checkpoint.nearest(path, "t", 0) == [(4, None, 1.0), (5, None, 0.0), (3, None, -1.0)]
+
+
+@pytest.mark.parametrize(
+    "like, more, says",
+    [
+        (13, {}, "nearest: id must be from 0 to 12; got 13."),
+        (-1, {}, "nearest: id must be from 0 to 12; got -1."),
+        (1, {"count": 0}, "nearest: count must be at least 1; got 0."),
+        ("x", {}, "nearest: label 'x' needs the vocabulary of the table."),
+    ],
+)
+def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
+    with pytest.raises(ValueError) as error:
+        checkpoint.nearest(MOD, "words", like, **more)
+    assert str(error.value) == says
+    with pytest.raises(ValueError) as error:
+        checkpoint.nearest(MOD, "words", "x", vocabulary)
+    assert str(error.value) == f"nearest: label 'x' is not in vocabulary {vocabulary!r}."
+    path = test_statistics.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
+    with pytest.raises(ValueError, match="row 1 is zero or not finite, so it has no direction"):
+        checkpoint.nearest(path, "t", 1)
+
+
+def test_nothing_is_unpickled(tmp_path, monkeypatch):
+    """An export reads and writes without pickle, even where a label looks like code."""
+    import pickle
+
+    def refuse(*arguments, **named):
+        raise AssertionError("pickled")
+
+    for name in ("load", "loads", "dump", "dumps"):
+        monkeypatch.setattr(pickle, name, refuse)
+    assert run(MOD, tmp_path / "out", "--to=npz") == 0
