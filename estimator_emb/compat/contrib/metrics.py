@@ -15,8 +15,10 @@ import tensorflow as tf
 
 _tf1 = tf.compat.v1
 
-_REQUIRED = ("predictions", "labels", "values", "k", "normalizer", "num_classes", "threshold")
-_REQUIRED += ("dim", "thresholds", "sensitivity", "specificity")
+_REQUIRED = (
+    "predictions labels values k normalizer num_classes threshold dim thresholds sensitivity "
+    "specificity"
+).split()
 _DEFAULTS = {"num_thresholds": 200, "curve": "ROC"}
 _LAST = "metrics_collections updates_collections name"
 _PAIR = f"predictions labels weights {_LAST}"

@@ -130,7 +130,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     return OptimizerWithDecoupledWeightDecay
 
 
-class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  # type: ignore[misc]
+class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
     """Adam with decoupled weight decay; see `DecoupledWeightDecayExtension`.
 
     Args:
@@ -159,7 +159,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  
         )
 
 
-class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc]
+class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
     """SGD with momentum and decoupled weight decay; see `DecoupledWeightDecayExtension`.
 
     Args:
@@ -186,7 +186,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptim
         )
 
 
-class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc]
+class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
     """SGD with momentum, whose rate each variable scales by the norms of itself and its gradient.
 
     With variable v, gradient g and weight decay w, where both norms are positive:
@@ -304,7 +304,7 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc]
         )
 
 
-class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc]
+class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
     """Adam that updates, for a sparse gradient, only the rows of variable and slots that it has.
 
     Source: tensorflow/contrib/opt/python/training/lazy_adam_optimizer.py, TF 1.15.
