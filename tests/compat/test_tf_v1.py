@@ -97,6 +97,7 @@ EVERY_FORM = f"""
 """
 
 
+@pytest.mark.slow
 def test_every_module_before_tensorflow_is_imported():
     run(
         f"""
