@@ -143,7 +143,7 @@ def places(path: str) -> dict[str, tuple[str, int]]:
       {name: (name of the data file, first byte)}; {} where the index cannot be read.
     """
     try:
-        count, entries = _read(path)
+        count, entries, _ = _read(path)
     except UnknownFormat:
         return {}
     return {
