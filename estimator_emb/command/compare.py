@@ -69,23 +69,34 @@ def _run(options: argparse.Namespace, both: list[sides.Side], folder: str, group
     if options.start is not None:
         request.start, request.all_start = [options.start], True
     a = runner.run(both[0], request)
-    starts = {one["number"]: one for one in a if one["event"] == "start"}
-    if not starts:
-        raise sides.CannotRun(
-            f"A: {both[0].program[0]} restored a checkpoint of its own before its first step, so "
-            "that side B could not be given the same start."
-        )
+    starts = _starts(a, both[0])
     request = sides.Request(
         options.steps,
         [starts[number]["saved"] for number in sorted(starts)],
         every_step=all(one["every_step"] for one in starts.values()),
     )
     b = runner.run(both[1], request)
+    _starts(b, both[1])
 
     def repeat() -> list[dict[str, Any]]:
         return runner.run(both[0], request, again=True)
 
     return _report(options, both, a, b, repeat)
+
+
+def _starts(events: list[dict[str, Any]], side: sides.Side) -> dict[int, dict[str, Any]]:
+    """Returns the event of the start of each model directory that a side has trained.
+
+    Raises:
+      sides.CannotRun: there is none of one of them.
+    """
+    starts = {one["number"]: one for one in events if one["event"] == "start"}
+    if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
+        raise sides.CannotRun(
+            f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
+            "step, so that the sides have not the same start."
+        )
+    return starts
 
 
 def _report(

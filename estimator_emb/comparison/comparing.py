@@ -172,6 +172,11 @@ def _of_training(
         if ours.keys() != theirs.keys() and (what == "checkpoints" or (ours and theirs)):
             of_a, of_b = (steps_as_text(sorted(one)) for one in (ours, theirs))
             problems.append(f"A has {what} of {of_a}, B of {of_b}.")
+    for name in sorted({*a.unsaved, *b.unsaved}):
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore):
+            problems.append(
+                f"{name} is in no checkpoint: it could not be given the same start, nor compared."
+            )
     saved = sorted(a.saved.keys() & b.saved.keys())
     if not saved:
         raise CannotCompare("there is no step of which both sides have the variables.")

@@ -27,12 +27,14 @@ class Training:
       losses: {global step: loss}; {} where nothing has recorded them.
       saved: {global step: prefix of a checkpoint}.
       random: the ops of a step that draw random numbers.
+      unsaved: variables that the program's saver leaves out of its checkpoints.
     """
 
     start: str | None = None
     losses: dict[int, float] = dataclasses.field(default_factory=dict)
     saved: dict[int, str] = dataclasses.field(default_factory=dict)
     random: list[str] = dataclasses.field(default_factory=list)
+    unsaved: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -107,7 +109,7 @@ def _add(training: Training, kind: str, event: Mapping[str, Any]) -> None:
     if kind == "training":
         training.random = training.random or event["random"]
     elif kind == "start":
-        training.start = event["saved"]
+        training.start, training.unsaved = event["saved"], event["unsaved"]
     else:
         if kind == "step":
             training.losses[event["step"]] = event["loss"]

@@ -502,6 +502,29 @@ def test_unless_it_is_ignored(made):
         decide(made(), made(), ignore=["*"])
 
 
+def test_a_variable_that_no_checkpoint_holds(made):
+    a, b = made(), made()
+    a.trainings[0].unsaved = b.trainings[0].unsaved = ["left/out"]
+    comparison, (status, _) = decide(a, b)
+    assert status == 1 and comparison.problems == [
+        "left/out is in no checkpoint: it could not be given the same start, nor compared."
+    ]
+    assert decide(a, b, ignore=["left/*"])[1][0] == 0
+
+
+def test_a_side_that_starts_from_a_checkpoint_of_its_own():
+    side = sides.Side("B", "", program=("program.py",))
+    events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
+    start = {"event": "start", "number": 0}
+    assert compare_lib._starts([*events[:1], start], side) == {0: start}
+    with pytest.raises(sides.CannotRun) as raised:
+        compare_lib._starts([*events, start], side)
+    assert str(raised.value) == (
+        "B: program.py restored a checkpoint of its own before its first step, so that the sides "
+        "have not the same start."
+    )
+
+
 def test_nan_on_both_sides_says_nothing(made):
     def change(variables, step):
         variables["w"] = np.float32([np.nan, 1])

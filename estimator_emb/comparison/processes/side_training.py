@@ -109,7 +109,12 @@ class Training:
         if reader.has_tensor("global_step"):
             self.step = int(reader.get_tensor("global_step"))
         self._record.add(
-            "start", number=self._number, saved=path, every_step=self._every_step, bytes=size
+            "start",
+            number=self._number,
+            saved=path,
+            every_step=self._every_step,
+            bytes=size,
+            unsaved=_unsaved(session.graph, reader),
         )
 
     def _given(self, start, own):
@@ -148,6 +153,20 @@ class Training:
             )
             session.run(merge)
         return path
+
+
+def _unsaved(graph, reader):
+    """Returns the names of the variables that train and that the program's saver leaves out."""
+    import tensorflow as tf
+
+    found = []
+    with graph.as_default():
+        for variable in tf.compat.v1.trainable_variables():
+            part = getattr(variable, "_save_slice_info", None)
+            name = part.full_name if part is not None else variable.op.name
+            if not reader.has_tensor(name):
+                found.append(name)
+    return sorted(set(found))
 
 
 def _count(shape):
