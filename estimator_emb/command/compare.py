@@ -8,6 +8,7 @@ they have ended.
 from __future__ import annotations
 
 import argparse
+import glob
 import importlib
 import importlib.util
 import os
@@ -67,7 +68,7 @@ def _run(options: argparse.Namespace, both: list[sides.Side], folder: str, group
     runner = sides.Runner(folder, group)
     request = sides.Request(options.steps)
     if options.start is not None:
-        request.start, request.all_start = [options.start], True
+        request.start, request.all_start = [_linked(options.start, folder)], True
     a = runner.run(both[0], request)
     starts = _starts(a, both[0])
     request = sides.Request(
@@ -82,6 +83,17 @@ def _run(options: argparse.Namespace, both: list[sides.Side], folder: str, group
         return runner.run(both[0], request, again=True)
 
     return _report(options, both, a, b, repeat)
+
+
+def _linked(start: str, folder: str) -> str:
+    """Returns another prefix of a checkpoint, as its folder may be the program's model directory.
+
+    A side finds that one empty.
+    """
+    linked = os.path.join(folder, "start")
+    for file in glob.glob(f"{glob.escape(start)}.*"):
+        os.symlink(file, linked + file.removeprefix(start))
+    return linked
 
 
 def _starts(events: list[dict[str, Any]], side: sides.Side) -> dict[int, dict[str, Any]]:
