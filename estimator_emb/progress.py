@@ -240,7 +240,8 @@ def _named(loss: str) -> tf.Tensor | None:
                 "of the loss in TensorBoard 'loss_1'. Take the name away: ProgressHook(..., "
                 "'loss') finds the loss without it."
             )
-        return tensor
+        if graph.is_fetchable(tensor):  # What model_fn computes on an emulated TPU is not.
+            return tensor
     # An Estimator adds the loss that model_fn returned to this collection.
     losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
     if loss == "loss" and losses:

@@ -99,6 +99,8 @@ class Program:
                 "per_host_input_for_training": getattr(ee.InputPipelineConfig, deployment),
             }
         self.fed, self.seen = [], {}
+        # Strings do not reach a TPU.
+        self.kinds = [one for one in batches.KINDS if not use_tpu or one.dtype is not object]
         self.fixed, self.cores, self.datasets = use_tpu, cores, deployment == "PER_HOST_V2"
         estimator = ee.TPUEstimator(
             self.model_fn,
@@ -106,7 +108,7 @@ class Program:
             use_tpu=use_tpu,
             train_batch_size=BATCH,
             embedding_config_spec=ee.EmbeddingConfigSpec(
-                [column(kind) for kind in batches.KINDS],
+                [column(kind) for kind in self.kinds],
                 ee.StochasticGradientDescentParameters(1.0),
             ),
         )
@@ -119,6 +121,7 @@ class Program:
             spec = estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
             kernels = {op.type for op in graph.get_operations()} & {"HostTablesUpdate"}
             assert bool(kernels) == native
+            graph._unfetchable_ops.clear()  # Our session looks into the model.
             self.step = spec.train_op
             self.restart = [
                 hook._initializers for hook in spec.training_hooks if hasattr(hook, "_initializers")
@@ -146,7 +149,7 @@ class Program:
     def placeholders(self, size):
         """Features and labels of one batch."""
         features, parts = {}, {}
-        for kind in batches.KINDS:
+        for kind in self.kinds:
             of_kind, parts[kind.key] = placeholders(kind)
             features |= of_kind
         labels = tf.compat.v1.placeholder(tf.float32, [size])
@@ -155,7 +158,7 @@ class Program:
 
     def model_fn(self, features, labels, mode, params):
         loss = 0.0
-        for kind in batches.KINDS:
+        for kind in self.kinds:
             activation = features[kind.key]
             self.seen[kind.key] = tf.identity(activation)
             slopes = tf.reshape(labels, [-1] + [1] * (activation.shape.rank - 1))
@@ -203,7 +206,7 @@ class Program:
 def check(program, given, slopes, drop):
     """What is wrong with how a program takes a batch, in words; None where nothing is."""
     size, rows, bad = len(slopes), {}, []
-    for kind in batches.KINDS:
+    for kind in program.kinds:
         of_each = [
             batches.pairs_of(kind, batch[kind.key], size // len(given), drop) for batch in given
         ]
@@ -230,7 +233,7 @@ def check(program, given, slopes, drop):
     if after["global_step"] != before["global_step"] + 1:
         return f"global step {before['global_step']} became {after['global_step']}"
     of_core = size // program.cores
-    for kind in batches.KINDS:
+    for kind in program.kinds:
         name = program.table(kind.key)
         activation, want = batches.step(kind, rows[kind.key], before[name], slopes)
         for what, mine, right in (
@@ -247,11 +250,11 @@ def generated(program, rng):
     size = BATCH if program.fixed else int(rng.integers(1, 6))
     count = program.cores if program.datasets else 1
     given = [
-        {kind.key: batches.whole(kind, size // count, rng) for kind in batches.KINDS}
+        {kind.key: batches.whole(kind, size // count, rng) for kind in program.kinds}
         for _ in range(count)
     ]
     happened, batch = [], given[rng.integers(count)]
-    target = batches.KINDS[rng.integers(len(batches.KINDS))]
+    target = program.kinds[rng.integers(len(program.kinds))]
     for _ in range(rng.integers(1, 3)):
         happening = batches.HAPPENINGS[rng.integers(len(batches.HAPPENINGS))]
         # One may need what another has taken away.

@@ -222,6 +222,12 @@ def ids_are_floats(program):
     ValueError,
     "Feature item of table tbl_item: ids must be int32 or int64; got strings. Strings need a "
     "categorical column with a vocabulary or hash buckets.",
+    host=(
+        ValueError,
+        "Feature 'item' of table 'tbl_item': SparseTensor with string as values are not supported "
+        "on a TPU, and neither are other strings. Turn them into ids in input_fn, for example "
+        "with a tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast. feature_key = item.",
+    ),
 )
 def ids_are_strings(program):
     program.features["item"] = [["1"], ["2"], ["3"], ["0"]]

@@ -7,7 +7,6 @@ import tensorflow as tf
 from program import Program, mistake, v1
 
 import estimator_emb as ee
-import feature_columns as fc
 
 
 @mistake(
@@ -267,16 +266,6 @@ def loss_of_each_example(program):
 def loss_of_integers(program):
     good = program.loss
     program.loss = lambda logits, labels: tf.cast(good(logits, labels), tf.int32, name="whole")
-
-
-@mistake(
-    "train",
-    ValueError,
-    "Feature 'words' of table 'tbl_words' is in the EmbeddingConfigSpec, but model_fn never "
-    "uses it: take it out of the spec, or use features['words'] or its column.",
-)
-def a_table_that_model_fn_does_not_use(program):
-    program.embeddings = lambda features: fc.DenseFeatures(program.used[:1])(features)
 
 
 @mistake(

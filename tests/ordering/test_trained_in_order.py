@@ -72,8 +72,9 @@ class Program:
             late += [v1.train.polynomial_decay(1.0, global_step, 8, 0.0)]
         late = [tf.reshape(one, [1]) for one in late]
         self.late = slowly(late[0])
-        v1.summary.scalar("late", late[0][0])
-        v1.summary.scalar("late_step", slowly(late[2])[0])
+        if not params["use_tpu"]:
+            v1.summary.scalar("late", late[0][0])
+            v1.summary.scalar("late_step", slowly(late[2])[0])
         loss = weight * tf.reduce_mean(labels)
         if "ids" in features:
             loss += tf.reduce_mean(features["ids"])

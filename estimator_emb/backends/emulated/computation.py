@@ -68,7 +68,8 @@ class Computation:
         """Refuses fetches and feeds of the TPU's tensors from now on."""
         for op in self._ops.values():
             self._graph.prevent_fetching(op)
-            self._graph.prevent_feeding(op)
+            for tensor in op.outputs:
+                self._graph.prevent_feeding(tensor)
 
     def outside(self, message: str) -> contextlib.AbstractContextManager:
         """Makes a context in which ops that read the TPU's tensors are refused.

@@ -60,12 +60,15 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
             ids = features.get(feature.key)
             owner = f"Feature {feature.key!r} of table {table.name!r}"
             if getattr(ids, "dtype", None) == tf.string:
+                elsewhere = (
+                    "; or run with use_tpu=False, where the column's own vocabulary or hash looks "
+                    "them up"
+                )
                 raise ValueError(
                     f"{owner}: SparseTensor with string as values are not supported on a TPU, and "
                     "neither are other strings. Turn them into ids in input_fn, for example with a "
-                    "tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast; or run with "
-                    "use_tpu=False, where the column's own vocabulary or hash looks them up. "
-                    f"feature_key = {feature.key}."
+                    "tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast"
+                    f"{elsewhere if feature.to_ids else ''}. feature_key = {feature.key}."
                 )
             one_each = table.config.combiner is None and not feature.max_sequence_length
             if one_each and feature.weight_key and isinstance(ids, tf.Tensor):

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain `Estimator` whose model_fn is for a TPU core, where a TPU is emulated: it is one core."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import gen_tpu_ops
+
+import estimator_emb as ee
+from estimator_emb.compat import emulated_tpu
+
+v1 = tf.compat.v1
+X = np.array([1.0, 2.0, 5.0], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    emulated_tpu.install(monkeypatch.setattr)
+
+
+def sharded(loss, w):
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.MomentumOptimizer(0.1, 0.5))
+    return optimizer.minimize(loss, v1.train.get_global_step())
+
+
+def summed(loss, w):
+    """Whose gradient is summed by hand, and goes through a sum in the model, too."""
+    (gradient,) = tf.gradients(v1.tpu.cross_replica_sum(loss), w)
+    gradient = v1.tpu.cross_replica_sum(gradient)
+    optimizer = v1.train.MomentumOptimizer(0.1, 0.5)
+    return optimizer.apply_gradients([(gradient, w)], v1.train.get_global_step())
+
+
+def plain(loss, w):
+    return v1.train.MomentumOptimizer(0.1, 0.5).minimize(loss, v1.train.get_global_step())
+
+
+def estimator(train_op, model_dir, strategy=None):
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", initializer=1.0)
+        y = features["x"] * w
+        if mode == ee.ModeKeys.PREDICT:
+            y = y if train_op is plain else v1.tpu.cross_replica_sum(y)
+            return ee.EstimatorSpec(mode, predictions={"y": y})
+        loss = tf.reduce_sum(tf.square(y - 3.0))
+        metrics = {"y": v1.metrics.mean(y)}
+        step = train_op(loss, w) if mode == ee.ModeKeys.TRAIN else None
+        return ee.EstimatorSpec(mode, loss=loss, train_op=step, eval_metric_ops=metrics)
+
+    config = ee.RunConfig(model_dir=str(model_dir), train_distribute=strategy)
+    return ee.Estimator(model_fn, config=config)
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors({"x": X}).repeat(2)
+
+
+@pytest.mark.parametrize("train_op", [sharded, summed])
+def test_one_core_trains_as_without(train_op, tmp_path):
+    results = []
+    for name in (train_op, plain):
+        made = estimator(name, tmp_path / name.__name__)
+        made.train(input_fn, steps=2)
+
+        def receiver():
+            given = {"x": v1.placeholder(tf.float32, [None])}
+            return ee.export.ServingInputReceiver(given, given)
+
+        path = made.export_saved_model(str(tmp_path / name.__name__ / "export"), receiver)
+        serve = tf.saved_model.load(path.decode()).signatures
+        results.append(
+            (
+                {key: made.get_variable_value(key) for key in made.get_variable_names()},
+                made.evaluate(input_fn),
+                [one["y"] for one in made.predict(input_fn)],
+                next(iter(serve.values()))(tf.constant(X))["y"].numpy().tolist(),
+            )
+        )
+    assert results[0] == results[1]
+    # By hand: the gradient of sum((x w - 3)^2) is 2 (30 w - 24).
+    w, momentum = 1.0, 0.0
+    for _ in range(2):
+        momentum = 0.5 * momentum + 2 * (30 * w - 24)
+        w -= 0.1 * momentum
+    np.testing.assert_allclose(results[0][0]["w"], w, rtol=1e-6)
+
+
+def test_the_ops_are_there_again_afterwards(tmp_path):
+    before = gen_tpu_ops.cross_replica_sum
+    estimator(sharded, tmp_path).train(input_fn, steps=1)
+    assert gen_tpu_ops.cross_replica_sum is before
+
+
+@pytest.mark.parametrize(("replicas", "stands_in"), [(1, True), (2, False)])
+def test_several_replicas_are_no_cores(replicas, stands_in, monkeypatch):
+    """A sum over them is not one of a single core: the op stays, and has no kernel off a TPU."""
+    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
+    before = gen_tpu_ops.cross_replica_sum
+    seen = []
+
+    def call(self):
+        seen.append(gen_tpu_ops.cross_replica_sum is not before)
+
+    emulated_tpu._call_model_fn(call, object())
+    assert seen == [stands_in]
