@@ -161,7 +161,8 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
     assert program.fetched == fetched
-    shown = list(range(STEPS))[options.get("loop", 1) - 1 :: options.get("loop", 1)]
+    # A TPU refuses summaries of its computation.
+    shown = [] if options.get("cores") else list(range(STEPS))
     assert summaries(tmp_path, "late") == summaries(tmp_path, "late_step") == shown
     values = {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
     assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
