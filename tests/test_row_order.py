@@ -198,6 +198,37 @@ def test_one_table_after_the_other(saved, tmp_path):
     )
 
 
+def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
+    """What `--from` says holds for all tables; one that is not known as such keeps its slices."""
+    source = saved("mod", graph=False)
+    path = checkpoint.convert(source, f"{tmp_path}/1", ["items"], source_order="mod").path
+    assert json.loads(read(path)[RECORD])["hosts"] == {
+        "few": 4,
+        "items": 1,
+        "items/Adagrad": 1,
+        "words": 4,
+    }
+    np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
+    check_by_id(checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"]).path)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name in ("words", "plain"):
+            parts = tf.compat.v1.get_variable(
+                name, [13, 2], partitioner=tf.compat.v1.fixed_size_partitioner(HOSTS)
+            )
+            for host, part in enumerate(parts):
+                session.run(part.assign(WORDS[host::HOSTS]))
+        path = tf.compat.v1.train.Saver().save(
+            session, f"{tmp_path}/plain.ckpt", write_meta_graph=False
+        )
+    path = checkpoint.convert(path, f"{tmp_path}/3", ["words"], source_order="mod").path
+    np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
+    with pytest.raises(ValueError, match="in which order the rows of 'plain' are"):
+        checkpoint.table(path, "plain")
+    made = checkpoint.convert(path, f"{tmp_path}/4", ["plain"], source_order="mod")
+    np.testing.assert_array_equal(checkpoint.table(made.path, "plain"), WORDS)
+    np.testing.assert_array_equal(checkpoint.table(made.path, "words"), WORDS)
+
+
 @pytest.mark.parametrize("hosts", [1, 2, 8, 13, 100])
 @pytest.mark.parametrize("graph", [True, False])
 def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):

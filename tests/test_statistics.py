@@ -159,6 +159,23 @@ def test_checkpoints_of_other_row_orders_differ_by_id_only():
     assert checkpoint.differences(div, mod) == []
 
 
+def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
+    """A conversion of a checkpoint without its graph is compared with nothing by mistake."""
+    source = DATA / "tpu_checkpoints" / "mod"
+    for file in source.iterdir():
+        if file.suffix != ".meta":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = f"{tmp_path}/model.ckpt-7"
+    for pair in ((path, str(source)), (str(source), path)):
+        with pytest.raises(ValueError) as error:
+            checkpoint.differences(*pair)
+        assert str(error.value) == (
+            f"differences: nothing in {path!r} says in which order the rows of 'few' are, as its "
+            "graph, the .meta file, would. Convert it first (estimator-emb convert)."
+        )
+    assert checkpoint.differences(path, path) == []
+
+
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 
 
@@ -186,7 +203,8 @@ def test_an_order_that_nothing_tells(tmp_path):
         checkpoint.table(path, "words")
     assert str(error.value) == (
         f"table: nothing in {path!r} says in which order the rows of 'words' are. Look up "
-        "partition_strategy in the program that wrote it, and give order='div' or order='mod'."
+        "partition_strategy in the program that wrote it, and give order='div' or order='mod' "
+        "(--from)."
     )
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="mod"), BY_ID)
     by_host = [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11]

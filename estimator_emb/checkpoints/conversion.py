@@ -170,7 +170,7 @@ class _Plan:
         """Returns the hosts in whose order the rows of a table that stays are; None if unknown."""
         if self._record:
             return self._record.get(name)
-        return self.hosts if self._order_of_all else None
+        return self.hosts  # One strategy holds for all tables of a program.
 
     def check_target(self, to: str, to_hosts: int) -> None:
         """Checks that there is something to do."""
@@ -224,7 +224,6 @@ class _Plan:
 
     def _hosts(self, hosts: int | None, source_order: str | None) -> int:
         order, known, self._why = self._told()
-        self._order_of_all = order is not None
         wanted = "ids" if source_order == "div" else source_order
         if order is not None and wanted not in (None, order):
             raise ValueError(
@@ -248,7 +247,7 @@ class _Plan:
                     f"{_in_order(1)}{self._why}."
                 )
             return 1
-        if self._record:
+        if self._record and known is not None:
             return self._agreeing(hosts, known, self._why)
         told = self._hosts_of_slices()
         if known is not None:
@@ -375,6 +374,21 @@ class _Order:
         self.hosts = conversion.to_hosts if moved else 1
         self.old = Partition(rows, conversion.hosts if moved else 1, "mod").places
         self.new = Partition(rows, self.hosts, "mod").places
+        parts = values.parts(name) or []
+        self._starts = [] if moved else [part.start for part in parts]
+
+    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Returns the positions in `ids` of those that the new checkpoint has in one slice.
+
+        The rows of a host are a slice of their own. A variable that stays as it was keeps the
+        slices that it had, by which one may see how it was divided.
+        """
+        if self.hosts > 1:
+            divided = [np.flatnonzero(ids % self.hosts == host) for host in range(self.hosts)]
+        else:
+            breaks = np.searchsorted(ids, self._starts)
+            divided = np.split(np.arange(len(ids)), breaks)
+        return [positions for positions in divided if len(positions)]
 
 
 def _copy(
@@ -392,13 +406,10 @@ def _copy(
         return
     for ids in _chunks(values, name):
         rows = values.gather(name, order.old(ids))
-        for host in range(order.hosts):
-            # The rows of a host follow each other, as a slice of their own.
-            positions = np.flatnonzero(ids % order.hosts == host)
-            if len(positions):
-                piece = rows if order.hosts == 1 else rows[positions]
-                start = None if len(piece) == shape[0] else int(order.new(ids[positions[:1]])[0])
-                out.add(name, dtype, piece, shape, start)
+        for positions in order.slices(ids):
+            piece = rows if len(positions) == len(rows) else rows[positions]
+            start = None if len(piece) == shape[0] else int(order.new(ids[positions[:1]])[0])
+            out.add(name, dtype, piece, shape, start)
         advance(rows.nbytes)
 
 

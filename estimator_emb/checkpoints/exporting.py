@@ -2,7 +2,7 @@
 """Writes tables of a checkpoint in the formats of other programs: `checkpoint.export`."""
 
 import dataclasses
-import importlib.util
+import importlib
 import json
 import re
 import struct
@@ -100,11 +100,8 @@ def export(
         raise ValueError(f"export: to must be one of {', '.join(FORMATS)}; got {to!r}.")
     if slots and to in ("saved-model", "projector"):
         raise ValueError(f"export: {to} has no slots.")
-    if to == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ValueError(
-            "export: parquet needs pyarrow: pip install 'estimator-emb[export]', or pip install "
-            "pyarrow."
-        )
+    if to == "parquet":
+        _check_pyarrow()
     destination = tf.compat.path_to_str(destination).rstrip("/")
     if tf.io.gfile.exists(destination):
         raise ValueError(f"export: {destination!r} exists already.")
@@ -145,6 +142,19 @@ def export(
     if to == "saved-model":
         return [destination]
     return sorted(f"{destination}/{name}" for name in tf.io.gfile.listdir(destination))
+
+
+def _check_pyarrow() -> None:
+    try:
+        importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        problem = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        old = np.lib.NumpyVersion(np.__version__) < "2.0.0"
+        version = "'pyarrow<22', as newer ones want NumPy 2" if old else "pyarrow"
+        raise ValueError(
+            "export: parquet needs pyarrow, the extra estimator-emb[export]: pip install "
+            f"{version}{problem}."
+        ) from None
 
 
 def _exported(

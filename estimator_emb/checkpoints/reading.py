@@ -176,7 +176,7 @@ def _hosts(values: Values, name: str, order: str | None) -> int:
             raise ValueError(
                 f"table: nothing in {values.path!r} says in which order the rows of {name!r} are. "
                 "Look up partition_strategy in the program that wrote it, and give order='div' or "
-                "order='mod'."
+                "order='mod' (--from)."
             )
         if order == "mod":
             listed = saved_variables.of_shapes(values.shapes, values.dtypes)

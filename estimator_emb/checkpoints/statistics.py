@@ -273,8 +273,9 @@ def differences(
 ) -> list[Difference]:
     """Returns how two checkpoints differ, by variable; [] if in nothing.
 
-    Values are compared bit by bit, in pieces. Rows whose order is known, as `convert` knows it, are
-    compared by their ids. Legacy helper variables and records of conversions do not count.
+    Values are compared in pieces; NaN equals NaN. Rows whose order is known, as `convert` knows it,
+    are compared by their ids; those of two checkpoints of which neither is known, as they lie.
+    Legacy helper variables and records of conversions do not count.
 
     Args:
       first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -282,7 +283,8 @@ def differences(
       progress: function called with the number of bytes done and that of all; None for none.
 
     Raises:
-      ValueError: there is no checkpoint, or it is damaged.
+      ValueError: there is no checkpoint, it is damaged, or the rows of a table may be in two
+        orders, of which only one is known.
     """
     paths = saved_variables.prefix(first), saved_variables.prefix(second)
     with Values(paths[0]) as here, Values(paths[1]) as there:
@@ -294,10 +296,25 @@ def differences(
         advance = _counter(progress, sum(here.size(name) for name in names if name in here.shapes))
         orders = [row_order.known(one, row_order.saved_graph(one.path)) for one in (here, there)]
         found = (
-            _difference(here, there, name, [order.get(name, 1) for order in orders], advance)
+            _difference(here, there, name, _hosts(name, (here, there), orders), advance)
             for name in names
         )
         return [difference for difference in found if difference]
+
+
+def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
+    """Returns the number of hosts in whose order the rows of a variable are in each checkpoint."""
+    told = [order.get(name) for order in orders]
+    if None in told and told != [None, None]:
+        values = both[told.index(None)]
+        helped = any(saved_variables.is_helper(other) for other in values.shapes)
+        if helped and name in values.shapes and len(values.parts(name) or ()) > 1:
+            raise ValueError(
+                f"differences: nothing in {values.path!r} says in which order the rows of {name!r} "
+                "are, as its graph, the .meta file, would. Convert it first (estimator-emb "
+                "convert)."
+            )
+    return [count or 1 for count in told]
 
 
 def _difference(

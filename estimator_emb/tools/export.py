@@ -2,6 +2,7 @@
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
 import argparse
+import re
 import sys
 
 import tensorflow as tf
@@ -24,7 +25,7 @@ def main(args: list[str]) -> int:
         else:
             _export(options)
     except (ValueError, tf.errors.OpError, OSError) as error:
-        text = str(getattr(error, "message", error)).removeprefix("export: ")
+        text = re.sub("^(export|nearest|table): ", "", str(getattr(error, "message", error)))
         print(f"estimator-emb export: {text}", file=sys.stderr)
         return 2
     return 0

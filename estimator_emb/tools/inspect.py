@@ -39,7 +39,8 @@ def main(args: list[str]) -> int:
                 differences = checkpoint.differences(options.checkpoint, options.against, progress)
             _print_differences(differences, options.against)
     except (ValueError, tf.errors.OpError, OSError) as error:
-        print(f"estimator-emb inspect: {getattr(error, 'message', error)}", file=sys.stderr)
+        text = str(getattr(error, "message", error)).removeprefix("differences: ")
+        print(f"estimator-emb inspect: {text}", file=sys.stderr)
         return 2
     return 0
 

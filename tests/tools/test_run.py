@@ -426,7 +426,7 @@ def test_a_subcommand_that_does_not_exist(capsys):
 WITHOUT_TENSORFLOW = """
 import contextlib, runpy, sys
 script = sys.argv[1]
-names = ["run", "cluster", "check", "compare", "convert", "inspect"]
+names = ["run", "cluster", "check", "compare", "convert", "inspect", "migrate", "export"]
 calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"], ["compare", "no.py"]]
 calls += [[name, "--help"] for name in names]
 for call in calls:
