@@ -9,7 +9,8 @@ such a checkpoint and writes one in the order of the ids.
 """
 
 from estimator_emb.checkpoints.conversion import Conversion, convert
-from estimator_emb.checkpoints.exporting import export, nearest
+from estimator_emb.checkpoints.exporting import export
+from estimator_emb.checkpoints.neighbours import nearest
 from estimator_emb.checkpoints.reading import table, table_pieces, tables
 from estimator_emb.checkpoints.saved_variables import HELPER_PREFIX, SavedVariable, inspect
 from estimator_emb.checkpoints.statistics import (
