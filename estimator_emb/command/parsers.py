@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parsers of the subcommands' arguments. A description's first line is its line in the help."""
+"""Parsers of the subcommands' arguments. A description's first line is its line in the help.
+
+Those of subcommands that read checkpoints are in `checkpoint_parsers`.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-from . import programs, slices
+from . import argument_types, checkpoint_parsers, programs, slices
+from .argument_types import GENERATIONS
 
 DEVICES = ("host", "tpu")
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
 
 def parse(name: str, args: list[str]) -> argparse.Namespace:
@@ -64,7 +67,7 @@ the chief's; 1 where it would be 0 and a server died.
     )
     parser.add_argument(
         "--workers",
-        type=_at_least_one,
+        type=argument_types.at_least_one,
         default=1,
         metavar="N",
         help="processes that train: 'chief', which also saves the model, and N - 1 others, "
@@ -72,7 +75,7 @@ the chief's; 1 where it would be 0 and a server died.
     )
     parser.add_argument(
         "--ps",
-        type=_at_least_one,
+        type=argument_types.at_least_one,
         default=1,
         metavar="N",
         help="parameter servers, 'ps 0' to 'ps N-1'; default 1",
@@ -84,7 +87,7 @@ the chief's; 1 where it would be 0 and a server died.
     )
     parser.add_argument(
         "--wait-limit",
-        type=_at_least_one,
+        type=argument_types.at_least_one,
         metavar="SECONDS",
         help="ends a process that has waited so long for one that is away; by default what "
         "ESTIMATOR_EMB_WAIT_LIMIT says, or never",
@@ -105,14 +108,14 @@ def check() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--generations",
-        type=_generations,
+        type=argument_types.generations,
         default=("v4", "v6e"),
         help="TPU generations that the compiler is asked for, of "
         f"{','.join(GENERATIONS)}; default v4,v6e",
     )
     parser.add_argument(
         "--replicas",
-        type=_positive(int),
+        type=argument_types.positive(int),
         help="number of cores; default TPUConfig.num_shards, or 8",
     )
     parser.add_argument(
@@ -127,7 +130,7 @@ def check() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--timeout",
-        type=_positive(float),
+        type=argument_types.positive(float),
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
     )
@@ -174,7 +177,7 @@ they differ, and 2 if they could not be compared.
             parser.add_argument(f"--{side}-{name}", default=default, metavar=metavar, help=text)
     parser.add_argument(
         "--steps",
-        type=_at_least_one,
+        type=argument_types.at_least_one,
         default=20,
         metavar="N",
         help="steps of each model directory, and of each evaluation; default 20",
@@ -186,10 +189,16 @@ they differ, and 2 if they could not be compared.
         "default those with which the program initializes on side A",
     )
     parser.add_argument(
-        "--rtol", type=_tolerance, default=1e-4, help="relative tolerance; default 1e-4"
+        "--rtol",
+        type=argument_types.tolerance,
+        default=1e-4,
+        help="relative tolerance; default 1e-4",
     )
     parser.add_argument(
-        "--atol", type=_tolerance, default=1e-5, help="absolute tolerance; default 1e-5"
+        "--atol",
+        type=argument_types.tolerance,
+        default=1e-5,
+        help="absolute tolerance; default 1e-5",
     )
     parser.add_argument(
         "--ignore",
@@ -210,106 +219,6 @@ they differ, and 2 if they could not be compared.
         "--plot", metavar="FILE.png", help="draws losses and differences; needs matplotlib"
     )
     _add_program(parser)
-    return parser
-
-
-def inspect() -> argparse.ArgumentParser:
-    """Returns the parser of `estimator-emb inspect`."""
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb inspect",
-        description="""List the variables of a checkpoint: shapes, sizes, optimizers and slots.
-
-    estimator-emb inspect CHECKPOINT
-    estimator-emb inspect CHECKPOINT --values --against OTHER --plot norms.png
-
-A checkpoint is named by its prefix, such as /models/a/model.ckpt-100; a folder stands for the
-latest checkpoint in it. The first line says which kind of program has written it, as far as it
-tells. Slots of embedding optimizers are listed below their table. Without options, no values are
-read. With them, each is read once, in pieces.
-""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
-    parser.add_argument(
-        "--values",
-        action="store_true",
-        help="also reads the tables: NaN and infinite numbers, rows that were never trained, norms "
-        "of the rows (mean, 5, 50 and 95 percent, largest)",
-    )
-    parser.add_argument(
-        "--against",
-        metavar="OTHER",
-        help="also compares all values with those of another checkpoint",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE.png",
-        help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
-    )
-    return parser
-
-
-def convert() -> argparse.ArgumentParser:
-    """Returns the parser of `estimator-emb convert`."""
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb convert",
-        description="""Put the tables of a legacy 'mod' checkpoint in the order of their ids, in a \
-new checkpoint.
-
-    estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
-
-The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
-new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
-restores under either strategy and any number of hosts. Slots move with their tables; the legacy
-helper variables are left out; everything else is copied. The number of hosts is read from the
-checkpoint. The new one says in a small variable how its rows are ordered, and is not converted
-again. It is read again and compared before it appears.
-""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", help="prefix of a checkpoint, or its folder")
-    parser.add_argument(
-        "destination",
-        help="a folder; or the prefix of the new checkpoint, such as new/model.ckpt-100",
-    )
-    parser.add_argument(
-        "--table",
-        action="append",
-        required=True,
-        help="name of a table, or a pattern with * and ?, which matches embedding tables only; "
-        "may be given several times",
-    )
-    parser.add_argument(
-        "--hosts",
-        type=_at_least_one,
-        metavar="N",
-        help="number of TPU hosts that held the tables; by default what the checkpoint says",
-    )
-    parser.add_argument(
-        "--from",
-        dest="source_order",
-        choices=("mod", "div"),
-        help="partition_strategy of the program that wrote OLD, where neither a record nor a graph "
-        "(its .meta file) says it",
-    )
-    target = parser.add_mutually_exclusive_group()
-    target.add_argument(
-        "--to-hosts",
-        type=_at_least_one,
-        metavar="M",
-        help="writes the order of 'mod' over M hosts, whichever order OLD has",
-    )
-    target.add_argument(
-        "--reverse",
-        action="store_true",
-        help="from the order of the ids to that of 'mod' over --hosts hosts",
-    )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="believes --hosts and --from against slices and names, for a checkpoint that another "
-        "program has written again; never against a record or a graph",
-    )
     return parser
 
 
@@ -339,72 +248,15 @@ written. It needs LibCST: pip install 'estimator-emb[migrate]'
     return parser
 
 
-def export() -> argparse.ArgumentParser:
-    """Returns the parser of `estimator-emb export`."""
-    parser = argparse.ArgumentParser(
-        prog="estimator-emb export",
-        usage="estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
-        "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW",
-        description="""Write tables of a checkpoint for other programs, or show a row's neighbours.
-
-    estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
-    estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
-
-OUT is a new folder, which appears when it is complete. Rows are in the order of their ids.
-""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="its prefix, or its folder")
-    parser.add_argument("out", metavar="OUT", nargs="?", help="the new folder")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--to",
-        choices=("npz", "parquet", "safetensors", "saved-model", "projector"),
-        help="the format: NumPy's, Apache Parquet, safetensors, a SavedModel that looks up ids or "
-        "labels, or the files of TensorBoard's projector",
-    )
-    what.add_argument(
-        "--like",
-        metavar="ROW",
-        help="shows the rows nearest to this one, by the cosine: its label, or its id where there "
-        "is no vocabulary or no such label",
-    )
-    parser.add_argument(
-        "--table",
-        action="append",
-        metavar="NAME",
-        help="name of a table, or of its column; may be given several times; by default all",
-    )
-    parser.add_argument("--slots", action="store_true", help="also writes the optimizers' slots")
-    parser.add_argument(
-        "--vocabulary",
-        action="append",
-        default=[],
-        metavar="TABLE=FILE",
-        help="labels of the rows of a table, one on a line, in the order of the ids",
-    )
-    parser.add_argument(
-        "--count", type=_at_least_one, default=10, metavar="N", help="rows of --like; default 10"
-    )
-    parser.add_argument(
-        "--from",
-        dest="order",
-        choices=("mod", "div"),
-        help="partition_strategy of the program that wrote a legacy TPU checkpoint, where it does "
-        "not say it",
-    )
-    return parser
-
-
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "run": run,
     "cluster": cluster,
     "check": check,
     "compare": compare,
-    "inspect": inspect,
-    "convert": convert,
+    "inspect": checkpoint_parsers.inspect,
+    "convert": checkpoint_parsers.convert,
     "migrate": migrate,
-    "export": export,
+    "export": checkpoint_parsers.export,
 }
 
 
@@ -418,21 +270,21 @@ def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shards",
-        type=_cores,
+        type=argument_types.cores,
         metavar="N",
         help="number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one "
         "host, or a multiple of 8 on hosts of 8 each",
     )
     parser.add_argument(
         "--topology",
-        type=_topology,
+        type=argument_types.topology,
         metavar="NAME",
         help="the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; of "
         f"{', '.join(slices.names())}",
     )
     parser.add_argument(
         "--steps-limit",
-        type=_at_least_one,
+        type=argument_types.at_least_one,
         metavar="N",
         help="ends every train() after N steps more, and every evaluate() after N steps",
     )
@@ -465,58 +317,3 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 def _compares_finished(options: argparse.Namespace) -> bool:
     """Returns whether `estimator-emb compare` is given what runs have left, and no program."""
     return any(getattr(options, f"{side}_model_dir", None) is not None for side in "ab")
-
-
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number >= 0; got {text!r}")
-    return value
-
-
-def _at_least_one(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1; got {text!r}")
-    return value
-
-
-def _cores(text: str) -> int:
-    cores = _at_least_one(text)
-    try:
-        slices.of_cores(cores)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return cores
-
-
-def _topology(text: str) -> str:
-    try:
-        slices.named(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
-    def positive(text: str) -> float:
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"{text} is not positive")
-        return value
-
-    return positive
-
-
-def _generations(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    for name in names:
-        if name not in GENERATIONS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(GENERATIONS)}")
-    return names
