@@ -11,6 +11,13 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
+from sampling import (  # noqa: E402, F401
+    pytest_collection_modifyitems,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow's own ops, unless a test asks for the native kernels.
 os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.any_version
+
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
 NUMBER = r"\s+[\d,.]+"
 

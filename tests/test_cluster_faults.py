@@ -16,6 +16,7 @@ import harness
 import numpy as np
 import processes
 import pytest
+import sampling
 import servers
 import tensorflow as tf
 
@@ -126,8 +127,10 @@ def check_roll_backs(steps, told):
         highest = max(highest, step)
 
 
-_OF_VERSION = "2 3" if tf.__version__.startswith("2.15.") else "1 2"
-SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", _OF_VERSION).split()))
+_FIRST = 2 if tf.__version__.startswith("2.15.") else 1
+if sampling.seed():
+    _FIRST += 2 * random.Random(sampling.seed()).randrange(1000)
+SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", f"{_FIRST} {_FIRST + 1}").split()))
 
 
 @pytest.mark.slow

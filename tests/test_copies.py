@@ -143,7 +143,7 @@ def trained(model_dir, one):
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=pytest.mark.slow) if way == "one core" else way for way in WAYS]
+    "way", [way if way == "host" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 )
 def test_a_copied_estimator_trains_as_the_first(way, tmp_path):
     spec = of_dicts()._replace(profile_data_directory=None)

@@ -13,6 +13,8 @@ import pytest
 
 import estimator_emb as ee
 
+pytestmark = pytest.mark.any_version
+
 REPOSITORY = pathlib.Path(__file__).parents[1]
 SMOKE = REPOSITORY / "tests" / "data" / "smoke.py"
 DATA = {

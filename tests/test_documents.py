@@ -17,6 +17,8 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import checkpoint, embedding, optimizers, preflight
 
+pytestmark = pytest.mark.any_version
+
 REPOSITORY = documents.REPOSITORY
 DOCS = REPOSITORY / "docs"
 ENVIRONMENT = {
@@ -67,6 +69,7 @@ COMMANDS = {
     "TPU_NAME=my-tpu python -m pytest": "Needs a TPU.",
     "python benchmarks/": "test_benchmarks.py starts every benchmark.",
     "ESTIMATOR_EMB_NATIVE_SANITIZE=1": ".ci/run builds and runs with sanitizers.",
+    "ESTIMATOR_EMB_SAMPLE=": ".ci/run draws samples.",
     "python3 .ci/build_wheel.py": ".ci/run builds a wheel, and trains where it is installed.",
     "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
     "estimator-emb run --map gs://": "test_file_paths.py gives folders in place of buckets.",

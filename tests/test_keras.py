@@ -159,6 +159,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("number", "mode"), COMBINATIONS)
 def test_every_combination_of_options_equals_keras(number, mode):
     initial, steps = random_steps()

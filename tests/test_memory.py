@@ -250,6 +250,7 @@ def train_again_and_again(way, folder, trainings):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "way, kernels, trainings",
     [

@@ -70,16 +70,13 @@ BEGIN = ["NaN loss during training. After this step, these hold NaN or infinity:
 TABLE = "table 'tbl_a_b_shared_embedding' (features 'a', 'b'): NaN in 2 of 10 rows, ids 1, 9"
 DENSE = "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)"
 WAYS = [
-    (None, False),
-    (None, True),
-    (1, False),
-    (1, True),
-    (2, True),
+    (None, False, "0"),
+    (1, False, "0"),
+    *((cores, True, native_kernels) for cores in (None, 1, 2) for native_kernels in "01"),
 ]
 
 
-@pytest.mark.parametrize("native_kernels", ["0", "1"])
-@pytest.mark.parametrize(("cores", "tables"), WAYS)
+@pytest.mark.parametrize(("cores", "tables", "native_kernels"), WAYS)
 def test_tables_and_variables_are_named(
     tmp_path, monkeypatch, native, cores, tables, native_kernels
 ):

@@ -21,12 +21,28 @@ SLOW_WITH_TENSORFLOW = {
 }
 """Tests of clusters, which take seconds; what they show of the kernels, others show too."""
 
+SLOW_WITH_NATIVE = {
+    "test_an_optimizer_that_scales_the_loss_is_refused",
+    "test_clipping_between_compute_and_apply_leaves_the_tables_alone",
+    "test_cross_replica_sum_computes",
+    "test_features_must_be_a_dict",
+    "test_gradient_by_tf_gradients_over_trainable_variables",
+    "test_gradients_that_are_only_looked_at",
+    "test_two_optimizers_of_one_table_are_refused",
+    "test_without_tables_it_may_scale_the_loss",
+}
+"""Tests of what model_fn does with activations, which is over before the kernels come in."""
+
 
 def pytest_generate_tests(metafunc):
     if metafunc.module.__name__ in ON_BOTH:
-        slow = metafunc.function.__name__ in SLOW_WITH_TENSORFLOW
-        tensorflow = pytest.param("tensorflow", marks=[pytest.mark.slow] if slow else [])
-        metafunc.parametrize("kernels", [tensorflow, "native"], indirect=True)
+        slow = {"tensorflow": SLOW_WITH_TENSORFLOW, "native": SLOW_WITH_NATIVE}
+        marks = {
+            kernels: [pytest.mark.slow] if metafunc.function.__name__ in of_them else []
+            for kernels, of_them in slow.items()
+        }
+        each = [pytest.param(kernels, marks=marks[kernels]) for kernels in marks]
+        metafunc.parametrize("kernels", each, indirect=True)
 
 
 def _without_falling_back(*args):

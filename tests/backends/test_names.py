@@ -204,6 +204,7 @@ def test_names_and_values(name, way, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("index, name", enumerate(WRITTEN))
 def test_every_name(index, name, tmp_path):
     for way in ("cpu", ["one_core", "eight_cores"][index % 2]):
@@ -214,6 +215,7 @@ def test_every_name(index, name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("index, name", enumerate(OF_EACH_KIND[SHARE]))
 def test_every_value(index, name, tmp_path):
     check(name, tmp_path, ["cpu", "one_core", "eight_cores"][index % 3], exporting=True)
@@ -467,6 +469,7 @@ def test_names_on_a_tpu(name, tpu_config, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("index, name", enumerate(OF_EACH_KIND[SHARE]))
 def test_every_name_on_a_tpu(index, name, tmp_path):
     check_hardware(name, tmp_path, [{}, {"tables": "host"}][index % 2])

@@ -122,7 +122,9 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
     assert {op.device for op in ops if op.name.startswith(("t/", "u/", "embedding_"))} == {""}
 
 
-@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+@pytest.mark.parametrize(
+    "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
+)
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_trains_evaluates_and_predicts_and_says_where(
     use_tpu, kernels, beside_gpu, tmp_path, caplog

@@ -266,12 +266,13 @@ def test_keras_3_beside_it_stays_usable():
     ]
 
 
+@pytest.mark.slow
 @on_2_16
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param("import tensorflow as tf; tf.keras.layers", marks=pytest.mark.slow),
-        pytest.param("import tensorflow as tf; tf.compat.v2.keras.layers", marks=pytest.mark.slow),
+        "import tensorflow as tf; tf.keras.layers",
+        "import tensorflow as tf; tf.compat.v2.keras.layers",
         "from tensorflow.keras import layers",
     ],
 )

@@ -14,6 +14,8 @@ PREDICT = """
 import sys
 import census, numpy as np, tensorflow as tf
 from absl import flags, logging
+
+pytestmark = pytest.mark.any_version
 data_dir, model_dir, inputs_path, outputs_path = sys.argv[1:]
 flags.FLAGS(["census", "--data_dir", data_dir])
 logging.set_verbosity(logging.WARNING)

@@ -14,6 +14,8 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb import progress
 
+pytestmark = pytest.mark.any_version
+
 
 class Terminal(io.StringIO):
     def isatty(self):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import running
 
+pytestmark = pytest.mark.any_version
+
 LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(self):"
 
 

@@ -7,6 +7,8 @@ import re
 import pytest
 from running import ROOT, example, run
 
+pytestmark = pytest.mark.any_version
+
 LEGACY = ROOT / "examples" / "legacy_tpu_binary.py"
 MODERN = ROOT / "examples" / "modern_binary.py"
 STEPS = 150

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import tensorflow as tf
+import worker
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
 CONFIGURATIONS = [
@@ -69,10 +70,14 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-@pytest.mark.parametrize(
-    "configuration",
-    ["two cores", pytest.param("host, TensorFlow's ops", marks=pytest.mark.slow)],
-)
+def test_some_in_this_process(native_library, monkeypatch):
+    """Without the import of TensorFlow, which takes as long as a hundred cases."""
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
+    assert list(worker.cases("two cores", range(40))) == [(seed, None) for seed in range(40)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("configuration", ["two cores", "host, TensorFlow's ops"])
 def test_some(configuration, native_library, tmp_path):
     assert run(configuration, range(40), tmp_path) == []
     cases = [one for path in tmp_path.glob("*.json") for one in lines(path)]
@@ -91,6 +96,7 @@ def test_there_are_ten_thousand():
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_ten_thousand(configuration, native_library, tmp_path):
     """A failure shows its seed."""

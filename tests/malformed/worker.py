@@ -264,25 +264,37 @@ def generated(program, rng):
     return given, rng.normal(size=size).astype(np.float32), [target.key, *happened]
 
 
+def cases(name, seeds, begins=lambda **about: None):
+    """Yields each seed with what is wrong with its case, or None; before a case, `begins` is told.
+
+    Args:
+      name: of the configuration.
+      seeds: of the cases.
+      begins: called with the seed of a case and what has happened in it.
+    """
+    configuration = CONFIGURATIONS[name]
+    program = Program(*configuration)
+    for seed in seeds:
+        given, slopes, happened = generated(program, np.random.default_rng(seed))
+        begins(seed=seed, happened=happened)
+        wrong = check(program, given, slopes, configuration[3] == "drop")
+        yield seed, wrong and f"{happened}: {wrong}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--configuration", required=True)
     parser.add_argument("--seeds", type=int, nargs=2, required=True)
     parser.add_argument("--progress", required=True)
     arguments = parser.parse_args()
-    configuration = CONFIGURATIONS[arguments.configuration]
     with open(arguments.progress, "a") as progress:
 
         def say(**what):
             print(json.dumps(what), file=progress, flush=True)
 
-        program = Program(*configuration)
-        for seed in range(*arguments.seeds):
-            given, slopes, happened = generated(program, np.random.default_rng(seed))
-            say(seed=seed, happened=happened)
-            wrong = check(program, given, slopes, configuration[3] == "drop")
+        for seed, wrong in cases(arguments.configuration, range(*arguments.seeds), say):
             if wrong:
-                say(wrong=wrong, seed=seed, happened=happened)
+                say(wrong=wrong, seed=seed)
         say(done=True)
 
 

@@ -162,8 +162,18 @@ def forms_with_bad_ids(rng, samples):
     return features, configs
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    "combiner, shards",
+    [
+        ("mean", 1),
+        ("sum", 3),
+        ("sqrtn", 3),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("sum", 1), ("sqrtn", 1), ("mean", 3))
+        ),
+    ],
+)
 def test_bad_ids_that_are_left_out(combiner, shards):
     rng = np.random.default_rng(0)
     made = [forms_with_bad_ids(rng, 9) for _ in range(2)]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws a sample of the cases of a test that has hundreds, where ESTIMATOR_EMB_SAMPLE is set.
+
+`@pytest.mark.sampled(30)` leaves 30 of a test's cases. Which ones follows from the variable's text,
+for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
+were left out, and how to have the same sample again. The functions with names of pytest are its
+hooks, which `conftest.py` takes over.
+"""
+
+import collections
+import os
+import random
+
+import pytest
+
+VARIABLE = "ESTIMATOR_EMB_SAMPLE"
+_COUNTS = pytest.StashKey[dict[str, list[int]]]()
+
+
+def seed():
+    """Returns what the sample is drawn by, or '' where all cases run."""
+    return os.environ.get(VARIABLE, "")
+
+
+def of(everything, some):
+    """Returns how often a test is to repeat: `everything`, or `some` where samples are asked for.
+
+    Args:
+      everything: how often where all cases run.
+      some: how often in a sample.
+    """
+    return some if seed() else everything
+
+
+@pytest.hookimpl(trylast=True)  # Of what -m and -k have left.
+def pytest_collection_modifyitems(config, items):
+    """Deselects the cases that are not in the sample: the same ones in all processes."""
+    counts = config.stash.setdefault(_COUNTS, {})
+    if not seed():
+        return
+    cases = collections.defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    left_out = []
+    for (test, count), of_test in cases.items():
+        drawn = random.Random(f"{seed()} {test}").sample(of_test, min(count, len(of_test)))
+        left_out += [item for item in of_test if item not in drawn]
+        counts[test] = [len(drawn), len(of_test)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session):
+    """Has a worker of pytest-xdist tell what it counted."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["sampled"] = session.config.stash.get(_COUNTS, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Takes over what a worker has counted."""
+    counted = (getattr(node, "workeroutput", None) or {}).get("sampled", {})
+    node.config.stash.setdefault(_COUNTS, {}).update(counted)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Says what was left out."""
+    for test, (drawn, among) in config.stash.get(_COUNTS, {}).items():
+        terminalreporter.write_line(
+            f"sampled {drawn} of {among} cases of {test}: {VARIABLE}={seed()} draws the same"
+        )
