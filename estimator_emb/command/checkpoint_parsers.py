@@ -48,8 +48,7 @@ def convert() -> argparse.ArgumentParser:
     """Returns the parser of `estimator-emb convert`."""
     parser = argparse.ArgumentParser(
         prog="estimator-emb convert",
-        description="""Puts the tables of a legacy 'mod' checkpoint in the order of their ids, in a \
-new checkpoint.
+        description="""Puts the tables of a legacy 'mod' checkpoint in the order of their ids.
 
     estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
 
@@ -114,7 +113,7 @@ def export() -> argparse.ArgumentParser:
         prog="estimator-emb export",
         usage="estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
         "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW",
-        description="""Writes tables of a checkpoint for other programs, or shows a row's neighbours.
+        description="""Writes tables of a checkpoint for others, or shows a row's neighbours.
 
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
     estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
