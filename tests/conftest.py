@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
 
+import functools
 import gc
 import importlib
 import logging
@@ -64,6 +65,7 @@ def _no_files_of_graphs():
 
     export = saver.Saver.export_meta_graph
 
+    @functools.wraps(export)
     def exported(self, filename=None, *args, **kwargs):
         if filename and os.path.basename(filename).startswith("model.ckpt-"):
             return None
@@ -79,14 +81,14 @@ def _no_files_of_graphs():
 
 @pytest.fixture(scope="session", autouse=True)
 def _rare_garbage_collection():
-    """Leaves what has been imported to no garbage collection, and the rest to a tenth as many.
+    """Leaves what has been imported to no garbage collection, and the rest to few.
 
     TensorFlow's half a million objects would be looked at in each of them.
     """
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
-    gc.set_threshold(10 * before[0], *before[1:])
+    gc.set_threshold(100_000, *before[1:])
     yield
     gc.set_threshold(*before)
     gc.unfreeze()

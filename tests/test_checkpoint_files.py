@@ -76,7 +76,12 @@ def advice(folder, newest="model.ckpt-2"):
 
 @pytest.mark.parametrize(
     "way, kind",
-    [("host", "missing"), ("emulated", "missing"), ("host", "empty"), ("host", "damaged")],
+    [
+        ("host", "missing"),
+        pytest.param("emulated", "missing", marks=pytest.mark.slow),
+        ("host", "empty"),
+        ("host", "damaged"),
+    ],
 )
 def test_no_state_file(way, kind, trained):
     estimator = make(trained, way)
@@ -287,7 +292,12 @@ KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
 
 
 @pytest.mark.parametrize(
-    "way, kind", [*(("host", kind) for kind in KINDS), ("emulated", "cut"), ("emulated", "flipped")]
+    "way, kind",
+    [
+        *(("host", kind) for kind in KINDS),
+        ("emulated", "cut"),
+        pytest.param("emulated", "flipped", marks=pytest.mark.slow),
+    ],
 )
 def test_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"

@@ -167,7 +167,7 @@ def test_an_evaluation_of_nothing_ends_the_training_around_it(use_tpu, tmp_path)
         )
 
 
-@pytest.mark.parametrize("way", ["host", "emulated, 2 cores"])
+@pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
 def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):

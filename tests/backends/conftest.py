@@ -28,10 +28,12 @@ SLOW_WITH_NATIVE = {
     "test_features_must_be_a_dict",
     "test_gradient_by_tf_gradients_over_trainable_variables",
     "test_gradients_that_are_only_looked_at",
+    "test_trains_by_other_arguments",
     "test_two_optimizers_of_one_table_are_refused",
     "test_without_tables_it_may_scale_the_loss",
 }
-"""Tests of what model_fn does with activations, which is over before the kernels come in."""
+"""Tests of what model_fn does with activations, which is over before the kernels come in; and of
+rules that take long to compile, beside others of the same classes."""
 
 
 def pytest_generate_tests(metafunc):

@@ -41,13 +41,16 @@ def test_golden_cases(shards, kernels, tmp_path):
 
 
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_activations(combiner, kernels, tmp_path):
-    table = golden_training.table_of(np.array(GOLDEN["table"], np.float32), combiner)
-    spec = golden_training.spec_of_tables({"t0": table})
-    data = golden_training.batches(2, gradients=False)
-    estimator = harness.estimator(harness.gradient_model_fn(["x0"]), spec, tmp_path)
+def test_activations(kernels, tmp_path):
+    combiners = {f"x{index}": one for index, one in enumerate(["sum", "mean", "sqrtn"])}
+    start = np.array(GOLDEN["table"], np.float32)
+    tables = {f"t{key[1]}": golden_training.table_of(start, combiners[key]) for key in combiners}
+    spec = golden_training.spec_of_tables(tables)
+    data = golden_training.batches(2, 2, 2, gradients=False)
+    estimator = harness.estimator(harness.gradient_model_fn(list(combiners)), spec, tmp_path)
     estimator.train(harness.input_fn_of(data), steps=1)
-    got = [one["x0"] for one in estimator.predict(harness.input_fn_of(data))]
-    expected = GOLDEN["pipeline"][combiner]["activations_initial_table"]
-    np.testing.assert_allclose(np.reshape(got, [3, 4, 2]), expected, rtol=1e-6)
+    predicted = list(estimator.predict(harness.input_fn_of(data)))
+    for key, combiner in combiners.items():
+        got = np.reshape([one[key] for one in predicted], [3, 4, 2])
+        expected = GOLDEN["pipeline"][combiner]["activations_initial_table"]
+        np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=combiner)

@@ -342,10 +342,11 @@ def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
             "A parameter server has lost its variables, global_step for one: all go back to the "
             "checkpoint of step 2.",
         ),
-        (
+        pytest.param(
             [0, 1],
             "The parameter servers hold nothing of this training: it goes on from the checkpoint "
             "of step 2.",
+            marks=pytest.mark.slow,
         ),
     ],
 )

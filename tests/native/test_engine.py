@@ -47,14 +47,28 @@ def gradients(rng, *shape):
     return rng.normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("dimension", [1, 3, 8, 16, 32, 40, 64, 100])
-def test_dimensions(dimension):
-    rng = np.random.default_rng(dimension)
-    ids = [rng.integers(-1, 30, [64, 5]) for _ in range(2)]
-    batches = [({"x": one}, {"x": gradients(rng, 64, dimension)}) for one in ids]
-    spec = one_table(ee.AdagradParameters(0.1), 30, dimension, "mean")
-    same(spec, batches)
-    same(spec, batches, shards=4)
+@pytest.mark.parametrize("shards", [1, 4])
+def test_dimensions(shards):
+    dimensions = {str(dimension): dimension for dimension in (1, 3, 8, 16, 32, 40, 64, 100)}
+    rng = np.random.default_rng(0)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(f"t{name}") for name in dimensions},
+        table_to_config_dict={
+            f"t{name}": ee.TableConfig(
+                30, dimension, harness.initializer(gradients(rng, 30, dimension)), "mean"
+            )
+            for name, dimension in dimensions.items()
+        },
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    batches = [
+        (
+            {name: rng.integers(-1, 30, [64, 5]) for name in dimensions},
+            {name: gradients(rng, 64, dimension) for name, dimension in dimensions.items()},
+        )
+        for _ in range(2)
+    ]
+    same(spec, batches, shards=shards)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
@@ -207,9 +221,14 @@ def test_bad_ids_that_are_left_out(combiner, shards):
 
 
 @pytest.mark.parametrize(
-    "dimension, optimizer", [(16, ee.AdagradParameters), (5, ee.AdamParameters)]
+    "dimension, optimizer, cores",
+    [
+        (16, ee.AdagradParameters, 8),
+        (5, ee.AdamParameters, 2),
+        pytest.param(16, ee.AdagradParameters, 2, marks=pytest.mark.slow),
+        pytest.param(5, ee.AdamParameters, 8, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("cores", [2, 8])
 def test_cores_that_take_turns(dimension, optimizer, cores):
     """With rows that several cores have, or one core in several features."""
     rng = np.random.default_rng(cores)
