@@ -16,8 +16,9 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.command import contrib_names
 from estimator_emb.compat import changes, contrib, legacy_names
-from estimator_emb.compat.contrib import layers, table
+from estimator_emb.compat.contrib import layers
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -143,7 +144,7 @@ def tf_contrib():
 
 def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
     only_later = {"data.RaggedTensorStructure"}
-    for owner, module in table.MODULES.items():
+    for owner, module in contrib_names.MODULES.items():
         for name in module.members:
             path = f"{owner}.{name}"
             assert contrib.has_path(tf_contrib, path) or path in only_later, path
@@ -163,18 +164,18 @@ def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
 
 def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
     there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib"]
-    assert set(table.MODULES) - set(there) == {"gan", "lite", "nccl"}
-    assert set(there) <= set(table.MODULES)
+    assert set(contrib_names.MODULES) - set(there) == {"gan", "lite", "nccl"}
+    assert set(there) <= set(contrib_names.MODULES)
     for owner, names in there.items():
         for name in names.split():
             if contrib.has_path(tf_contrib, f"{owner}.{name}"):
                 continue
-            said = contrib._not_here(f"{owner}.{name}")
+            said = contrib_names.advice(f"{owner}.{name}")
             assert said.startswith(f"tf.contrib.{owner}.{name} left TensorFlow with version 2")
             assert said.endswith(".") and "Today: " in said or said.endswith("takes its place."), (
                 said
             )
-        module = table.MODULES[owner]
+        module = contrib_names.MODULES[owner]
         lacking = [
             n for n in names.split() if n not in module.members and n not in module.elsewhere
         ]
@@ -182,10 +183,10 @@ def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
 
 
 def places_of_tensorflow():
-    """Every dotted name below tf that the table sends a program to."""
-    for owner, module in table.MODULES.items():
+    """Every dotted name of TensorFlow, or of this package, that the table sends a program to."""
+    for owner, module in contrib_names.MODULES.items():
         for text in (module.rest or "", *module.elsewhere.values()):
-            for name in re.findall(r"\btf\.[\w.]*\w", text):
+            for name in re.findall(r"\b(?:tf|tensorflow|estimator_emb)\.[\w.]*\w", text):
                 yield owner, name
 
 
@@ -193,8 +194,9 @@ def test_advice_names_what_exists(tf_contrib):
     other = ("tf.keras.layers.experimental.RandomFourierFeatures",)
     for owner, name in places_of_tensorflow():
         path = name.removeprefix("tf.")
-        if path.startswith("contrib."):
-            assert contrib.has_path(tf_contrib, path.removeprefix("contrib.")), (owner, name)
+        assert not path.startswith("contrib."), (owner, name)
+        if path == name:
+            assert contrib.has_path(*contrib._start(name)) or importlib.import_module(name)
         elif path.startswith("compat.v2."):
             assert contrib.has_path(tf.compat.v2, path.removeprefix("compat.v2.")), (owner, name)
         elif name not in other:
@@ -202,9 +204,9 @@ def test_advice_names_what_exists(tf_contrib):
 
 
 def test_the_documentation_has_the_table():
-    assert table.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
-        "write it anew: python -c 'from estimator_emb.compat.contrib import table; "
-        "print(table.markdown())'"
+    assert contrib_names.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
+        "write it anew: python -c 'from estimator_emb.command import contrib_names; "
+        "print(contrib_names.markdown())'"
     )
 
 
@@ -243,7 +245,7 @@ def test_contrib_modules_are_importable(tf_contrib):
         (
             "slim",
             "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
-            "install tf_slim, and it is here again.",
+            "install tf_slim, and --tf-v1 finds it.",
         ),
         (
             "layers.fully_connected",
@@ -253,8 +255,8 @@ def test_contrib_modules_are_importable(tf_contrib):
         (
             "layers.conv3d_transpose",
             "tf.contrib.layers.conv3d_transpose left TensorFlow with version 2. Today: tf.layers; "
-            "the package tf_slim has most of its layers, and where it is installed (pip install "
-            "tf_slim) they are here.",
+            "the package tf_slim has most of its layers: pip install tf_slim, and --tf-v1 finds "
+            "them.",
         ),
         (
             "grid_rnn",

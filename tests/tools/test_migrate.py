@@ -232,7 +232,8 @@ def test_the_report(folder, capfdbinary):
     assert status == 0
     assert err == (
         "\nLegacy names that stay as they are:\n"
-        "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim.\n"
+        "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
+        "install tf_slim, and --tf-v1 finds it.\n"
         "  a.py:14: tf.estimator is handed on as a module: name what is used of it.\n"
         "\nWhere the program runs:\n"
         "  a.py:10: RunConfig(master=...) is an address of a TPU. With estimator_emb.install() and "

@@ -264,7 +264,40 @@ def test_a_name_that_is_imported_by_itself(module, name):
             "feature_columns.sequence_input_layer"
         ),
         "import tensorflow as tf\nVALUE = tf.contrib.layers.layer_norm": (
-            "estimator_emb.compat.contrib.layer_norm"
+            "estimator_emb.compat.contrib.layers.layer_norm"
+        ),
+        "from tensorflow.contrib.layers.python.layers import layers\nVALUE = layers.layer_norm": (
+            "estimator_emb.compat.contrib.layers.layer_norm"
+        ),
+        "from tensorflow.contrib import layers as contrib_layers\n"
+        "VALUE = contrib_layers.xavier_initializer": (
+            "estimator_emb.compat.contrib.layers.xavier_initializer"
+        ),
+        "import tensorflow as tf\nVALUE = tf.contrib.training.HParams": (
+            "estimator_emb.compat.contrib.hparam.HParams"
+        ),
+        "from tensorflow.contrib.training.python.training import hparam\nVALUE = hparam.HParams": (
+            "estimator_emb.compat.contrib.hparam.HParams"
+        ),
+        "from tensorflow.contrib.opt import AdamWOptimizer as VALUE": (
+            "estimator_emb.compat.contrib.opt.AdamWOptimizer"
+        ),
+        "import tensorflow as tf\nmetrics = opt = 1\nVALUE = tf.contrib.metrics.streaming_mean": (
+            "estimator_emb.compat.contrib.metrics.streaming_mean"
+        ),
+        "import tensorflow as tf\nVALUE = tf.contrib.data.batch_and_drop_remainder": (
+            "estimator_emb.compat.contrib.data.batch_and_drop_remainder"
+        ),
+        "from tensorflow.contrib.framework import nest\nVALUE = nest.flatten_up_to": (
+            "tensorflow.python.util.nest.flatten_up_to"
+        ),
+        "from tensorflow.contrib import lookup\nVALUE = lookup.index_table_from_file": (
+            "tensorflow.python.ops.lookup_ops.index_table_from_file"
+        ),
+        "from tensorflow.contrib.tensorboard.plugins import projector\n"
+        "VALUE = projector.ProjectorConfig": ("tensorboard.plugins.projector.ProjectorConfig"),
+        "from tensorflow.contrib.tpu.proto import topology_pb2 as t\nVALUE = t.TopologyProto": (
+            "tensorflow.core.protobuf.tpu.topology_pb2.TopologyProto"
         ),
         "from tensorflow.contrib import summary\nVALUE = summary.all_summary_ops": (
             "tensorflow.compat.v1.summary.all_v2_summary_ops"
@@ -337,7 +370,12 @@ def test_other_things_of_the_same_name_are_not_touched():
         ("import tensorflow as tf\ntf.estimator.Estimator = 1\ntf.estimator.Estimator()", [2, 3]),
         ("import tensorflow as tf\nclass C:\n  est = tf.estimator", [3]),
         ("import tensorflow as tf\ntf.contrib.slim.conv2d", [2]),
-        ("import tensorflow as tf\nx = tf.contrib.training.HParams(a=1)", [2]),
+        ("import tensorflow as tf\nx = tf.contrib.training.bucket(a)", [2]),
+        ("import tensorflow as tf\ntf.contrib.framework.arg_scope([f])", [2]),
+        ("from tensorflow.contrib.framework.python.ops.arg_scope import arg_scope", [1]),
+        ("from tensorflow.contrib.framework.python.ops import arg_scope\narg_scope", [1]),
+        ("from tensorflow.contrib.learn import Experiment", [1]),
+        ("from tensorflow.contrib.layers import fully_connected", [1]),
         ("import tensorflow as tf\ntpu = tf.contrib.tpu\nf(tpu)", [2, 3]),
         ("from tensorflow.contrib import tpu\nf(tpu)", [1, 2]),
         ('from tensorflow.contrib import tpu\n__all__ = ["tpu"]', [1]),
@@ -375,7 +413,11 @@ def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
         "estimator_emb.TPUConfig\nslim.conv2d\nbuild(tpu)\n"
     )
     assert [(finding.line, finding.text) for finding in left(result)] == [
-        (1, "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim."),
+        (
+            1,
+            "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
+            "install tf_slim, and --tf-v1 finds it.",
+        ),
         (1, "tf.contrib.tpu is still used, see below."),
         (4, "tf.contrib.tpu is handed on as a module: name what is used of it."),
     ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from . import contrib_names
+from .. import contrib_names
 
 ESTIMATOR = "tensorflow_estimator.python.estimator"
 API_V1 = f"{ESTIMATOR}.api._v1.estimator"
@@ -106,11 +106,6 @@ _TREES = (
     "tensorflow-estimator has no boosted trees any more; the package "
     "tensorflow-decision-forests trains such models."
 )
-_HEADS = (
-    "heads are classes of tf.estimator today (BinaryClassHead, MultiClassHead, MultiHead, "
-    "MultiLabelHead, RegressionHead, ...), with another loss_reduction by default."
-)
-_RNN = f"it takes other arguments today, as {API_V2}.experimental.RNNClassifier and RNNEstimator."
 
 TABLE: dict[str, Target | Advice] = {
     # tf.estimator of TensorFlow 2.
@@ -184,50 +179,8 @@ TABLE: dict[str, Target | Advice] = {
     **_same(f"{ESTIMATOR}.model_fn", OURS, "EstimatorSpec"),
     **_same(f"{ESTIMATOR}.mode_keys", OURS, "ModeKeys"),
     **_same(f"{ESTIMATOR}.exporter", OURS, "BestExporter Exporter FinalExporter LatestExporter"),
-    # tf.contrib, but for what contrib_names.py has.
-    **_same(
-        "tf.contrib.estimator",
-        API_V1,
-        "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn call_logit_fn "
-        "dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
-        "make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook "
-        "stop_if_no_decrease_hook stop_if_no_increase_hook",
-        "experimental.",
-    ),
-    **_same(
-        "tf.contrib.estimator",
-        API_V1,
-        "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
-    ),
-    **_advise(
-        "tf.contrib.estimator",
-        "binary_classification_head logistic_regression_head multi_class_head multi_head "
-        "multi_label_head poisson_regression_head regression_head",
-        _HEADS,
-    ),
-    **_advise("tf.contrib.estimator", "RNNClassifier RNNEstimator", _RNN),
-    **_advise(
-        "tf.contrib.estimator",
-        "boosted_trees_classifier_train_in_memory boosted_trees_regressor_train_in_memory",
-        _TREES,
-    ),
-    **_advise(
-        "tf.contrib.estimator",
-        "TowerOptimizer replicate_model_fn",
-        "tf.distribute.MirroredStrategy, as train_distribute of the RunConfig, takes its place.",
-    ),
-    **_same(
-        "tf.contrib.feature_column",
-        COLUMNS,
-        "sequence_categorical_column_with_hash_bucket sequence_categorical_column_with_identity "
-        "sequence_categorical_column_with_vocabulary_file "
-        "sequence_categorical_column_with_vocabulary_list sequence_input_layer",
-    ),
-    "tf.contrib.feature_column.sequence_numeric_column": Target(
-        TF1, "feature_column.sequence_numeric_column"
-    ),
 }
-"""Legacy name -> where it is now, or what a person must decide."""
+"""Legacy name, but for those of tf.contrib -> where it is now, or what a person must decide."""
 
 _REPLACED_MODULES = frozenset(
     f"{ESTIMATOR}.{name}"
@@ -267,6 +220,16 @@ _LEGACY_MODULES = frozenset(
 )
 """Modules that the newest TensorFlow has no more: there, each name in them is legacy."""
 
+_CONTRIB_MODULES = [
+    *contrib_names.MOVED,
+    *(
+        path
+        for path, owner in contrib_names.NAMESPACES.items()
+        if contrib_names.MODULES[owner].members or contrib_names.MODULES[owner].elsewhere
+    ),
+]
+"""Modules below tf.contrib about whose names there is more to say than about them."""
+
 _SPELLINGS = [
     (re.compile(pattern + r"(?=\.|$)"), canonical)
     for pattern, canonical in (
@@ -277,7 +240,7 @@ _SPELLINGS = [
             r"tensorflow\.python\.tpu\.(error_handling|tpu_config|tpu_context|tpu_estimator|util)",
             rf"{ESTIMATOR}.tpu.\1",
         ),
-        (r"tensorflow(\.compat\.v2)*(?!\.python)", "tf"),
+        (r"tensorflow(\.compat\.v2)*(?!\.(python|core)\b)", "tf"),
         (r"tensorflow_estimator\.(_api\.v1\.)?estimator", "tf.compat.v1.estimator"),
         (r"tensorflow_estimator\._api\.v2\.estimator", "tf.estimator"),
         (rf"{re.escape(ESTIMATOR)}\.api\._v1\.estimator", "tf.compat.v1.estimator"),
@@ -291,7 +254,7 @@ def canonical(name: str) -> str:
     """Returns a dotted name as the table spells it; it may be in no table."""
     for pattern, spelling in _SPELLINGS:
         name = pattern.sub(spelling, name) if pattern.match(name) else name
-    for module, moved in contrib_names.MODULES.items():
+    for module, moved in contrib_names.MOVED.items():
         contrib = f"tf.contrib.{module}"
         if name == contrib or name.startswith(contrib + "."):
             return canonical(moved + name[len(contrib) :])
@@ -344,19 +307,19 @@ def _meaning(name: str, means_v1: bool) -> Meaning | None:
         replaced = any((module + ".").startswith(path + ".") for module in _REPLACED_MODULES)
         return Namespace(path, moved=path, is_whole=not replaced)
     if name.startswith("tensorflow.contrib.") or ".contrib." in name:
-        return Namespace(path, moved=path, is_whole=True)  # A module of contrib_names.MODULES.
+        return Namespace(path, moved=path, is_whole=True)  # A module of contrib_names.MOVED.
     return None
 
 
 def _of_contrib(path: str) -> Meaning | None:
     owner, _, leaf = path.rpartition(".")
-    where = contrib_names.MEMBERS.get(owner, {}).get(leaf)
-    if where is None:
-        prefix = f"tf.contrib.{path}."
-        modules = [*contrib_names.MEMBERS, *contrib_names.MODULES]
-        known = [*(f"tf.contrib.{module}." for module in modules), *TABLE]
-        is_module = any(name.startswith(prefix) for name in known)
+    module = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(owner, ""))
+    if module is None or leaf not in module.members:
+        is_module = any(f"{name}.".startswith(f"{path}.") for name in _CONTRIB_MODULES)
         return Namespace(f"tf.contrib.{path}") if is_module else None
+    if leaf in module.shared:
+        return Advice(contrib_names.advice(path))
+    where = module.members[leaf]
     if where.startswith("tf."):
         where = f"{TF1}.{where.removeprefix('tf.')}"
     found = look_up(where)
@@ -364,8 +327,8 @@ def _of_contrib(path: str) -> Meaning | None:
         return found[0]
     if where.startswith(f"{TF1}."):
         return Target(TF1, where.removeprefix(f"{TF1}."))
-    module, _, leaf = where.rpartition(".")
-    return Target(module, leaf)
+    place, _, name = where.rpartition(".")
+    return Target(place, name)
 
 
 def _unlisted(namespace: Namespace, count: int, parts: list[str]) -> tuple[Advice, int]:

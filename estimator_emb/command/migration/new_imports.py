@@ -20,7 +20,6 @@ _LOCAL_NAMES = {
     names.API_V1: ("tf_estimator", "tf_estimator_v1", "tf1_estimator"),
     names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
     names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
-    f"{names.OURS}.compat.contrib": ("contrib", "tf_contrib", "estimator_emb_contrib"),
 }
 """Module -> what it is called in a program, the first one that means nothing else there."""
 
@@ -96,6 +95,8 @@ class NewImports:
                 return binding.local
         if module not in self._new:
             leaf = module.rpartition(".")[2]
+            if module.startswith(f"{names.OURS}.compat.contrib."):
+                leaf = f"contrib_{leaf}"
             wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
             taken = self._taken | set(self._new.values())
             free = [name for name in wanted if name not in taken]

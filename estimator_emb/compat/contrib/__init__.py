@@ -3,7 +3,7 @@
 
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
 the modules beside this have what does not. Any other name is an error that says where it is today.
-`table` says it all.
+`estimator_emb.command.contrib_names` says it all.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.command import contrib_names
 from estimator_emb.compat.changes import AliasFinder, Changes
-from estimator_emb.compat.contrib import arg_scope as _arg_scope
-from estimator_emb.compat.contrib import table
 
 _tf1 = tf.compat.v1
 
@@ -48,35 +47,28 @@ class _Namespace(ModuleType):
             raise AttributeError(name)
         if not self._path and name == "slim" and _installed("tf_slim"):
             return importlib.import_module(f"{NAME}.slim")
-        module = table.MODULES.get(self._owner)
-        if module is not None and self._path in _namespaces_of(self._owner):
-            found = _member(module, name)
+        if contrib_names.NAMESPACES.get(self._path) == self._owner:
+            found = _member(contrib_names.MODULES[self._owner], name)
             if found is not None:
                 return found
-        raise AttributeError(_not_here(f"{self._path}.{name}" if self._path else name))
+        raise AttributeError(contrib_names.advice(f"{self._path}.{name}" if self._path else name))
 
     def __dir__(self) -> list[str]:
-        module = table.MODULES.get(self._owner)
-        members = module.members if module is not None else table.MODULES
+        module = contrib_names.MODULES.get(self._owner)
+        members = module.members if module is not None else contrib_names.MODULES
         return sorted({*super().__dir__(), *members})
 
 
-def _namespaces_of(owner: str) -> set[str]:
-    return {owner, *(f"{owner}.{inner}" for inner in table.MODULES[owner].inner)}
-
-
-def _member(module: table.Module, name: str) -> Any:
+def _member(module: contrib_names.Module, name: str) -> Any:
     """Returns what has a name in a module of tf.contrib; None where there is nothing."""
     where = module.members.get(name)
-    if isinstance(where, str):
+    shared = module.shared.get(name)
+    if shared is not None and _installed(shared.partition(".")[0]):
+        where = shared
+    if where is not None:
         start, rest = _start(where)
         if has_path(start, rest):  # Only some versions of TensorFlow have it.
             return _follow(start, rest)
-        where = None
-    if getattr(where, "__module__", "") == _arg_scope.__name__ and _installed("tf_slim"):
-        return getattr(importlib.import_module("tf_slim.ops.arg_scope"), name)
-    if where is not None:
-        return where
     for place in module.package:
         if _installed(place.partition(".")[0]):
             found = getattr(importlib.import_module(place), name, None)
@@ -110,7 +102,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
             return importlib.machinery.ModuleSpec(fullname, _Found(module))
-        raise ImportError(_not_here(rest), name=fullname)
+        raise ImportError(contrib_names.advice(rest), name=fullname)
 
 
 class _Found(importlib.abc.Loader):
@@ -128,7 +120,7 @@ def install(changes: Changes) -> ModuleType:
     top = _Namespace("")
     changes.hide_modules(NAME)
     changes.set_module(NAME, top)
-    for name, module in table.MODULES.items():
+    for name, module in contrib_names.MODULES.items():
         if module.members or module.modules or (module.package and name != "slim"):
             _namespace(name, changes)
         for inner in module.inner:
@@ -173,29 +165,7 @@ def _namespace(path: str, changes: Changes) -> ModuleType:
         changes.set_module(name, _Namespace(path))
         parent, _, leaf = path.rpartition(".")
         # In contrib.framework.python.ops, arg_scope is the function, as in TensorFlow 1.15.
-        owner = table.MODULES.get(path.partition(".")[0])
+        owner = contrib_names.MODULES.get(path.partition(".")[0])
         if owner is None or "." not in path or leaf not in owner.members:
             setattr(_namespace(parent, changes), leaf, sys.modules[name])
     return sys.modules[name]
-
-
-def _not_here(path: str) -> str:
-    """Returns what an error says about a name below tf.contrib that is not here."""
-    owner, _, rest = path.partition(".")
-    module = table.MODULES.get(owner)
-    if module is None:
-        return f"tf.contrib.{path}: TensorFlow 1.15's tf.contrib has no module {owner!r}."
-    for inner in sorted(module.inner, reverse=True):
-        if rest.startswith(inner + "."):
-            rest = rest.removeprefix(inner + ".")
-    where = module.rest
-    known = rest
-    while known:
-        if known in module.elsewhere:
-            where = module.elsewhere[known]
-            break
-        known = known.rpartition(".")[0]
-    left = f"tf.contrib.{path} left TensorFlow with version 2"
-    if where is None or where == table.NOTHING:
-        return f"{left}, and {table.NOTHING}."
-    return f"{left}. Today: {where}."

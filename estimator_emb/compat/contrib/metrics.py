@@ -110,18 +110,9 @@ def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:
     return metric
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: _streaming(name, *today) for name, today in _STREAMING.items()
-}
-"""The metrics of this module by name."""
+globals().update({name: _streaming(name, *today) for name, today in _STREAMING.items()})
 
 
-def _metric(function: Callable[..., Any]) -> Callable[..., Any]:
-    FUNCTIONS[function.__name__] = function
-    return function
-
-
-@_metric
 def streaming_recall_at_k(
     predictions: Any,
     labels: Any,
@@ -148,7 +139,6 @@ def streaming_recall_at_k(
     )
 
 
-@_metric
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
     """Returns the weighted share of predictions in this batch that are their labels.
 
@@ -172,7 +162,6 @@ def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | Non
         return tf.reduce_sum(hits * weights) / total
 
 
-@_metric
 def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
     """Returns the values of metrics, and their updates, as two lists."""
     if not value_update_tuples:
@@ -181,7 +170,6 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
     return list(values), list(updates)
 
 
-@_metric
 def aggregate_metric_map(names_to_tuples: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the values of metrics, and their updates, as two dictionaries by name."""
     values, updates = zip(*names_to_tuples.values(), strict=True)

@@ -1,24 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules of TensorFlow 1.15's `tf.contrib`: what is here, and where the rest is.
+"""Where the names of TensorFlow 1.15's `tf.contrib` are today.
 
-The errors about lacking names and the table in docs/legacy_names.md come from `MODULES`.
+`MODULES` says it once: for what `tf.contrib` has under `--tf-v1`, for `estimator-emb migrate`, for
+the errors about other names and for the table in docs/legacy_names.md. All of it is text, so that
+no TensorFlow is needed to read it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
-
-from estimator_emb.compat.contrib import (
-    arg_scope,
-    checkpoints,
-    hparam,
-    layers,
-    metrics,
-    opt,
-    predictor,
-)
 
 NOTHING = "nothing takes its place"
 
@@ -28,42 +18,30 @@ class Module:
     """A module of tf.contrib.
 
     Attributes:
-      members: name -> where it is (below `tf.compat.v1` for tf), or a value.
+      members: name -> where it is: its dotted name, below `tf.compat.v1` for tf.
       inner: modules inside it, by dotted names, in which programs also find its members.
       modules: name of a module inside it -> the module that takes its place.
       package: modules of a package from which names come that `members` lacks, if it is installed.
+      shared: name of a member -> the function of a package that is used instead where the package
+        is installed, as its other functions need it; `elsewhere` has the name too.
       elsewhere: name -> what to use in its place.
       rest: what to use in place of the other names; None where there are none.
     """
 
-    members: dict[str, Any] = dataclasses.field(default_factory=dict)
+    members: dict[str, str] = dataclasses.field(default_factory=dict)
     inner: tuple[str, ...] = ()
     modules: dict[str, str] = dataclasses.field(default_factory=dict)
     package: tuple[str, ...] = ()
+    shared: dict[str, str] = dataclasses.field(default_factory=dict)
     elsewhere: dict[str, str] = dataclasses.field(default_factory=dict)
     rest: str | None = None
 
 
-def _same(prefix: str, names: str) -> dict[str, Any]:
+def _same(prefix: str, names: str) -> dict[str, str]:
     return {name: f"{prefix}.{name}" for name in names.split()}
 
 
-def _of(module: Any, names: str) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split()}
-
-
-def _batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:
-    return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
-
-
-def _padded_batch_and_drop_remainder(
-    batch_size: Any, padded_shapes: Any, padding_values: Any = None
-) -> Callable[[Any], Any]:
-    return lambda dataset: dataset.padded_batch(
-        batch_size, padded_shapes, padding_values, drop_remainder=True
-    )
-
-
+_OURS = "estimator_emb.compat.contrib"
 _ADDONS = "the package tensorflow-addons, which ended with TensorFlow 2.16, had it"
 _IO = "the package tensorflow-io"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2"
@@ -72,6 +50,10 @@ _TPU_OPS = "tensorflow.python.tpu.ops.tpu_ops"
 _PROBABILITY = "the package tensorflow-probability"
 _FUNCTION = "tf.function and Keras layers"
 
+_SCOPES = (
+    "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments current_arg_scope "
+    "has_arg_scope"
+)
 _FRAMEWORK_OF_SLIM = (
     "add_model_variable assign_from_checkpoint assign_from_checkpoint_fn assign_from_values "
     "assign_from_values_fn filter_variables get_local_variables get_model_variables "
@@ -136,8 +118,7 @@ MODULES: dict[str, Module] = {
                 "parse_example_dataset prefetch_to_device rejection_resample "
                 "sample_from_datasets scan shuffle_and_repeat take_while unbatch unique",
             ),
-            "batch_and_drop_remainder": _batch_and_drop_remainder,
-            "padded_batch_and_drop_remainder": _padded_batch_and_drop_remainder,
+            **_same(f"{_OURS}.data", "batch_and_drop_remainder padded_batch_and_drop_remainder"),
         },
         inner=(
             "python.ops.batching",
@@ -180,7 +161,10 @@ MODULES: dict[str, Module] = {
     "eager": Module(rest="tf (tf.function, tf.GradientTape, tf.train.Checkpoint)"),
     "estimator": Module(
         members={
-            "add_metrics": "tf.estimator.add_metrics",
+            **_same(
+                "tf.estimator",
+                "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
+            ),
             **_same(
                 "tf.estimator.experimental",
                 "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn call_logit_fn "
@@ -190,15 +174,32 @@ MODULES: dict[str, Module] = {
             ),
         },
         elsewhere={
-            "binary_classification_head": "tf.compat.v2.estimator.BinaryClassHead",
+            **{
+                name: f"tf.compat.v2.estimator.{today}, whose loss_reduction may have another "
+                "default"
+                for name, today in (
+                    ("binary_classification_head", "BinaryClassHead"),
+                    ("logistic_regression_head", "LogisticRegressionHead"),
+                    ("multi_class_head", "MultiClassHead"),
+                    ("multi_label_head", "MultiLabelHead"),
+                    ("poisson_regression_head", "PoissonRegressionHead"),
+                    ("regression_head", "RegressionHead"),
+                )
+            },
+            **{
+                name: f"tf.compat.v2.estimator.experimental.{name}, which takes other arguments"
+                for name in ("RNNClassifier", "RNNEstimator")
+            },
+            **dict.fromkeys(
+                (
+                    "boosted_trees_classifier_train_in_memory",
+                    "boosted_trees_regressor_train_in_memory",
+                ),
+                "the package tensorflow-decision-forests",
+            ),
+            "multi_head": "tf.compat.v2.estimator.MultiHead",
             "clip_gradients_by_norm": "tf.clip_by_norm between compute_gradients and "
             "apply_gradients",
-            "logistic_regression_head": "tf.compat.v2.estimator.LogisticRegressionHead",
-            "multi_class_head": "tf.compat.v2.estimator.MultiClassHead",
-            "multi_head": "tf.compat.v2.estimator.MultiHead",
-            "multi_label_head": "tf.compat.v2.estimator.MultiLabelHead",
-            "poisson_regression_head": "tf.compat.v2.estimator.PoissonRegressionHead",
-            "regression_head": "tf.compat.v2.estimator.RegressionHead",
             "replicate_model_fn": "RunConfig(train_distribute=tf.distribute.MirroredStrategy())",
             "TowerOptimizer": "RunConfig(train_distribute=tf.distribute.MirroredStrategy())",
         },
@@ -206,28 +207,29 @@ MODULES: dict[str, Module] = {
     ),
     "factorization": Module(rest=f"tf.estimator.experimental.KMeans; for the others, {NOTHING}"),
     "feature_column": Module(
-        members=_same(
-            "tf.feature_column",
-            "sequence_categorical_column_with_hash_bucket "
-            "sequence_categorical_column_with_identity "
-            "sequence_categorical_column_with_vocabulary_file "
-            "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
-        ),
-        elsewhere={"sequence_input_layer": "feature_columns.SequenceFeatures"},
+        members={
+            **_same(
+                "tf.feature_column",
+                "sequence_categorical_column_with_hash_bucket "
+                "sequence_categorical_column_with_identity "
+                "sequence_categorical_column_with_vocabulary_file "
+                "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
+            ),
+            "sequence_input_layer": "feature_columns.sequence_input_layer",
+        },
     ),
     "ffmpeg": Module(rest=_IO),
     "framework": Module(
         members={
-            **_of(
-                arg_scope,
-                "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
-                "current_arg_scope has_arg_scope",
-            ),
+            **_same(f"{_OURS}.arg_scope", _SCOPES),
             **_same(
                 "tf.train",
                 "create_global_step get_global_step get_or_create_global_step assert_global_step",
             ),
-            **_of(checkpoints, "init_from_checkpoint list_variables load_checkpoint load_variable"),
+            **_same(
+                f"{_OURS}.checkpoints",
+                "init_from_checkpoint list_variables load_checkpoint load_variable",
+            ),
             **_same("tf", "TensorSpec argsort is_tensor py_func sort"),
             "assert_same_float_dtype": "tf.debugging.assert_same_float_dtype",
             "assert_scalar": "tf.debugging.assert_scalar",
@@ -243,12 +245,18 @@ MODULES: dict[str, Module] = {
             "python.ops.variables",
         ),
         package=("tf_slim.ops.variables",),
+        shared=_same("tf_slim.ops.arg_scope", _SCOPES),
         elsewhere={
+            **{
+                name: f"tf_slim.ops.arg_scope.{name} for layers of the package tf_slim, "
+                f"{_OURS}.arg_scope.{name} for functions of the program's own"
+                for name in _SCOPES.split()
+            },
             "smart_cond": "tf.cond, or an if where the condition is a Python bool",
             "zero_initializer": "tf.zeros_initializer",
             **dict.fromkeys(
                 _FRAMEWORK_OF_SLIM.split(),
-                "the package tf_slim has it: pip install tf_slim, and it is here again",
+                "the package tf_slim has it: pip install tf_slim, and --tf-v1 finds it",
             ),
         },
         rest="tf, tf.train and tf.debugging for most",
@@ -270,13 +278,13 @@ MODULES: dict[str, Module] = {
     "labeled_tensor": Module(rest="the package xarray, outside of graphs"),
     "layers": Module(
         members={
-            **_of(
-                layers,
+            **_same(
+                f"{_OURS}.layers",
                 "l1_regularizer l2_regularizer layer_norm variance_scaling_initializer "
                 "xavier_initializer",
             ),
             "flatten": "tf.layers.flatten",
-            "xavier_initializer_conv2d": layers.xavier_initializer,
+            "xavier_initializer_conv2d": f"{_OURS}.layers.xavier_initializer",
         },
         inner=(
             "python.layers",
@@ -316,8 +324,8 @@ MODULES: dict[str, Module] = {
             "categorical_column_with_vocabulary_file",
             "weighted_sparse_column": "tf.feature_column.weighted_categorical_column",
         },
-        rest="tf.layers; the package tf_slim has most of its layers, and where it is installed "
-        "(pip install tf_slim) they are here",
+        rest="tf.layers; the package tf_slim has most of its layers: pip install tf_slim, and "
+        "--tf-v1 finds them",
     ),
     "learn": Module(
         elsewhere={
@@ -344,22 +352,34 @@ MODULES: dict[str, Module] = {
         ),
         inner=("lookup_ops",),
         elsewhere={
-            "index_to_string": "tf.contrib.lookup.index_to_string_table_from_tensor",
-            "string_to_index": "tf.contrib.lookup.index_table_from_tensor",
-            "string_to_index_table_from_file": "tf.contrib.lookup.index_table_from_file",
-            "string_to_index_table_from_tensor": "tf.contrib.lookup.index_table_from_tensor",
+            "index_to_string": f"{_LOOKUP}.index_to_string_table_from_tensor",
+            "string_to_index": f"{_LOOKUP}.index_table_from_tensor",
+            "string_to_index_table_from_file": f"{_LOOKUP}.index_table_from_file",
+            "string_to_index_table_from_tensor": f"{_LOOKUP}.index_table_from_tensor",
         },
     ),
     "losses": Module(
         package=("tf_slim.losses",),
-        rest="tf.losses, whose labels come first; the package tf_slim has these, and where it is "
-        "installed (pip install tf_slim) they are here",
+        rest="tf.losses, whose labels come first; the package tf_slim has these: pip install "
+        "tf_slim, and --tf-v1 finds them",
     ),
     "memory_stats": Module(rest="tf.config.experimental.get_memory_info"),
     "meta_graph_transform": Module(rest="tf.graph_util"),
     "metrics": Module(
         members={
-            **metrics.FUNCTIONS,
+            **_same(
+                f"{_OURS}.metrics",
+                "accuracy aggregate_metric_map aggregate_metrics streaming_accuracy streaming_auc "
+                "streaming_false_negatives streaming_false_positives streaming_mean "
+                "streaming_mean_absolute_error streaming_mean_cosine_distance streaming_mean_iou "
+                "streaming_mean_relative_error streaming_mean_squared_error streaming_mean_tensor "
+                "streaming_percentage_less streaming_precision streaming_precision_at_thresholds "
+                "streaming_recall streaming_recall_at_k streaming_recall_at_thresholds "
+                "streaming_root_mean_squared_error streaming_sensitivity_at_specificity "
+                "streaming_sparse_average_precision_at_k streaming_sparse_precision_at_k "
+                "streaming_sparse_recall_at_k streaming_specificity_at_sensitivity "
+                "streaming_true_negatives streaming_true_positives",
+            ),
             "confusion_matrix": "tf.math.confusion_matrix",
             "set_difference": "tf.sets.difference",
             "set_intersection": "tf.sets.intersection",
@@ -368,8 +388,8 @@ MODULES: dict[str, Module] = {
         },
         inner=("python.ops", "python.ops.metric_ops"),
         package=("tf_slim.metrics", "tf_slim.metrics.metric_ops"),
-        rest="tf.metrics; the package tf_slim has all of them, and where it is installed (pip "
-        "install tf_slim) they are here",
+        rest="tf.metrics; the package tf_slim has all of them: pip install tf_slim, and --tf-v1 "
+        "finds them",
     ),
     "mixed_precision": Module(
         rest="tf.train.experimental.enable_mixed_precision_graph_rewrite, or on a TPU "
@@ -387,8 +407,8 @@ MODULES: dict[str, Module] = {
         rest="tf.nn (sampled_softmax_loss, sigmoid_cross_entropy_with_logits and others)",
     ),
     "opt": Module(
-        members=_of(
-            opt,
+        members=_same(
+            f"{_OURS}.opt",
             "AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer LazyAdamOptimizer "
             "MomentumWOptimizer clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
         ),
@@ -410,13 +430,13 @@ MODULES: dict[str, Module] = {
     "optimizer_v2": Module(rest="tf.train, or tf.keras.optimizers"),
     "periodic_resample": Module(rest=NOTHING),
     "predictor": Module(
-        members=_of(predictor, "Predictor from_saved_model"),
+        members=_same(f"{_OURS}.predictor", "Predictor from_saved_model"),
         inner=("predictor_factories", "predictor", "saved_model_predictor"),
         elsewhere={
             "from_contrib_estimator": "export_saved_model, then "
-            "tf.contrib.predictor.from_saved_model",
+            f"{_OURS}.predictor.from_saved_model",
             "from_estimator": "the estimator's export_saved_model, then "
-            "tf.contrib.predictor.from_saved_model",
+            f"{_OURS}.predictor.from_saved_model",
         },
     ),
     "proto": Module(members=_same("tf.io", "decode_proto encode_proto")),
@@ -461,7 +481,7 @@ MODULES: dict[str, Module] = {
         )
     ),
     "slim": Module(
-        rest="the package tf_slim: pip install tf_slim, and it is here again",
+        rest="the package tf_slim: pip install tf_slim, and --tf-v1 finds it",
         package=("tf_slim",),
     ),
     "solvers": Module(rest="tf.linalg.experimental.conjugate_gradient"),
@@ -491,7 +511,7 @@ MODULES: dict[str, Module] = {
             "all_summary_ops": f"{_SUMMARY}.all_v2_summary_ops",
         },
         inner=("summary",),
-        elsewhere={"create_db_writer": "tf.contrib.summary.create_file_writer"},
+        elsewhere={"create_db_writer": f"{_SUMMARY}.create_file_writer"},
     ),
     "tensor_forest": Module(rest="the package tensorflow-decision-forests"),
     "tensorboard": Module(
@@ -511,12 +531,12 @@ MODULES: dict[str, Module] = {
             ),
             **_same(
                 "tf.tpu",
-                "CrossShardOptimizer batch_parallel bfloat16_scope core initialize_system "
-                "outside_compilation replicate rewrite shard shutdown_system",
+                "CrossShardOptimizer batch_parallel bfloat16_scope core cross_replica_sum "
+                "initialize_system outside_compilation replicate rewrite shard shutdown_system",
             ),
             **_same(
                 _TPU_OPS,
-                "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue "
+                "infeed_dequeue infeed_dequeue_tuple infeed_enqueue "
                 "infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue "
                 "outfeed_enqueue_tuple",
             ),
@@ -559,13 +579,13 @@ MODULES: dict[str, Module] = {
             "python.tpu._tpu_estimator_embedding": "estimator_emb (EmbeddingConfigSpec)",
             "python.tpu.datasets": "tf.data, read by input_fn on the host",
             "python.tpu.keras_support": "TPUEstimator, or tf.distribute.TPUStrategy",
-            "tensor_tracer": "tf.contrib.tpu.python.tpu.tensor_tracer",
+            "tensor_tracer": "tensorflow.python.tpu.tensor_tracer",
         },
         rest="tf.tpu and tf.estimator.tpu",
     ),
     "training": Module(
         members={
-            **_of(hparam, "HParams parse_values"),
+            **_same(f"{_OURS}.hparam", "HParams parse_values"),
             "checkpoints_iterator": "tf.train.checkpoints_iterator",
             "StopAfterNEvalsHook": "tensorflow.python.training.evaluation._StopAfterNEvalsHook",
             "get_or_create_eval_step": "tensorflow.python.training.evaluation."
@@ -585,8 +605,8 @@ MODULES: dict[str, Module] = {
             ).split(),
             "tf.data (dataset.bucket_by_sequence_length, tf.data.experimental.rejection_resample)",
         ),
-        rest="the package tf_slim has its functions of training and evaluation, and where it is "
-        "installed (pip install tf_slim) they are here",
+        rest="the package tf_slim has its functions of training and evaluation: pip install "
+        "tf_slim, and --tf-v1 finds them",
     ),
     "util": Module(
         members={
@@ -600,6 +620,43 @@ MODULES: dict[str, Module] = {
 }
 """Module of tf.contrib -> what is known about it. Those that TF 1.15 no longer had are at gan, lite
 and nccl."""
+
+
+NAMESPACES = {
+    path: owner
+    for owner, module in MODULES.items()
+    for path in (owner, *(f"{owner}.{inner}" for inner in module.inner))
+}
+"""Module below tf.contrib in which programs find the members of a module -> that module."""
+
+MOVED = {
+    f"{owner}.{path}": place
+    for owner, module in MODULES.items()
+    for path, place in module.modules.items()
+}
+"""Module below tf.contrib -> the module that takes its place."""
+
+
+def advice(path: str) -> str:
+    """Returns what to use in place of `tf.contrib.<path>`, a name that is no member."""
+    owner, _, rest = path.partition(".")
+    module = MODULES.get(owner)
+    if module is None:
+        return f"tf.contrib.{path}: TensorFlow 1.15's tf.contrib has no module {owner!r}."
+    for inner in sorted(module.inner, reverse=True):
+        if rest.startswith(inner + "."):
+            rest = rest.removeprefix(inner + ".")
+    where = module.rest
+    known = rest
+    while known:
+        if known in module.elsewhere:
+            where = module.elsewhere[known]
+            break
+        known = known.rpartition(".")[0]
+    left = f"tf.contrib.{path} left TensorFlow with version 2"
+    if where is None or where == NOTHING:
+        return f"{left}, and {NOTHING}."
+    return f"{left}. Today: {where}."
 
 
 def markdown() -> str:
