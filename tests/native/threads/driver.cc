@@ -26,7 +26,8 @@ using namespace tensorflow;
 using Inputs = OpKernelContext::Inputs;
 using Attributes = std::map<std::string, std::any>;
 
-constexpr int kTables = 3, kTrainers = 3, kSteps = 60, kThreads = 3, kShards = 2;
+constexpr int kTables = 3, kTrainers = 3, kSteps = 60, kShards = 2;
+constexpr int kThreads = 4;  // More than tables, which are then updated in parts.
 constexpr int kRows = 60, kBatch = 48, kWidth = 4;
 constexpr int kDimensions[kTables] = {5, 8, 16};
 

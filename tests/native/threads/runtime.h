@@ -124,36 +124,65 @@ struct Flat {
   int64_t count;
 };
 
+// A reference to memory that counts its references, with the order of accesses that TensorFlow's
+// counts have: who finds that a reference is the only one sees what the others did before.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(int64_t bytes) : shared_(new Shared(bytes)) {}
+  Buffer(const Buffer& other) : shared_(other.shared_) {
+    if (shared_ != nullptr) shared_->references.fetch_add(1, std::memory_order_relaxed);
+  }
+  Buffer(Buffer&& other) : shared_(other.shared_) { other.shared_ = nullptr; }
+  Buffer& operator=(Buffer other) {
+    std::swap(shared_, other.shared_);
+    return *this;
+  }
+  ~Buffer() {
+    if (shared_ != nullptr && shared_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      delete shared_;
+    }
+  }
+  char* data() const { return shared_ == nullptr ? nullptr : shared_->values.get(); }
+  bool is_only() const { return shared_->references.load(std::memory_order_acquire) == 1; }
+
+ private:
+  struct Shared {
+    explicit Shared(int64_t bytes) : values(new char[bytes]()) {}
+    std::atomic<int> references{1};
+    std::unique_ptr<char[]> values;
+  };
+  Shared* shared_ = nullptr;
+};
+
 class Tensor {
  public:
   Tensor() : shape_({}) {}
   Tensor(DataType type, const TensorShape& shape)
       : type_(type),
         shape_(shape),
-        data_(new char[size_of(type) * shape.num_elements() + 1](), std::default_delete<char[]>()) {
-  }
+        buffer_(size_of(type) * shape.num_elements() + 1) {}
   // Of a handle, which must outlive the tensor.
-  explicit Tensor(void* handle) : type_(DT_RESOURCE), shape_({}), data_(handle, [](void*) {}) {}
+  explicit Tensor(void* handle) : type_(DT_RESOURCE), shape_({}), handle_(handle) {}
 
   DataType dtype() const { return type_; }
   const TensorShape& shape() const { return shape_; }
   int dims() const { return shape_.dims(); }
   int64_t dim_size(int i) const { return shape_.dim_size(i); }
   int64_t NumElements() const { return shape_.num_elements(); }
-  bool IsInitialized() const { return data_ != nullptr; }
-  bool RefCountIsOne() const { return data_.use_count() == 1; }
+  bool IsInitialized() const { return buffer_.data() != nullptr; }
+  bool RefCountIsOne() const { return buffer_.is_only(); }
   std::string DebugString() const { return shape_.DebugString(); }
   std::string_view tensor_data() const {
-    return {static_cast<const char*>(data_.get()),
-            static_cast<size_t>(size_of(type_) * NumElements())};
+    return {buffer_.data(), static_cast<size_t>(size_of(type_) * NumElements())};
   }
   template <typename T>
   Flat<T> flat() {
-    return {static_cast<T*>(data_.get()), NumElements()};
+    return {static_cast<T*>(data()), NumElements()};
   }
   template <typename T>
   Flat<const T> flat() const {
-    return {static_cast<const T*>(data_.get()), NumElements()};
+    return {static_cast<const T*>(data()), NumElements()};
   }
   template <typename T>
   Flat<T> scalar() {
@@ -165,9 +194,12 @@ class Tensor {
   }
 
  private:
+  void* data() const { return handle_ != nullptr ? handle_ : buffer_.data(); }
+
   DataType type_ = DT_FLOAT;
   TensorShape shape_;
-  std::shared_ptr<void> data_;
+  Buffer buffer_;
+  void* handle_ = nullptr;
 };
 
 class Var {
