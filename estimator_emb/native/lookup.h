@@ -108,8 +108,10 @@ struct Lookup {
       int64_t n = 0;
       for (int64_t j = begin; j < begin + f.width; ++j) {
         fetch(j + kAhead, end);
-        if (ids[j] == -1) continue;
-        if (bad(j)) return kBadId;
+        if (__builtin_expect(bad(j), 0)) {  // A -1 is no id, and rarer than ids.
+          if (ids[j] == -1) continue;
+          return kBadId;
+        }
         sum.add(row(j));
         ++n;
       }

@@ -13,7 +13,7 @@ namespace {
 // Eight floats at a time, in as many registers as the instruction set needs for them.
 typedef float V __attribute__((vector_size(32), aligned(4), may_alias));
 
-constexpr int64_t kAhead = 16;  // How many rows ahead are fetched into the cache.
+constexpr int64_t kAhead = 16;  // How many rows ahead a lookup fetches into the cache.
 
 // out = sum of gain * row over rows. D is the dimension, a multiple of 8, or 0 if it is not known.
 template <int64_t D>
@@ -76,15 +76,23 @@ struct Gradients {
   }
 };
 
-// Brings into the cache what the keys after key `k` will need.
+// How many keys ahead an update fetches rows. The shorter rows are, and the more often one occurs,
+// the more keys are done with while memory answers once.
+inline int64_t keys_ahead(int64_t dimension) {
+  const int64_t ahead = 1024 / dimension;
+  return ahead < kAhead ? kAhead : ahead > 4 * kAhead ? 4 * kAhead : ahead;
+}
+
+// Brings into the cache what the keys after key `k` will need, rows `ahead` keys before.
 template <bool kSingle>
 inline __attribute__((always_inline)) void fetch_ahead(
     const Rows& r, int slots, const Gradients<kSingle>& gradients, const uint64_t* keys, int64_t k,
-    int64_t count, int64_t dimension) {
-  if (k + kAhead >= count) return;
-  const int64_t ahead = static_cast<int64_t>(keys[k + kAhead] >> 32) * dimension;
-  for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + ahead, dimension);
-  prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
+    int64_t ahead, int64_t count, int64_t dimension) {
+  if (k + ahead < count) {
+    const int64_t at = static_cast<int64_t>(keys[k + ahead] >> 32) * dimension;
+    for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + at, dimension);
+  }
+  if (k + kAhead / 2 < count) prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
 }
 
 // Runs `Step` for a dimension that the compiler does not know. It is compiled once: inlined wherever
@@ -99,14 +107,14 @@ __attribute__((noinline)) void run_any(int64_t n, float learning_rate, const flo
 // Sums the gradients of each row and runs `Step` on the row. D is as in Sum.
 template <int64_t D, bool kSingle, typename Step>
 void update_rows(const Rows& r, int slots) {
-  const int64_t dimension = D ? D : r.dimension, count = r.count;
+  const int64_t dimension = D ? D : r.dimension, count = r.count, ahead = keys_ahead(dimension);
   const uint64_t* const keys = r.keys;
   const Gradients<kSingle> gradients{r.sources, r.sources[0], r.payload_bits, dimension};
   for (int64_t k = 0; k < count;) {
     const uint64_t row = keys[k] >> 32;
     Sum<D> sum(r.scratch, dimension);
     do {
-      fetch_ahead(r, slots, gradients, keys, k, count, dimension);
+      fetch_ahead(r, slots, gradients, keys, k, ahead, count, dimension);
       const uint32_t key = keys[k];
       const Source& from = gradients.source(key);
       if (from.gains) {
@@ -150,6 +158,7 @@ void update_more_rows(const Rows& r, int slots) {
     const int own = core < last ? core : last, owner = row % r.cores;
     return own == owner ? 0 : own < owner ? own + 1 : own;
   };
+  const int64_t ahead = keys_ahead(r.dimension);
   int64_t next = r.first;
   for (int64_t begin = 0, end; begin < r.count; begin = end) {
     const int64_t row = r.keys[begin] >> 32;
@@ -157,7 +166,7 @@ void update_more_rows(const Rows& r, int slots) {
     next = row + 1;
     int turn = r.cores;
     for (end = begin; end < r.count && static_cast<int64_t>(r.keys[end] >> 32) == row; ++end) {
-      fetch_ahead(r, slots, gradients, r.keys, end, r.count, r.dimension);
+      fetch_ahead(r, slots, gradients, r.keys, end, ahead, r.count, r.dimension);
       const int of = turn_of(r.keys[end], row);
       if (of < turn) turn = of;
     }
