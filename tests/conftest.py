@@ -76,7 +76,15 @@ def _no_files_of_graphs():
         patch.setattr(saver.Saver, "export_meta_graph", exported)
         for name in ("add_graph", "add_meta_graph"):
             patch.setattr(writer.SummaryToEventTransformer, name, lambda *args, **kwargs: None)
-        yield
+        yield export
+
+
+@pytest.fixture
+def meta_graphs(_no_files_of_graphs, monkeypatch):
+    """Writes model.ckpt-*.meta, for tests that read it."""
+    from tensorflow.python.training import saver
+
+    monkeypatch.setattr(saver.Saver, "export_meta_graph", _no_files_of_graphs)
 
 
 @pytest.fixture(scope="session", autouse=True)

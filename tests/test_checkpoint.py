@@ -150,7 +150,7 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("**/*.tmp"))
 
 
-def test_a_converted_checkpoint_trains_on(tmp_path):
+def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     """The next step of the estimator, from a legacy 'mod' checkpoint of tables of its names."""
 
     def write(folder, words, accumulators):

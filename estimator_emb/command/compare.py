@@ -120,10 +120,11 @@ def _report(
 ) -> int:
     # By the name that the package has where it is installed, whose __init__ imports TensorFlow.
     _find_package()
-    comparing = importlib.import_module("estimator_emb.comparison.comparing")
+    report = importlib.import_module("estimator_emb.comparison.report")
+    recorded = importlib.import_module("estimator_emb.comparison.recorded")
     try:
-        return int(comparing.report(options, both, a, b, repeat))
-    except comparing.CannotCompare as error:
+        return int(report.report(options, both, a, b, repeat))
+    except recorded.CannotCompare as error:
         return _cannot(str(error))
 
 

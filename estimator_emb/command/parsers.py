@@ -22,7 +22,7 @@ def parse(name: str, args: list[str]) -> argparse.Namespace:
     if hasattr(options, "script") and not _compares_finished(options):
         if (options.script is None) == (not options.module):
             parser.error("name one program: SCRIPT.py or -m MODULE")
-        refusal = programs.refusal(options)
+        refusal = programs.refusal(options, by_this_python=name != "compare")
         if refusal is not None:
             parser.exit(2, f"{parser.prog}: error: {refusal}\n")
     return options

@@ -17,20 +17,25 @@ from . import old_python
 _SOURCES = (".py", ".pyw")
 
 
-def refusal(options: argparse.Namespace) -> str | None:
-    """Returns why the program that `options` name is none that Python can run, in one line."""
+def refusal(options: argparse.Namespace, by_this_python: bool = True) -> str | None:
+    """Returns why the program that `options` name is none that Python can run, in one line.
+
+    Args:
+      options: of a subcommand.
+      by_this_python: False where another one may run it, which knows other modules and syntax.
+    """
     prefixes = [prefix for prefix, _ in options.map]
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:
             return f"argument --map: {prefix} is given twice"
     if options.module:
-        return _module_refusal(options.module[0])
+        return _module_refusal(options.module[0]) if by_this_python else None
     script = options.script
     if os.path.isdir(script):
         return f"{script!r} is a folder: name the program in it, or run a package by -m"
     if not os.path.isfile(script):
         return f"there is no file {script!r}"
-    return _source_refusal(script)
+    return source_refusal(script) if by_this_python else None
 
 
 def mapping(text: str) -> tuple[str, str]:
@@ -50,7 +55,7 @@ def mapping(text: str) -> tuple[str, str]:
     return prefix, os.path.abspath(folder)
 
 
-def _source_refusal(file: str) -> str | None:
+def source_refusal(file: str) -> str | None:
     """Returns why `file` is not source code that this Python can compile."""
     try:
         with open(file, "rb") as opened:
@@ -98,7 +103,7 @@ def _module_refusal(name: str) -> str | None:
             return f"the package {name!r} cannot run: it has no module '__main__'"
         spec = main
     if spec.origin is not None and spec.origin.endswith(_SOURCES) and os.path.isfile(spec.origin):
-        return _source_refusal(spec.origin)
+        return source_refusal(spec.origin)
     if isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
         return f"the module {name!r} is not a Python program: it is {spec.origin!r}"
     return None

@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import Any
 
-from . import parsers, processes
+from . import parsers, processes, programs
 from . import screen as screen_lib
 
 STOCK = "stock"
@@ -27,7 +27,7 @@ VARIABLES = tuple(
     f"ESTIMATOR_EMB_{name}"
     for name in (
         "BAD_IDS CACHE COMPILER_PYTHON DEVICE FULL_TRACEBACK NATIVE NATIVE_SANITIZE SHARDS TABLES "
-        "WAIT_LIMIT"
+        "TOPOLOGY WAIT_LIMIT"
     ).split()
 )
 """Environment variables of this package, of which a misspelt one would change nothing."""
@@ -205,12 +205,9 @@ def _words(parser: argparse.ArgumentParser, name: str, text: str) -> list[str]:
 
 def _check_python(parser: argparse.ArgumentParser, file: str) -> None:
     """Refuses a program that no Python reads; one that is right to another Python may run there."""
-    try:
-        with open(file, "rb") as opened:
-            compile(opened.read(), file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        parser.error(f"{file!r} is no program in Python: {error.args[0]}{line}")
+    refusal = programs.source_refusal(file)
+    if refusal is not None:
+        parser.error(refusal)
 
 
 def _flag(name: str) -> str:

@@ -8,21 +8,19 @@ changes nothing.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from estimator_emb.comparison import differences, names, recorded
+from estimator_emb.comparison import differences, names
 from estimator_emb.comparison.recorded import CannotCompare, Outputs, Run, Training
 from estimator_emb.comparison.values import Values
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
-__all__ = ["CannotCompare", "report"]
 
 
 @dataclasses.dataclass
@@ -322,55 +320,6 @@ def verdict(
             f"Nothing can be said: {nan.name} is NaN on both sides, from step {nan.nan} on."
         )
     return SAME, f"The sides are the same {within}."
-
-
-def report(
-    options: argparse.Namespace,
-    sides: Sequence[Any],
-    a: Sequence[Mapping[str, Any]],
-    b: Sequence[Mapping[str, Any]],
-    repeat: Callable[[], Sequence[Mapping[str, Any]]] | None,
-) -> int:
-    """Compares two sides, and prints what was found.
-
-    Args:
-      options: of the command.
-      sides: what the sides are asked to be.
-      a: the events of side A; none for finished runs.
-      b: those of side B.
-      repeat: runs side A again, and returns its events; None for finished runs.
-
-    Returns:
-      The exit status.
-
-    Raises:
-      CannotCompare: nothing could be compared.
-    """
-    from estimator_emb.comparison import text
-
-    tolerance = differences.Tolerance(options.rtol, options.atol)
-    if repeat is None:
-        runs = [recorded.of_model_dir(side.model_dir) for side in sides]
-    else:
-        runs = [recorded.of_events(events) for events in (a, b)]
-        for run, label in zip(runs, "AB", strict=True):
-            check_change(run, label)
-    comparison = compare(runs[0], runs[1], tolerance, options.ignore)
-    differs = bool(comparison.problems) or comparison.first is not None
-    repeated = None
-    if repeat is not None and (options.repeat == "yes" or (options.repeat == "auto" and differs)):
-        again = recorded.of_events(repeat())
-        repeated = compare(runs[0], again, tolerance, options.ignore)
-    status, line = verdict(comparison, repeated, tolerance)
-    print(text.head(options, sides, runs))
-    print(text.body(comparison, repeated))
-    if options.plot is not None:
-        from estimator_emb.comparison import plot
-
-        plot.draw(comparison, [side.described() for side in sides], options.plot)
-        print(f"Plot: {options.plot}")
-    print(line, flush=True)
-    return status
 
 
 def _number(count: int, one: str, several: str) -> str:

@@ -426,6 +426,8 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
         *("--steps-limit=5", "--tf-v1", str(program), "--ps=7", "--", "x"),
     ]
     assert environment == {**os.environ, options.WAIT_LIMIT_VARIABLE: "90"}
+    (tmp_path / "module.py").write_text("")
+    monkeypatch.chdir(tmp_path)
     given, environment, *counts = command("cluster", "-m", "module", "--tf-v1")
     assert counts == [1, 1, False]
     assert given[4:] == ["run", "-m", "module", "--tf-v1"]

@@ -102,7 +102,7 @@ WRONG = {
     "--b=ESTIMATOR_EMB_NATVE=0 @script": (
         "--b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE, "
         "COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, NATIVE, NATIVE_SANITIZE, SHARDS, TABLES, "
-        "WAIT_LIMIT"
+        "TOPOLOGY, WAIT_LIMIT"
     ),
     "--b=TF_CONFIG={} @script": "--b: TF_CONFIG names a cluster, and a side is one process",
     '--b="\'x" @script': '--b: "\'x" cannot be read: No closing quotation',
@@ -132,7 +132,7 @@ WRONG = {
     "--plot=x.pdf @script": "--plot: 'x.pdf' must end in .png",
     "--plot=nowhere/x.png @script": "--plot: there is no folder 'nowhere'",
     "--start=@folder @script": "--start: there is no checkpoint '@folder'",
-    "@broken": "'@broken' is no program in Python: invalid syntax, line 1",
+    "@broken": "@broken, line 1: invalid syntax: x = = 1",
 }
 
 

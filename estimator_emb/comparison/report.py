@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what two sides have recorded, and prints the report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from estimator_emb.comparison import comparing, differences, recorded, text
+
+
+def report(
+    options: argparse.Namespace,
+    sides: Sequence[Any],
+    a: Sequence[Mapping[str, Any]],
+    b: Sequence[Mapping[str, Any]],
+    repeat: Callable[[], Sequence[Mapping[str, Any]]] | None,
+) -> int:
+    """Compares two sides, and prints what was found.
+
+    Args:
+      options: of the command.
+      sides: what the sides are asked to be.
+      a: the events of side A; none for finished runs.
+      b: those of side B.
+      repeat: runs side A again, and returns its events; None for finished runs.
+
+    Returns:
+      The exit status.
+
+    Raises:
+      CannotCompare: nothing could be compared.
+    """
+    tolerance = differences.Tolerance(options.rtol, options.atol)
+    if repeat is None:
+        runs = [recorded.of_model_dir(side.model_dir) for side in sides]
+    else:
+        runs = [recorded.of_events(events) for events in (a, b)]
+        for run, label in zip(runs, "AB", strict=True):
+            comparing.check_change(run, label)
+    comparison = comparing.compare(runs[0], runs[1], tolerance, options.ignore)
+    differs = bool(comparison.problems) or comparison.first is not None
+    repeated = None
+    if repeat is not None and (options.repeat == "yes" or (options.repeat == "auto" and differs)):
+        again = recorded.of_events(repeat())
+        repeated = comparing.compare(runs[0], again, tolerance, options.ignore)
+    status, line = comparing.verdict(comparison, repeated, tolerance)
+    print(text.head(options, sides, runs))
+    print(text.body(comparison, repeated))
+    if options.plot is not None:
+        from estimator_emb.comparison import plot
+
+        plot.draw(comparison, [side.described() for side in sides], options.plot)
+        print(f"Plot: {options.plot}")
+    print(line, flush=True)
+    return status
