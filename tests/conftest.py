@@ -96,7 +96,7 @@ def _rare_garbage_collection():
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
-    gc.set_threshold(100_000, *before[1:])
+    gc.set_threshold(50_000, 5, 5)
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
