@@ -196,6 +196,7 @@ SOME += [ee.AdamParameters(0.1, lazy_adam=False)]
 ALL = [optimizer.parameters for optimizer in descriptors.OPTIMIZERS]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "optimizers, strategy",
     [
