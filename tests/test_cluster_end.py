@@ -39,6 +39,7 @@ def in_thread(function, *args):
     return thread
 
 
+@pytest.mark.slow
 def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -82,6 +83,7 @@ def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatc
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")

@@ -363,6 +363,7 @@ def test_everything_public_has_a_docstring():
     } <= seen
 
 
+@pytest.mark.slow
 def test_a_fresh_import_is_silent_and_takes_no_device():
     printed = run(
         """

@@ -111,6 +111,7 @@ def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
             np.testing.assert_array_equal(got[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [8, 1 << 26])
 def test_from_hosts_to_hosts_and_back(chunk, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
@@ -429,6 +430,7 @@ def test_a_path_that_tensorflow_takes_for_a_pattern(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 18)
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 18)

@@ -16,6 +16,7 @@ SLOW_WITH_TENSORFLOW = {
     "test_a_server_that_lost_its_part_takes_all_back",
     "test_a_worker_says_which_steps_are_lost",
     "test_a_worker_that_never_comes_holds_nobody_up",
+    "test_no_update_of_three_trainers_is_lost",
     "test_one_trainer_and_two_servers_train_as_one_process_does",
     "test_servers_that_hold_another_training_are_restored",
 }
@@ -29,6 +30,7 @@ SLOW_WITH_NATIVE = {
     "test_gradient_by_tf_gradients_over_trainable_variables",
     "test_gradients_that_are_only_looked_at",
     "test_trains_by_other_arguments",
+    "test_trains_tables",
     "test_two_optimizers_of_one_table_are_refused",
     "test_without_tables_it_may_scale_the_loss",
 }

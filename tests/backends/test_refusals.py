@@ -564,8 +564,8 @@ def two_tables(kind):
     ("kind", "replicas"),
     [
         ("dicts", None),
-        ("DenseFeatures", 1),
         ("input_layer", 2),
+        pytest.param("DenseFeatures", 1, marks=pytest.mark.slow),
         pytest.param("dicts", 8, marks=pytest.mark.slow),
         pytest.param("DenseFeatures", None, marks=pytest.mark.slow),
         pytest.param("DenseFeatures", 8, marks=pytest.mark.slow),

@@ -270,6 +270,7 @@ def chief_of(cluster, model_dir):
     return train
 
 
+@pytest.mark.slow
 def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
     """Whatever spelling of its folder it is given."""
     cluster = servers.Cluster(workers=0, servers=2)
@@ -322,6 +323,7 @@ class Loses(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "as TensorFlow says it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [[0], pytest.param([0, 1], marks=pytest.mark.slow)])
 def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
@@ -335,6 +337,7 @@ def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lost, line",
     [
@@ -399,6 +402,7 @@ def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
     assert harness.saved(tmp_path, 3)["global_step"] == 3
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_named(kernels, monkeypatch, caplog, tmp_path):
     if kernels == "tensorflow":
         pytest.skip("Its session waits for servers.")

@@ -44,6 +44,7 @@ def run(how, model_dir, where, hosts, rows=31, dimension=4, parameters=None, **k
     return how(estimator, input_fn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where, hosts",
     [

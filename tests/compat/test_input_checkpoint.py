@@ -285,6 +285,7 @@ def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_pa
         np.testing.assert_array_equal(harness.saved(tmp_path, 4)[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernels, before, others",
     [
@@ -319,6 +320,7 @@ def test_a_lookup_ahead_of_other_shards_or_options(
     train(estimator(*before), 8)
 
 
+@pytest.mark.slow
 def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path):
     """TensorFlow's ops keep ids."""
     for shards, steps in ((3, 4), (2, 8), (4, STEPS)):

@@ -155,6 +155,7 @@ def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
     assert str(error.value).startswith(f"{path} cannot be loaded: {path}: ")
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 0.6)
@@ -389,6 +390,7 @@ def test_what_killed_builds_left_is_removed(compiler, empty_cache, tmp_path):
     assert all(folder.exists() for folder in others)
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, compiler):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 1.5)

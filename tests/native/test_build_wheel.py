@@ -75,6 +75,7 @@ def built(tmp_path_factory):
 
 
 @on_x86
+@pytest.mark.any_version
 @pytest.mark.slow
 def test_libraries_are_for_aarch64(built):
     assert (built / "made_from").read_text() == prebuilt.made_from("aarch64")
@@ -107,6 +108,7 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 
 
 @on_x86
+@pytest.mark.any_version
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which(EMULATOR), reason=f"{EMULATOR} is not installed")
 @pytest.mark.parametrize("dimension", [3, 16])

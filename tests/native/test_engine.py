@@ -47,6 +47,7 @@ def gradients(rng, *shape):
     return rng.normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4])
 def test_dimensions(shards):
     dimensions = {str(dimension): dimension for dimension in (1, 3, 8, 16, 32, 40, 64, 100)}
@@ -220,6 +221,7 @@ def test_bad_ids_that_are_left_out(combiner, shards):
         np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dimension, optimizer, cores",
     [
@@ -287,6 +289,7 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
         np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4])
 def test_tables_that_features_share(shards):
     rng = np.random.default_rng(0)

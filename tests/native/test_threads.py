@@ -45,7 +45,7 @@ TAKEN_OUT = {
     "rows of a part": ("grouping.h", "to += kAll ||", "to += true ||", "kernels.cc"),
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_version]
 
 
 @pytest.fixture(scope="module")

@@ -210,6 +210,7 @@ def test_a_worker_that_dies_is_named_and_training_goes_on(tmp_path):
     assert errors.count("    the last words") == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_all(tmp_path):
     program = """
     if job == "ps" and index == 1:
@@ -240,6 +241,7 @@ def test_a_server_may_fail_at_its_end(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
     """What does not end by itself is sent SIGTERM, and killed where that does not end it."""
     status, output, errors = run(
@@ -259,6 +261,7 @@ def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
     assert [timeless(line) for line in errors] == ["estimator-emb: chief is done after N s."]
 
 
+@pytest.mark.slow
 def test_an_evaluator_is_waited_for(tmp_path):
     status, output, errors = run(
         tmp_path,
@@ -305,6 +308,7 @@ def hanging(directory, ignore=False, **kwargs):
     return process, pids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "sent"),
     [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
@@ -326,6 +330,7 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
     until(lambda: not any(map(is_running, pids)))
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_all_at_once(tmp_path):
     process, pids = hanging(tmp_path, ignore=True)
     process.send_signal(signal.SIGINT)
@@ -338,6 +343,7 @@ def test_a_second_signal_ends_all_at_once(tmp_path):
     until(lambda: not any(map(is_running, pids)))
 
 
+@pytest.mark.slow
 def test_what_ignores_a_signal_is_killed_in_time(tmp_path):
     process, pids = hanging(tmp_path, ignore=True, seconds=1)
     process.send_signal(signal.SIGTERM)

@@ -157,6 +157,7 @@ def test_bfloat16_and_bad_numbers(to, tmp_path):
             np.testing.assert_array_equal(read["words"], value.astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", [to for to in FORMATS if to != "saved-model"])
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 15)

@@ -372,6 +372,7 @@ for program, flag, folder in (
 """
 
 
+@pytest.mark.any_version
 @pytest.mark.slow
 def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     """Programs in the styles of 2018 to 2020, before with tf.contrib, afterwards without."""

@@ -475,6 +475,7 @@ def test_the_arguments_of_other_modules_are_their_own(tmp_path):
     assert done.stdout == "ran ['--version', 'estimator_emb']\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module, asked",
     [

@@ -319,6 +319,7 @@ def step_waits_for_no_update(monkeypatch):
     monkeypatch.setattr(HostedLookup, "last_update", lambda self, loss: tf.no_op())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
