@@ -165,6 +165,8 @@ class _Writer:
         self.neutral = self.optimizer.name in NEUTRAL
         self.where = self.choice("off_tpu", "off_tpu", "emulated")
         self.tables = self._tables()
+        if any(one.dtype == "string" for table in self.tables for one in table.features):
+            self.where = "off_tpu"  # A TPU takes no strings, and neither does an emulated one.
         if self.optimizer.name in ("Adam", "RMSProp", "Adadelta"):
             self.rules.add("slot names")
         if self.optimizer.name == "Adam":

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import running
 
+pytestmark = pytest.mark.any_version
+
 REAL_DATA = running.ROOT.parent / "shared" / "data" / "census"
 
 PREDICT = """
@@ -15,7 +17,6 @@ import sys
 import census, numpy as np, tensorflow as tf
 from absl import flags, logging
 
-pytestmark = pytest.mark.any_version
 data_dir, model_dir, inputs_path, outputs_path = sys.argv[1:]
 flags.FLAGS(["census", "--data_dir", data_dir])
 logging.set_verbosity(logging.WARNING)
