@@ -546,7 +546,7 @@ def test_strings_through_a_whole_estimator(layer, tmp_path):
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model", device="host")
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
     input_fn = harness.input_fn_of([(BATCH, np.array([1.0, -1.0, 2.0, 0.5], np.float32))])
     estimator.train(input_fn, steps=1)
     predictions = list(estimator.predict(input_fn))
