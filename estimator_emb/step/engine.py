@@ -339,7 +339,6 @@ class GradientTap:
         Args:
           returned: what model_fn returned, in which an activation may stand as it is: that uses it.
           lookup_waits_for: makes what must have run before the lookup; None for nothing.
-
         """
         used = self._used(returned)
         tables = [
