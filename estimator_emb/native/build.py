@@ -31,9 +31,9 @@ logger = logging.getLogger("estimator_emb")
 HERE = pathlib.Path(__file__).parent
 
 _COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = ("-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
+_FLAGS = ("-std=c++17", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
 # Products and sums are rounded one by one, so that every instruction set gives the same numbers.
-_NUMERIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+_NUMERIC = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _SANITIZE = (
     "-fsanitize=address,undefined",
     # With these, g++ would not accept the address of a function as a constant in TensorFlow's
