@@ -14,33 +14,37 @@ first step. Then it reads numbers of steps from stdin, one in each line, trains 
 prints the examples per second and the CPU milliseconds of a step.
 """
 
-import json
 import os
-import resource
 import sys
 import tempfile
 import time
 
 STARTED = time.time()
 
-import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-TABLES, VOCABULARY, DIMENSION, NUMBERS = 26, 100_000, 16, 13
-BOTTOM, TOP = (512, 256, 64, DIMENSION), (512, 256)
+from dlrm_workload import (  # noqa: E402
+    BOTTOM,
+    DIMENSION,
+    INITIAL_ACCUMULATOR,
+    LEARNING_RATE,
+    TABLES,
+    TOP,
+    VOCABULARY,
+    Clock,
+    pairs,
+    samples,
+)
+
 KEYS = [f"c{table:02d}" for table in range(TABLES)]
-WARM_UP = 10
 
 
 def input_fn(params):
-    samples = 16 * params["batch_size"]
-    rng = np.random.default_rng(0)
-    ids = np.minimum(rng.zipf(1.05, [TABLES, samples]), 2**62).astype(np.int64) % VOCABULARY
-    features = dict(zip(KEYS, ids, strict=True))
-    features["numbers"] = rng.normal(size=[samples, NUMBERS]).astype(np.float32)
-    labels = (rng.random([samples, 1]) < 0.3).astype(np.float32)
+    batch = params["batch_size"]
+    ids, numbers, labels = samples(batch)
+    features = {**dict(zip(KEYS, ids, strict=True)), "numbers": numbers}
     dataset = tf.data.Dataset.from_tensor_slices((features, labels))
-    return dataset.batch(params["batch_size"], drop_remainder=True).cache().repeat().prefetch(2)
+    return dataset.batch(batch, drop_remainder=True).cache().repeat().prefetch(2)
 
 
 def loss_of(activations, numbers, labels):
@@ -59,16 +63,15 @@ def loss_of(activations, numbers, labels):
         bottom = layers(numbers, BOTTOM, "bottom")
         vectors = tf.stack([bottom, *activations], axis=1)
         products = tf.matmul(vectors, vectors, transpose_b=True)
-        lower = np.flatnonzero(np.tril(np.ones([TABLES + 1, TABLES + 1]), -1))
         flat = tf.reshape(products, [-1, (TABLES + 1) ** 2])
-        x = layers(tf.concat([bottom, tf.gather(flat, lower.tolist(), axis=1)], 1), TOP, "top")
+        x = layers(tf.concat([bottom, tf.gather(flat, pairs().tolist(), axis=1)], 1), TOP, "top")
         w = tf.compat.v1.get_variable("logits/w", [TOP[-1], 1])
         logits = tf.matmul(x, w)
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
 def train_op_of(loss):
-    optimizer = tf.compat.v1.train.AdagradOptimizer(0.01)
+    optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
@@ -92,7 +95,7 @@ def ours(folder, batch, session_config=None):
         embedding_config_spec=ee.EmbeddingConfigSpec(
             feature_to_config_dict={key: ee.FeatureConfig(key) for key in KEYS},
             table_to_config_dict={key: ee.TableConfig(VOCABULARY, DIMENSION) for key in KEYS},
-            optimization_parameters=ee.AdagradParameters(0.01),
+            optimization_parameters=ee.AdagradParameters(LEARNING_RATE, INITIAL_ACCUMULATOR),
         ),
     )
 
@@ -137,45 +140,15 @@ def no_tables(folder, batch):
     return on_estimator(folder, batch, activations_of)
 
 
-class Clock(tf.compat.v1.train.SessionRunHook):
-    """A hook that times as many steps as stdin asks for, and ends training with its last line."""
+class ClockHook(tf.compat.v1.train.SessionRunHook):
+    """A hook that asks the clock after each step whether to go on."""
 
     def __init__(self, batch):
-        self.batch = batch
-
-    def begin(self):
-        self.left = WARM_UP + 1
-        self.start = None
+        self._clock = Clock(batch, STARTED, f"TensorFlow {tf.__version__}")
 
     def after_run(self, run_context, run_values):
-        if self.start is None:
-            self.start = time.time() - STARTED
-        self.left -= 1
-        if self.left:
-            return
-        if self.start:
-            answer = {"start": self.start, "tensorflow": tf.__version__}
-            self.start = 0
-        else:
-            wall, cpu = np.subtract(now(), self.since) / self.steps
-            answer = {"examples": self.batch / wall, "cpu": cpu * 1e3}
-        print(json.dumps(answer), flush=True)
-        line = sys.stdin.readline()
-        if not line:
+        if not self._clock.goes_on():
             run_context.request_stop()
-            return
-        self.steps = self.left = int(line)
-        self.since = now()
-
-
-def now():
-    """Returns seconds by the clock, and of CPU time of this process."""
-    return time.perf_counter(), cpu_seconds()
-
-
-def cpu_seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 PEERS = {"ours": ours, "legacy": legacy, "no tables": no_tables}
@@ -185,7 +158,7 @@ def main() -> None:
     tf.compat.v1.logging.set_verbosity("ERROR")
     peer, batch = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        PEERS[peer](folder, batch).train(input_fn, hooks=[Clock(batch)])
+        PEERS[peer](folder, batch).train(input_fn, hooks=[ClockHook(batch)])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import collections
 import tempfile
 
 import dlrm
+from dlrm_workload import WARM_UP
 import tensorflow as tf
 from workload import positive
 
@@ -70,7 +71,7 @@ class Trace(tf.compat.v1.train.SessionRunHook):
         for graph in metadata.partition_graphs:
             self.ops.update({node.name: node.op for node in graph.node})
         self.steps += 1
-        if self.steps <= dlrm.WARM_UP:
+        if self.steps <= WARM_UP:
             return
         for device in metadata.step_stats.dev_stats:
             for node in device.node_stats:
@@ -94,7 +95,7 @@ def main() -> None:
             intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
         )
         estimator = dlrm.ours(folder, options.batch, one_thread)
-        estimator.train(dlrm.input_fn, hooks=[trace], steps=options.steps + dlrm.WARM_UP)
+        estimator.train(dlrm.input_fn, hooks=[trace], steps=options.steps + WARM_UP)
     total = sum(trace.spent.values())
     print(f"TensorFlow {tf.__version__}: {total / options.steps / 1e3:.1f} ms of kernels in a step")
     for part in ORDER:

@@ -2,10 +2,10 @@
 """Measures whole training programs: DLRM with TPUEstimator, and as it was written without it.
 
     python benchmarks/whole_step.py [--batches 128 1024 4096] [--starts=3] [--rounds=5]
-        [--samples=40960]
+        [--samples=40960] [--torch_python=VENV/bin/python]
 
-`dlrm.py` describes them. 'no tables' has no embedding work at all: what legacy gains over it is
-what tables that cost nothing would gain. The reference trains on batches of 128, the other
+`dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work at all:
+what legacy gains over it is what tables that cost nothing would gain. The reference trains on batches of 128, the other
 benchmarks here on 4096. Each program starts `starts` times, alone; then all train in turns,
 `samples` samples in each of `rounds` rounds. Figures are medians over starts and rounds, and so are
 the ratios to legacy, of figures of the same start or round.
@@ -26,15 +26,16 @@ from workload import environment, positive
 
 HERE = pathlib.Path(__file__).parent
 PEERS = ("ours", "legacy", "no tables")
+TORCH_PEERS = ("FBGEMM", "EmbeddingBag", "no tables")
 FIGURES = ("start", "examples", "cpu")
 
 
 class Program:
-    """A running `dlrm.py`."""
+    """A running `dlrm.py` or `dlrm_torch.py`."""
 
-    def __init__(self, peer: str, batch: int):
+    def __init__(self, python: str, file: str, peer: str, batch: int):
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "dlrm.py"), peer, str(batch)],
+            [python, str(HERE / file), peer, str(batch)],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,15 +60,26 @@ class Program:
         return json.loads(line)
 
 
+def programs_of(options: argparse.Namespace) -> dict[str, tuple[str, str, str]]:
+    """Returns, by the name of each peer, its Python, its file and its name there."""
+    found = {peer: (sys.executable, "dlrm.py", peer) for peer in PEERS}
+    if options.torch_python:
+        for peer in TORCH_PEERS:
+            name = f"{peer}, torch" if peer in PEERS else peer
+            found[name] = options.torch_python, "dlrm_torch.py", peer
+    return found
+
+
 def measure(batch: int, options: argparse.Namespace) -> None:
-    measured = {peer: {figure: [] for figure in FIGURES} for peer in PEERS}
+    peers = programs_of(options)
+    measured = {peer: {figure: [] for figure in FIGURES} for peer in peers}
     for start in range(options.starts):
-        programs = {peer: Program(peer, batch) for peer in PEERS}
+        programs = {peer: Program(*program, batch) for peer, program in peers.items()}
         for peer, program in programs.items():
             measured[peer]["start"].append(program.started["start"])
         if not start:
-            version = programs["ours"].started["tensorflow"]
-            print(f"\nTensorFlow {version}, batch {batch}", flush=True)
+            versions = dict.fromkeys(program.started["version"] for program in programs.values())
+            print(f"\n{', '.join(versions)}, batch {batch}", flush=True)
         for _ in range(options.rounds):
             for peer, program in programs.items():
                 figures = program.run(max(options.samples // batch, 1))
@@ -75,8 +87,8 @@ def measure(batch: int, options: argparse.Namespace) -> None:
                     measured[peer][figure].append(figures[figure])
         for program in programs.values():
             program.stop()
-    print(f"{'':10s}start s examples/s   cpu ms    ratios to legacy")
-    for peer in PEERS:
+    print(f"{'':16s}start s examples/s   cpu ms    ratios to legacy")
+    for peer in peers:
         values = [statistics.median(measured[peer][figure]) for figure in FIGURES]
         ratios = [
             statistics.median(
@@ -86,7 +98,7 @@ def measure(batch: int, options: argparse.Namespace) -> None:
             for key in FIGURES
         ]
         print(
-            "{:10s}{:7.1f} {:10,.0f} {:8.1f}".format(peer, *values),
+            "{:16s}{:7.1f} {:10,.0f} {:8.1f}".format(peer, *values),
             "  {:6.2f} {:6.2f} {:6.2f}".format(*ratios),
         )
 
@@ -99,6 +111,10 @@ def main() -> None:
     parser.add_argument("--starts", type=positive, default=3)
     parser.add_argument("--rounds", type=positive, default=5, help="of each start")
     parser.add_argument("--samples", type=positive, default=40960, help="of each round")
+    parser.add_argument(
+        "--torch_python",
+        help="Python of an environment with torch and fbgemm-gpu-cpu; without it, neither runs",
+    )
     options = parser.parse_args()
     for batch in options.batches:
         measure(batch, options)
