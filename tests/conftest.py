@@ -27,6 +27,10 @@ os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
 logging.getLogger().setLevel(logging.WARNING)
 
 
+# Whether sessions that begin now run graphs as TensorFlow's graph optimizers make them.
+_graphs = {"optimized": True}
+
+
 def pytest_xdist_auto_num_workers(config):
     """Returns 0, tests in this process, where several cannot be or would only cost imports."""
     a_tpu_has_one_user = config.option.markexpr == "tpu"
@@ -85,6 +89,40 @@ def meta_graphs(_no_files_of_graphs, monkeypatch):
     from tensorflow.python.training import saver
 
     monkeypatch.setattr(saver.Saver, "export_meta_graph", _no_files_of_graphs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Says for which tests sessions run graphs as TensorFlow's graph optimizers make them."""
+    _graphs["optimized"] = "TESTS_OPTIMIZE_GRAPHS" in os.environ or (
+        item.get_closest_marker("slow") is not None
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _graphs_as_they_are():
+    """Runs graphs of fast tests without TensorFlow's graph optimizers (Grappler).
+
+    They take a quarter of a small training. Slow tests run with them, as does whatever program a test
+    starts, and each test where TESTS_OPTIMIZE_GRAPHS is set, as .ci/run does for some versions.
+    """
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.client import session
+
+    begin = session.BaseSession.__init__
+
+    @functools.wraps(begin)
+    def begun(self, target="", graph=None, config=None):
+        if not _graphs["optimized"]:
+            given, config = config, config_pb2.ConfigProto()
+            if given is not None:
+                config.CopyFrom(given)
+            config.graph_options.rewrite_options.disable_meta_optimizer = True
+        begin(self, target, graph, config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session.BaseSession, "__init__", begun)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

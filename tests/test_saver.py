@@ -53,6 +53,7 @@ def test_small_checkpoints_are_one_file(tmp_path):
     assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]
 
 
+@pytest.mark.slow
 def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monkeypatch):
     train(estimator(tmp_path / "two"), 1)
     train(estimator(tmp_path / "two"), 1)  # Goes on from the two files.

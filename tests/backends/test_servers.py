@@ -385,6 +385,7 @@ def test_a_worker_says_which_steps_are_lost(kernels, said, tmp_path):
     chief_of(cluster, tmp_path)(1)
 
 
+@pytest.mark.slow
 def test_servers_that_hold_another_training_are_restored(said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
     one, other = (chief_of(cluster, tmp_path / name) for name in ("one", "other"))

@@ -407,4 +407,4 @@ def calls_to_order(ops):
 
 
 def test_a_graph_four_times_as_large_takes_four_times_the_work():
-    assert calls_to_order(4000) < 4.4 * calls_to_order(1000)
+    assert calls_to_order(1600) < 4.4 * calls_to_order(400)
