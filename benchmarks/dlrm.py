@@ -22,7 +22,6 @@ import time
 STARTED = time.time()
 
 import tensorflow as tf  # noqa: E402
-
 from dlrm_workload import (  # noqa: E402
     BOTTOM,
     DIMENSION,

@@ -13,8 +13,8 @@ import collections
 import tempfile
 
 import dlrm
-from dlrm_workload import WARM_UP
 import tensorflow as tf
+from dlrm_workload import WARM_UP
 from workload import positive
 
 LOOKUP_OPS = ("ResourceGather", "ResourceGatherNd", "HostTablesLookup")

@@ -5,10 +5,10 @@
         [--samples=40960] [--torch_python=VENV/bin/python]
 
 `dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work at all:
-what legacy gains over it is what tables that cost nothing would gain. The reference trains on batches of 128, the other
-benchmarks here on 4096. Each program starts `starts` times, alone; then all train in turns,
-`samples` samples in each of `rounds` rounds. Figures are medians over starts and rounds, and so are
-the ratios to legacy, of figures of the same start or round.
+what legacy gains over it is what tables that cost nothing would gain. The reference trains on
+batches of 128, the other benchmarks here on 4096. Each program starts `starts` times, alone; then
+all train in turns, `samples` samples in each of `rounds` rounds. Figures are medians over starts
+and rounds, and so are the ratios to legacy, of figures of the same start or round.
 
   start s       from the start of the process to the end of the first step: imports, graph, tables
   examples/s    in the steps after the tenth
