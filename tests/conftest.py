@@ -104,7 +104,8 @@ def _graphs_as_they_are():
     """Runs graphs of fast tests without TensorFlow's graph optimizers (Grappler).
 
     They take a quarter of a small training. Slow tests run with them, as does whatever program a
-    test starts, and each test where TESTS_OPTIMIZE_GRAPHS is set, as .ci/run does for some versions.
+    test starts, and each test where TESTS_OPTIMIZE_GRAPHS is set, as .ci/run sets it for some
+    versions.
     """
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.client import session
