@@ -21,7 +21,7 @@ def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] |
       A function from strings [n] to int64 ids [n], in which -1 stands for a string to be left out;
       None if the column takes no strings.
     """
-    column = _without_wrappers(categorical_column)
+    column = without_wrappers(categorical_column)
     return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
@@ -34,7 +34,7 @@ def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
     Returns:
       A function from integers [n] to int64 ids [n]; None if the column's integers are ids already.
     """
-    column = _without_wrappers(categorical_column)
+    column = without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
     if dtype is not None and dtype.is_integer:
         return _lookup(column)
@@ -42,8 +42,9 @@ def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
     return _lookup(column) if dtype is None and has_default else None
 
 
-def _without_wrappers(categorical_column: Any) -> Any:
-    while hasattr(categorical_column, "categorical_column"):  # A weighted or sequence column.
+def without_wrappers(categorical_column: Any) -> Any:
+    """Returns the column that makes ids, inside of a weighted or a sequence column."""
+    while hasattr(categorical_column, "categorical_column"):
         categorical_column = categorical_column.categorical_column
     return categorical_column
 

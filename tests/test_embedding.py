@@ -122,6 +122,8 @@ def test_names():
     assert embedding.__all__ == sorted(
         [by_name(ours) for ours in (*TF2_OPTIMIZERS, *CONFIGS)]
         + ["from_legacy", "from_spec", "from_tensorflow", "to_legacy", "to_tensorflow"]
+        + ["Loss", "Moved", "SpecTranslation"]
+        + ["checkpoint_from_tensorflow", "checkpoint_to_tensorflow"]
     )
     for ours, legacy in LEGACY.items():
         assert issubclass(ours, legacy)

@@ -1,49 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables of a checkpoint in the formats of other programs: `checkpoint.export`."""
 
-import dataclasses
 import importlib
 import json
 import re
 import struct
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints import reading, saved_variables
-from estimator_emb.checkpoints import values as values_module
+from estimator_emb.checkpoints import (
+    exported,
+    keras_weights,
+    reading,
+    saved_variables,
+    tensorflow2,
+)
+from estimator_emb.checkpoints.exported import Exported
 from estimator_emb.checkpoints.values import Values
-from estimator_emb.checkpoints.vocabulary import Vocabulary
-
-
-@dataclasses.dataclass(frozen=True)
-class _Exported:
-    """A table to export: its file name, and its variables, the weights first."""
-
-    name: str
-    safe_name: str
-    variables: tuple[str, ...]
-    rows: int
-    dimension: int
-    dtype: Any
-    vocabulary: Vocabulary | None
-    read: Callable[[str, int, int], np.ndarray]
-    piece: int
-    advance: Callable[[int], None]
-
-    def pieces(self, variable: str) -> Iterator[np.ndarray]:
-        for start in range(0, self.rows, self.piece):
-            piece = self.read(variable, start, min(start + self.piece, self.rows))
-            self.advance(piece.nbytes)
-            yield np.ascontiguousarray(piece)
-
-    def labels(self) -> Iterator[list[str | None]]:
-        assert self.vocabulary
-        return self.vocabulary.pieces(self.rows, self.piece)
 
 
 def export(
@@ -75,6 +52,13 @@ def export(
       is `serving_default` too. It has no slots.
     * 'projector': `<table>.tsv`, `<table>.labels.tsv` and `projector_config.pbtxt`, which
       TensorBoard's projector shows: `tensorboard --logdir DESTINATION`. It has no slots.
+    * 'tf2': the checkpoint `ckpt-1` of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=...)`
+      of TensorFlow 2, and `tables.json`, which says what is what in it. Slots of optimizers that
+      `tf.tpu.experimental.embedding` lacks are left out, and named there. It has no labels.
+      `embedding.checkpoint_to_tensorflow` makes the objects too, from the program's spec.
+    * 'keras': `tables.h5`, from which `model.load_weights(file, by_name=True)` of Keras 2 or 3
+      fills `Embedding` layers called as the tables, with `_` for `/`. It has neither slots nor
+      labels.
 
     A table of bfloat16 is written as float32, except as safetensors.
 
@@ -98,8 +82,10 @@ def export(
     """
     if to not in FORMATS:
         raise ValueError(f"export: to must be one of {', '.join(FORMATS)}; got {to!r}.")
-    if slots and to in ("saved-model", "projector"):
+    if slots and to in ("saved-model", "projector", "keras"):
         raise ValueError(f"export: {to} has no slots.")
+    if vocabularies and to in ("tf2", "keras"):
+        raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
     if to == "parquet":
         _check_pyarrow()
     destination = tf.compat.path_to_str(destination).rstrip("/")
@@ -115,30 +101,24 @@ def export(
                 f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
                 f"tables {names}."
             )
-        exported = _exported(
+        chosen = exported.exported(
             values, names, slots, vocabularies or {}, order, progress, to != "safetensors"
         )
         if to == "saved-model" or to == "projector":
-            for table in exported:
+            for table in chosen:
                 if table.vocabulary and to == "projector":
                     table.vocabulary.check_single_lines("a projector's file")
                 elif table.vocabulary:
                     table.vocabulary.check_distinct()
         if to == "safetensors":
-            for table in exported:
+            for table in chosen:
                 if table.vocabulary:
                     table.vocabulary.check_single_lines("a file of labels")
-        for table in exported:
+        for table in chosen:
             for variable in table.variables:
                 values.check(variable)
-        temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
-        tf.io.gfile.makedirs(temporary)
-        try:
-            FORMATS[to](temporary, exported)
-            tf.io.gfile.rename(temporary, destination)
-        finally:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
+        with exported.new_folder(destination) as temporary:
+            FORMATS[to](temporary, chosen)
     if to == "saved-model":
         return [destination]
     return sorted(f"{destination}/{name}" for name in tf.io.gfile.listdir(destination))
@@ -157,62 +137,7 @@ def _check_pyarrow() -> None:
         ) from None
 
 
-def _exported(
-    values: Values,
-    names: Sequence[str],
-    slots: bool,
-    vocabularies: Mapping[str, str],
-    order: str | None,
-    progress: Callable[[int, int], Any] | None,
-    widen: bool,
-) -> list[_Exported]:
-    done = total = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress:
-            progress(done, total)
-
-    exported: list[_Exported] = []
-    safe_names: dict[str, str] = {}
-    for name in names:
-        weights = reading.find(values, name)
-        shown = weights.name
-        safe = re.sub(r"[^A-Za-z0-9.-]", "_", shown)
-        other = safe_names.setdefault(safe.lower(), shown)
-        if any(one.name == shown for one in exported) or other != shown:
-            raise ValueError(f"export: tables {other!r} and {shown!r} would share a name.")
-        rows, dimension = weights.shape
-        own = (shown, *weights.slots) if slots else (shown,)
-        total += sum(values.size(variable) for variable in own)
-        file = vocabularies.get(name)
-        read = reading.reader(values, shown, order)
-        dtype: Any = np.dtype(weights.dtype.as_numpy_dtype)
-        if widen and weights.dtype == tf.bfloat16:
-            read, dtype = _widened(read), np.dtype(np.float32)
-        exported.append(
-            _Exported(
-                shown,
-                safe,
-                own,
-                rows,
-                dimension,
-                dtype,
-                Vocabulary(file, shown, rows) if file is not None else None,
-                read,
-                max(1, values_module.PIECE_BYTES // values.row_bytes(shown)),
-                advance,
-            )
-        )
-    return exported
-
-
-def _widened(read: Callable[[str, int, int], np.ndarray]) -> Callable[..., np.ndarray]:
-    return lambda *place: read(*place).astype(np.float32)
-
-
-def _write_npz(folder: str, tables: Sequence[_Exported]) -> None:
+def _write_npz(folder: str, tables: Sequence[Exported]) -> None:
     with (
         tf.io.gfile.GFile(f"{folder}/tables.npz", "wb") as file,
         zipfile.ZipFile(cast(Any, _Sequential(file)), "w") as archive,
@@ -251,7 +176,7 @@ class _Sequential:
         self._file.flush()
 
 
-def _write_parquet(folder: str, tables: Sequence[_Exported]) -> None:
+def _write_parquet(folder: str, tables: Sequence[Exported]) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -310,7 +235,7 @@ _SAFETENSORS = {
 }
 
 
-def _write_safetensors(folder: str, tables: Sequence[_Exported]) -> None:
+def _write_safetensors(folder: str, tables: Sequence[Exported]) -> None:
     """Writes the published format, as the library would hold all tensors in memory.
 
     Source: https://huggingface.co/docs/safetensors, "Format".
@@ -339,7 +264,7 @@ def _write_safetensors(folder: str, tables: Sequence[_Exported]) -> None:
             _write_labels(f"{folder}/{table.safe_name}.labels.txt", table, "")
 
 
-def _write_labels(file: str, table: _Exported, missing: str) -> None:
+def _write_labels(file: str, table: Exported, missing: str) -> None:
     with tf.io.gfile.GFile(file, "wb") as opened:
         start = 0
         for labels in table.labels():
@@ -351,7 +276,7 @@ def _write_labels(file: str, table: _Exported, missing: str) -> None:
             start += len(labels)
 
 
-def _write_projector(folder: str, tables: Sequence[_Exported]) -> None:
+def _write_projector(folder: str, tables: Sequence[Exported]) -> None:
     from google.protobuf import text_format
     from tensorboard.plugins import projector
 
@@ -372,7 +297,7 @@ def _write_projector(folder: str, tables: Sequence[_Exported]) -> None:
         file.write(text_format.MessageToString(config))
 
 
-def _write_saved_model(folder: str, tables: Sequence[_Exported]) -> None:
+def _write_saved_model(folder: str, tables: Sequence[Exported]) -> None:
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise ValueError(
@@ -434,10 +359,12 @@ def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
     return lookup_by_label
 
 
-FORMATS: dict[str, Callable[[str, Sequence[_Exported]], None]] = {
+FORMATS: dict[str, Callable[[str, Sequence[Exported]], None]] = {
     "npz": _write_npz,
     "parquet": _write_parquet,
     "safetensors": _write_safetensors,
     "saved-model": _write_saved_model,
     "projector": _write_projector,
+    "tf2": tensorflow2.write_tables,
+    "keras": keras_weights.write,
 }

@@ -119,6 +119,11 @@ def export() -> argparse.ArgumentParser:
     estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
 
 OUT is a new folder, which appears when it is complete. Rows are in the order of their ids.
+
+--to=tf2 prints which variable became which, and says what a checkpoint does not hold: from Python,
+estimator_emb.embedding.checkpoint_to_tensorflow takes the program's EmbeddingConfigSpec, and makes
+the objects of tf.tpu.experimental.embedding too. --to=keras writes tables.h5, for
+model.load_weights("tables.h5", by_name=True) where layers are called as the tables, with _ for /.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -127,9 +132,10 @@ OUT is a new folder, which appears when it is complete. Rows are in the order of
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--to",
-        choices=("npz", "parquet", "safetensors", "saved-model", "projector"),
+        choices=("npz", "parquet", "safetensors", "saved-model", "projector", "tf2", "keras"),
         help="the format: NumPy's, Apache Parquet, safetensors, a SavedModel that looks up ids or "
-        "labels, or the files of TensorBoard's projector",
+        "labels, the files of TensorBoard's projector, a checkpoint for TPUEmbedding of TensorFlow "
+        "2, or weights for Embedding layers of Keras 2 or 3",
     )
     what.add_argument(
         "--like",

@@ -9,13 +9,18 @@ objects to ours, and `to_tensorflow` ours to those that `TPUEmbedding` and `TPUE
 `tf.tpu.experimental.embedding` take.
 """
 
+from estimator_emb.embedding.checkpoints import (
+    Moved,
+    checkpoint_from_tensorflow,
+    checkpoint_to_tensorflow,
+)
 from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig
+from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
 from estimator_emb.embedding.translation import (
     from_legacy,
     from_spec,
     from_tensorflow,
     to_legacy,
-    to_tensorflow,
 )
 from estimator_emb.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 
@@ -25,9 +30,14 @@ __all__ = [
     "Adam",
     "FTRL",
     "FeatureConfig",
+    "Loss",
+    "Moved",
     "QuantizationConfig",
     "SGD",
+    "SpecTranslation",
     "TableConfig",
+    "checkpoint_from_tensorflow",
+    "checkpoint_to_tensorflow",
     "from_legacy",
     "from_spec",
     "from_tensorflow",

@@ -4,6 +4,7 @@
 import dataclasses
 import inspect
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -41,35 +42,32 @@ def from_tensorflow(structure: Any) -> Any:
     return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
-def to_tensorflow(structure: Any, sparse_core: bool = False) -> Any:
-    """Translates our objects to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
-
-    Args:
-      structure: an object of this package, or dicts, lists and tuples of such objects, nested at
-        will. TensorFlow's own are accepted too.
-      sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
-        v6e and ignores some settings of optimizers: a warning in the log names those that are set.
-        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores
-        none.
-
-    Returns:
-      The same structure of objects of `tf.tpu.experimental.embedding`, with the value of every
-      field. Features that share a table share its translation.
-
-    Raises:
-      ValueError: an object is of another class; or, with `sparse_core`, an optimizer has weight
-        decay, a feature is a sequence, or this TensorFlow has no TPUEmbeddingV2.
-
-    Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
-    """
+def check_sparse_core(owner: str, sparse_core: bool) -> None:
+    """Raises a ValueError if `sparse_core`, and this TensorFlow has no TPUEmbeddingV2."""
     if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
         raise ValueError(
-            f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which "
-            "sparse_core=True is for."
+            f"{owner}: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
+            "is for."
         )
+
+
+def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> Any:
+    """Translates our objects as `to_tensorflow` does, whose arguments these are."""
     ours = from_tensorflow(structure)
     translated: dict[int, Any] = {}
-    return tf.nest.map_structure(lambda value: _to_tensorflow(value, sparse_core, translated), ours)
+
+    def translate(value: Any) -> Any:
+        if sparse_core:
+            _check_for_sparse_core(value, strict, translated)
+        return _to_tensorflow(value, translated)
+
+    return tf.nest.map_structure(translate, ours)
+
+
+def without_checks(features: dict[str, FeatureConfig]) -> dict[str, Any]:
+    """Translates features of ours, of which the caller has checked that nothing is lost."""
+    translated: dict[int, Any] = {}
+    return {key: _to_tensorflow(feature, translated) for key, feature in features.items()}
 
 
 IGNORED_BY_SPARSE_CORE = {
@@ -84,32 +82,42 @@ IGNORED_BY_SPARSE_CORE = {
 """Argument of an optimizer that TPUEmbeddingV2 never reads -> the value that it acts by."""
 
 
-def _to_tensorflow(value: Any, sparse_core: bool, translated: dict[int, Any]) -> Any:
+def _to_tensorflow(value: Any, translated: dict[int, Any]) -> Any:
     """Translates one object of ours; `translated` has those translated before, by their id()."""
     if value is None:
         return None
     if id(value) in translated:
         return translated[id(value)]
-    if sparse_core and isinstance(value, TF2_OPTIMIZERS):
-        _check_for_sparse_core(value)
-    if sparse_core and isinstance(value, FeatureConfig) and value.max_sequence_length:
-        raise ValueError(
-            "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no counterpart "
-            f"of max_sequence_length={value.max_sequence_length}."
-        )
     if isinstance(value, TF2_OPTIMIZERS):
         arguments = value.arguments()
     else:
         arguments = _fields(value, value)
         for name in ("table", "optimizer", "quantization_config"):
             if name in arguments:
-                arguments[name] = _to_tensorflow(arguments[name], sparse_core, translated)
+                arguments[name] = _to_tensorflow(arguments[name], translated)
     theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
     translated[id(value)] = theirs(**arguments)
     return translated[id(value)]
 
 
-def _check_for_sparse_core(value: OptimizationParameters) -> None:
+def _check_for_sparse_core(value: Any, strict: bool, done: Mapping[int, Any]) -> None:
+    """Checks an object of ours, and those inside of it that are not in `done`, by their id()."""
+    if value is None or id(value) in done:
+        return
+    if isinstance(value, FeatureConfig):
+        if value.max_sequence_length:
+            raise ValueError(
+                "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no "
+                f"counterpart of max_sequence_length={value.max_sequence_length}."
+            )
+        _check_for_sparse_core(value.table, strict, done)
+    elif isinstance(value, TableConfig):
+        _check_for_sparse_core(value.optimizer, strict, done)
+    elif isinstance(value, TF2_OPTIMIZERS):
+        _check_optimizer_for_sparse_core(value, strict)
+
+
+def _check_optimizer_for_sparse_core(value: OptimizationParameters, strict: bool) -> None:
     decay = _changed(
         value, weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None
     )
@@ -117,6 +125,8 @@ def _check_for_sparse_core(value: OptimizationParameters) -> None:
     arguments = inspect.signature(type(value).__init__).parameters
     acted_by = {name: fixed for name, fixed in IGNORED_BY_SPARSE_CORE.items() if name in arguments}
     ignored = _changed(value, **acted_by)
+    if strict:
+        _refuse(value, "TPUEmbeddingV2", ignored, "Leave them at their defaults.")
     if ignored:
         logger.warning(
             "%s: TPUEmbeddingV2 ignores %s.",

@@ -2,13 +2,15 @@
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
 import argparse
+import json
 import re
 import sys
 
 import tensorflow as tf
 import tqdm
 
-from estimator_emb import checkpoint
+from estimator_emb import checkpoint, text_columns
+from estimator_emb.checkpoints import tensorflow2
 from estimator_emb.command import parsers
 
 
@@ -62,6 +64,30 @@ def _export(options: argparse.Namespace) -> None:
         )
     for path in written:
         print(path)
+    if options.to == "tf2":
+        _print_mapping(options.out, options.slots)
+
+
+def _print_mapping(folder: str, slots: bool) -> None:
+    """Prints what `tables.json` says: which variable became which, and what is not in there."""
+    with tf.io.gfile.GFile(f"{folder.rstrip('/')}/tables.json") as file:
+        contents = json.load(file)
+    rows = [("table", "optimizer", "variable", "in the new checkpoint")]
+    for table in contents["tables"]:
+        shown = table["name"], table["optimizer"] or ("none" if slots else "")
+        places = {name: tensorflow2.shown(key) for name, key in table["variables"].items()}
+        places |= dict.fromkeys(table["left_out"], "left out, as TensorFlow 2 has no such slot")
+        for name, place in places.items():
+            rows.append((*shown, name, place))
+            shown = "", ""
+    if contents["step"] is not None:
+        rows.append(("", "", "global_step", f"step, {contents['step']}"))
+    print(f"\n{text_columns.aligned(rows)}\n")
+    missing = ", ".join(contents["not_in_a_checkpoint"])
+    print(
+        f"Not in a checkpoint, but in the program's EmbeddingConfigSpec: {missing}.\n"
+        "estimator_emb.embedding.checkpoint_to_tensorflow takes the spec, and translates these too."
+    )
 
 
 def _show_nearest(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from estimator_emb import checkpoint
+from estimator_emb import checkpoint, text_columns
 from estimator_emb.checkpoints import row_order, saved_variables
 from estimator_emb.checkpoints.values import Values
 from estimator_emb.command import parsers
@@ -69,7 +69,7 @@ def _list(path: str) -> None:
         rows += [
             (f"  {slot.removeprefix(variable.name)}", "", "", "", "") for slot in variable.slots
         ]
-    _print_columns(rows)
+    print(text_columns.aligned(rows))
     total = sum(variable.bytes for variable in variables)
     print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
 
@@ -99,7 +99,7 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
         counts = (one.rows, one.dimension, one.nan, one.infinite)
         texts = (f"{count:,}" for count in counts)
         rows.append((one.name, *texts, untrained, *(f"{norm:.4g}" for norm in norms)))
-    _print_columns(rows)
+    print(text_columns.aligned(rows))
     for one in found:
         if one.never_trained is None:
             print(f"rows of {one.name} that were never trained: not known, as {one.why_unknown}")
@@ -120,11 +120,4 @@ def _print_differences(differences: Sequence[checkpoint.Difference], other: str)
         else:
             text = "only here" if one.what == "only in the first" else "only there"
         rows.append((one.name, text))
-    _print_columns(rows)
-
-
-def _print_columns(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print(text_columns.aligned(rows))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports, each read back by the library of its format, from a 'mod' checkpoint of four hosts."""
 
+import json
 import os
 import pathlib
+import re
 import sys
 import tracemalloc
 
@@ -14,7 +16,7 @@ from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import values
+from estimator_emb.checkpoints import values, writer
 from estimator_emb.tools import export
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
@@ -26,7 +28,7 @@ try:
 except ImportError:  # Not installed, or not for this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
-FORMATS = ["npz", "safetensors", "saved-model", "projector"] + [
+FORMATS = ["npz", "safetensors", "saved-model", "projector", "tf2", "keras"] + [
     pytest.param("parquet", marks=needs_pyarrow)
 ]
 
@@ -128,6 +130,151 @@ def test_projector(tmp_path, vocabulary):
     assert not described["few"].metadata_path
 
 
+def restored(folder, optimizers, step):
+    """The layer of a program that restores everything in a folder; optimizers by table."""
+    theirs = tf.tpu.experimental.embedding
+    described = json.loads((folder / "tables.json").read_text())
+    features = {
+        table["name"]: theirs.FeatureConfig(
+            theirs.TableConfig(
+                table["vocabulary_size"],
+                table["dim"],
+                optimizer=optimizers.get(table["optimizer"], lambda: None)(),
+                name=table["name"],
+            )
+        )
+        for table in described["tables"]
+    }
+    layer = theirs.TPUEmbedding(features, None)
+    layer.build()
+    counter = tf.Variable(0, dtype=tf.int64)
+    counted = {} if step is None else {"step": counter}
+    saver = tf.train.Checkpoint(embedding=layer, **counted)
+    saver.restore(tf.train.latest_checkpoint(str(folder))).assert_consumed()
+    assert described["step"] == step and int(counter) == (step or 0)
+    return described, layer._variables
+
+
+def test_tf2(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(MOD, out, "--to=tf2", "--slots", "--table=words", "--table=few") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *(f"{out}/{name}" for name in ("checkpoint", "ckpt-1.data-00000-of-00001")),
+        *(f"{out}/{name}" for name in ("ckpt-1.index", "tables.json")),
+        "",
+        "table  optimizer  variable       in the new checkpoint",
+        "words  Adagrad    words          embedding/words",
+        "                  words/Adagrad  embedding/words/accumulators",
+        "few    Adagrad    few            embedding/few",
+        "                  few/Adagrad    embedding/few/accumulators",
+        "                  global_step    step, 7",
+        "",
+        "Not in a checkpoint, but in the program's EmbeddingConfigSpec: features, combiners, "
+        "initializers, learning rates and other settings of optimizers, clipping_limit, "
+        "experimental_gradient_multiplier_fn, vocabularies.",
+        "estimator_emb.embedding.checkpoint_to_tensorflow takes the spec, and translates these "
+        "too.",
+    ]
+    _, tables = restored(out, {"Adagrad": tf.tpu.experimental.embedding.Adagrad}, 7)
+    np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
+    np.testing.assert_array_equal(tables["words"]["accumulators"], WORDS + 0.5)
+    assert set(tables) == {"words", "few"}
+    weights = tmp_path / "weights"
+    assert run(MOD, weights, "--to=tf2") == 0
+    _, tables = restored(weights, {}, 7)
+    np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
+    assert set(tables["words"]) == {"parameters"}
+
+
+def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    shared = "dense_features/a_b_shared_embedding"
+    path = test_statistics.write(
+        tmp_path / "a.ckpt",
+        {
+            test_statistics.WORDS: weights,
+            f"{test_statistics.WORDS}/Momentum": weights,
+            shared: weights + 1,
+            f"{shared}/Ftrl": weights + 2,
+            f"{shared}/Ftrl_1": weights - 3,
+            "first/c_embedding/embedding_weights": weights.astype(tf.bfloat16.as_numpy_dtype),
+            "second/c_embedding/embedding_weights": weights,
+            "a.table": weights,
+        },
+    )
+    out = tmp_path / "out"
+    assert run(path, out, "--to=tf2", "--slots") == 0
+    printed = capsys.readouterr().out
+    line = rf"\n +{test_statistics.WORDS}/Momentum +left out, as TensorFlow 2 has no such slot\n"
+    assert re.search(line, printed), printed
+    assert "  a.table  " in printed and "  embedding/a.table\n" in printed
+    described, tables = restored(out, {"FTRL": tf.tpu.experimental.embedding.FTRL}, None)
+    assert {(one["name"], one["optimizer"]) for one in described["tables"]} == {
+        ("tbl_words", None),
+        ("tbl_a_b_shared_embedding", "FTRL"),
+        ("first/c_embedding/embedding_weights", None),
+        ("second/c_embedding/embedding_weights", None),
+        ("a.table", None),
+    }
+    np.testing.assert_array_equal(tables["tbl_words"]["parameters"], weights)
+    for name, value in (("parameters", 1), ("accumulators", 2), ("linears", -3)):
+        np.testing.assert_array_equal(tables["tbl_a_b_shared_embedding"][name], weights + value)
+    np.testing.assert_array_equal(
+        tables["first/c_embedding/embedding_weights"]["parameters"], weights
+    )
+    doubles = test_statistics.write(tmp_path / "b.ckpt", {"words": weights.astype(np.float64)})
+    assert run(doubles, tmp_path / "new", "--to=tf2") == 2
+    assert capsys.readouterr().err == (
+        "estimator-emb export: table 'words' is float64, and the tables of TPUEmbedding are "
+        "float32.\n"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def layers_of(keras, file, sizes):
+    """Embedding layers of a larger model, which has read a file by their names."""
+    ids = keras.Input((None,), dtype="int32")
+    layers = [keras.layers.Embedding(*size, name=name) for name, size in sizes.items()]
+    dense = keras.layers.Dense(2, name="dense")
+    keras.Model(ids, [dense(layers[0](ids)), *(layer(ids) for layer in layers[1:])]).load_weights(
+        str(file), by_name=True
+    )
+    return {layer.name: layer for layer in layers}
+
+
+@pytest.mark.parametrize("name", ["tf_keras", "keras"])
+def test_keras(name, tmp_path):
+    """Keras 2, and Keras 3 where that is installed, as `keras` is from TensorFlow 2.16 on."""
+    keras = pytest.importorskip(name)
+    assert run(MOD, tmp_path / "out", "--to=keras") == 0
+    sizes = {"words": (13, 2), "few": (2, 3), "items": (3, 4)}
+    layers = layers_of(keras, tmp_path / "out" / "tables.h5", sizes)
+    np.testing.assert_array_equal(layers["words"].get_weights()[0], WORDS)
+    ids = np.array([[12, 0, 0], [3, 7, 1]])
+    np.testing.assert_array_equal(layers["words"](ids), WORDS[ids])
+    items = checkpoint.table(MOD, "items")
+    np.testing.assert_array_equal(layers["items"].get_weights()[0], items)
+    path = test_statistics.write(tmp_path / "a.ckpt", {test_statistics.WORDS: WORDS})
+    assert run(path, tmp_path / "columns", "--to=keras") == 0
+    called = "dense_features_words_embedding_embedding_weights"
+    layers = layers_of(keras, tmp_path / "columns" / "tables.h5", {called: (13, 2)})
+    np.testing.assert_array_equal(layers[called].get_weights()[0], WORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tf_keras", "keras"])
+def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
+    keras = pytest.importorskip(name)
+    names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
+    table = np.ones([1, 1], np.float32)
+    path = test_statistics.write(
+        tmp_path / "a.ckpt", {one: table * number for number, one in enumerate(names)}
+    )
+    checkpoint.export(path, f"{tmp_path}/out", "keras")
+    layers = layers_of(keras, tmp_path / "out" / "tables.h5", {names[0]: (1, 1), names[-1]: (1, 1)})
+    assert layers[names[-1]].get_weights()[0] == [[249]]
+
+
 def test_names_of_files_and_of_columns(tmp_path):
     weights = test_statistics.rows(6, 3)
     variables = {test_statistics.WORDS: weights, "dense/kernel": weights}
@@ -161,10 +308,11 @@ def test_bfloat16_and_bad_numbers(to, tmp_path):
 @pytest.mark.parametrize("to", [to for to in FORMATS if to != "saved-model"])
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 15)
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 16)
     table = np.zeros([1 << 14, 16], np.float32)  # 1 MB
     path = test_statistics.write(tmp_path / "a.ckpt", {"words": table, "words/Adagrad": table})
     del table
-    slots = to != "projector"
+    slots = to not in ("projector", "keras")
     checkpoint.export(path, f"{tmp_path}/first", to, slots=slots)  # Imports the library.
     tracemalloc.start()
     try:
@@ -211,6 +359,9 @@ def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
         (["--to=npz", "--table=few", "--table=few"], "'few' and 'few' would share a name"),
         (["--to=saved-model", "--slots"], "saved-model has no slots."),
         (["--to=projector", "--slots"], "projector has no slots."),
+        (["--to=keras", "--slots"], "keras has no slots."),
+        (["--to=keras", "--vocabulary=words=x"], "keras has no labels; leave vocabularies out."),
+        (["--to=tf2", "--vocabulary=words=x"], "tf2 has no labels; leave vocabularies out."),
         (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
         (["--like=1"], "--like needs one --table."),
         (["--like=1", "--table=words"], "--like shows rows: it takes neither OUT nor --slots."),

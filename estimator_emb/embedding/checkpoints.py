@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints that go to TensorFlow 2's TPUEmbedding, and come from there."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb import config, text_columns
+from estimator_emb.checkpoints import exported, reading, saved_variables, tensorflow2
+from estimator_emb.checkpoints.exported import Exported
+from estimator_emb.checkpoints.saved_variables import RECORD
+from estimator_emb.checkpoints.tensorflow2 import WEIGHTS
+from estimator_emb.checkpoints.values import Values
+from estimator_emb.checkpoints.writer import Writer
+from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
+from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.spec import Table, tables_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved:
+    """A checkpoint that was written for another program, and what became of its variables.
+
+    It prints as a table of the names.
+
+    Attributes:
+      checkpoint: prefix of the new checkpoint.
+      variables: name of a variable in the old checkpoint -> its name in the new one; of a variable
+        of TensorFlow 2, the attributes that lead to it, such as `embedding/words/accumulators`.
+      left_out: names of the slots in the old checkpoint that have no counterpart.
+      translation: the program's spec in TensorFlow's objects; None in a checkpoint that comes from
+        TensorFlow 2.
+    """
+
+    checkpoint: str
+    variables: dict[str, str]
+    left_out: tuple[str, ...] = ()
+    translation: SpecTranslation | None = None
+
+    def __str__(self) -> str:
+        rows = [("variable", f"in {self.checkpoint}"), *self.variables.items()]
+        return text_columns.aligned([*rows, *((name, "left out") for name in self.left_out)])
+
+
+def checkpoint_to_tensorflow(
+    spec: config.EmbeddingConfigSpec,
+    path: str,
+    destination: str,
+    variables: Mapping[str, str] | None = None,
+    sparse_core: bool = False,
+    strict: bool = False,
+    step: Any = None,
+    batch_size: int | None = None,
+    order: str | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Moved:
+    """Translates a spec, and writes its tables and slots as TensorFlow 2's TPUEmbedding does.
+
+        moved = embedding.checkpoint_to_tensorflow(spec, model_dir, "for_tf2")
+        print(moved)
+        layer = tf.tpu.experimental.embedding.TPUEmbedding(moved.translation.features, None)
+        layer.build()
+        step = tf.Variable(0, dtype=tf.int64)
+        saver = tf.train.Checkpoint(embedding=layer, step=step)
+        saver.restore(moved.checkpoint).assert_consumed()
+
+    `TPUEmbedding` restores it on any number of hosts; `TPUEmbeddingForServing`, and `TPUEmbedding`
+    outside of a TPUStrategy, on a CPU. Rows are in the order of their ids, and values are
+    those of the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
+
+    Args:
+      spec: the spec of the program, of columns or of config dicts.
+      path: prefix of the program's checkpoint, or its model_dir, which stands for the latest one.
+      destination: path of a new folder; the checkpoint in it is `ckpt-1`.
+      variables: table, as the spec calls it ('tbl_' and the column's name for a column) -> name of
+        its variable, where the checkpoint has none or several of that name. None by default.
+      sparse_core: as that of `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
+        the rows when it restores them.
+      strict: as that of `to_tensorflow`.
+      step: as that of `to_tensorflow`.
+      batch_size: as that of `to_tensorflow`.
+      order: as that of `estimator_emb.checkpoint.table`.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Returns:
+      What was written.
+
+    Raises:
+      ValueError: `to_tensorflow` refuses the spec; `destination` exists; a table is not in the
+        checkpoint, in another shape, or without the slots of its optimizer; or the checkpoint is
+        damaged.
+    """
+    translation = to_tensorflow(spec, sparse_core, strict, step, batch_size)
+    destination = tf.compat.path_to_str(destination).rstrip("/")
+    if tf.io.gfile.exists(destination):
+        raise ValueError(f"checkpoint_to_tensorflow: {destination!r} exists already.")
+    theirs = {feature.table.name: feature.table for feature in translation.features.values()}
+    tables = [table for table in tables_of(config.validated(spec)) if table.name in theirs]
+    with Values(saved_variables.prefix(path)) as values:
+        names = [_variable(values, table, dict(variables or {})) for table in tables]
+        chosen = exported.exported(values, names, True, {}, order, progress, True)
+        both = [
+            _values(table, found, theirs[table.name].optimizer is not None)
+            for table, found in zip(tables, chosen, strict=True)
+        ]
+        for found in chosen:
+            for variable in found.variables:
+                values.check(variable)
+        counted = tensorflow2.global_step(values)
+        with exported.new_folder(destination) as folder:
+            keys = tensorflow2.write(
+                f"{folder}/{tensorflow2.FILE}", [written for written, _ in both], counted
+            )
+    moved: dict[str, str] = {}
+    for found, (written, _) in zip(chosen, both, strict=True):
+        suffixes = _suffixes(written.optimizer)
+        for slot, key in keys[written.name].items():
+            moved[found.name + suffixes[slot]] = tensorflow2.shown(key)
+    if counted is not None:
+        moved["global_step"] = "step"
+    left_out = tuple(slot for _, slots in both for slot in slots)
+    return Moved(f"{destination}/{tensorflow2.FILE}", moved, left_out, translation)
+
+
+def _variable(values: Values, table: Table, variables: Mapping[str, str]) -> str:
+    """Returns the name of a table's variable, which is in the checkpoint in the table's shape."""
+    name = variables.get(table.name)
+    try:
+        found = reading.find(values, name or table.scope_key or table.name)
+    except ValueError as error:
+        advice = "" if name else f" Name it by variables={{{table.name!r}: ...}}."
+        text = str(error).removeprefix("table: ")
+        raise ValueError(f"Table {table.name!r}: {text}{advice}") from None
+    wanted = table.config.vocabulary_size, table.config.dimension
+    if found.shape != wanted:
+        raise ValueError(
+            f"Table {table.name!r} is {list(wanted)}, and {found.name!r} in {values.path!r} is "
+            f"{list(found.shape)}."
+        )
+    return found.name
+
+
+def _values(
+    table: Table, found: Exported, with_slots: bool
+) -> tuple[tensorflow2.TableValues, list[str]]:
+    """Returns a table as it is written, and the names of the slots that are left out."""
+    if table.optimizer is None or not with_slots:
+        plain = dataclasses.replace(found, optimizer=None)
+        return tensorflow2.table_values(plain, table.name)
+    missing = [
+        found.name + slot.suffix
+        for slot in table.optimizer.slots
+        if found.name + slot.suffix not in found.variables
+    ]
+    if missing:
+        raise ValueError(
+            f"Table {table.name!r}: checkpoint {found.source.path!r} has no {missing[0]!r}, the "
+            f"slot of its {type(table.optimizer).__name__}; it has {list(found.variables[1:])}. "
+            "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
+        )
+    classes = (one.__name__ for one in type(table.optimizer).__mro__)
+    kind = next(name for name in classes if name.endswith("Parameters")).removesuffix("Parameters")
+    return tensorflow2.table_values(dataclasses.replace(found, optimizer=kind), table.name)
+
+
+def _suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
+    """Returns slot, or `WEIGHTS` -> what its variable's name has after that of the table."""
+    slots = optimizer.slots if optimizer else ()
+    return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
+
+
+def checkpoint_from_tensorflow(
+    path: str,
+    destination: str,
+    variables: Mapping[str, str] | None = None,
+    slots: bool = True,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Moved:
+    """Writes tables and slots of a checkpoint of TensorFlow 2's TPUEmbedding as programs here do.
+
+    A program takes them by `WarmStartSettings` with the new checkpoint, tables and slots alike
+    where `vars_to_warm_start` is a list of patterns; or, where it has no other variables, by its
+    model_dir. Rows are in the order of their ids, which the checkpoint says.
+
+    Args:
+      path: prefix of the checkpoint, which `tf.train.Checkpoint` has saved with a `TPUEmbedding` or
+        `TPUEmbeddingForServing` anywhere in it; or a folder, which stands for the latest one.
+      destination: prefix of the new checkpoint, such as `from_tf2/model.ckpt-0`.
+      variables: table -> name of its variable here, for a table of columns, whose variables are
+        called by where model_fn uses them; `estimator-emb inspect` lists those of a checkpoint. A
+        table that it does not name keeps its name. None, the default, names none.
+      slots: False leaves the slots out. True by default.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Returns:
+      What was written. The global step is that of a variable `step` in the checkpoint; without one,
+      there is none.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged, none of `TPUEmbedding` or one of
+        `TPUEmbeddingV2`; `destination` exists; `variables` names a table that is not there, or two
+        variables alike; or a table has the slots of no optimizer.
+    """
+    destination = tf.compat.path_to_str(destination)
+    for end in ("", ".index"):
+        if tf.io.gfile.exists(destination + end):
+            raise ValueError(f"checkpoint_from_tensorflow: {destination + end!r} exists already.")
+    given = dict(variables or {})
+    with Values(_latest(path)) as values:
+        tables = tensorflow2.saved_tables(values)
+        unknown = sorted(set(given) - set(tables))
+        if unknown:
+            raise ValueError(
+                f"checkpoint_from_tensorflow: variables names {unknown}, and the tables of "
+                f"{values.path!r} are {sorted(tables)}."
+            )
+        moved: dict[str, str] = {}
+        left_out: list[str] = []
+        for table, keys in tables.items():
+            suffixes = _suffixes(_optimizer_of(values, table, keys) if slots else None)
+            for slot, key in keys.items():
+                if slot in suffixes:
+                    moved[key] = given.get(table, table) + suffixes[slot]
+                else:
+                    left_out.append(tensorflow2.shown(key))
+        _check_distinct(list(moved.values()))
+        for key in moved:
+            values.check(key)
+        counted = tensorflow2.saved_step(values)
+        _write(values, destination, moved, counted, progress)
+    names = {tensorflow2.shown(key): name for key, name in moved.items()}
+    if counted is not None:
+        names["step"] = "global_step"
+    return Moved(destination, names, tuple(left_out))
+
+
+def _latest(path: str) -> str:
+    """Returns the prefix of a checkpoint, or of the latest in a folder of tf.train.Checkpoint."""
+    path = tf.compat.path_to_str(path)
+    if tf.io.gfile.isdir(path):
+        return tf.train.latest_checkpoint(path) or saved_variables.prefix(path)
+    return saved_variables.prefix(path)
+
+
+def _optimizer_of(
+    values: Values, table: str, keys: Mapping[str, str]
+) -> type[OptimizationParameters] | None:
+    """Returns the optimizer that has the slots of a table; None without slots."""
+    names = set(keys) - {WEIGHTS}
+    if not names:
+        return None
+    for optimizer in TF2_OPTIMIZERS:
+        if names == {slot.name for slot in optimizer.slots}:
+            return optimizer
+    raise ValueError(
+        f"checkpoint_from_tensorflow: table {table!r} in {values.path!r} has the slots "
+        f"{sorted(names)}, which are those of no optimizer here; slots=False leaves them out."
+    )
+
+
+def _check_distinct(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"checkpoint_from_tensorflow: two variables would be called {name!r}; give the "
+                "tables other names by variables."
+            )
+
+
+def _write(
+    values: Values,
+    destination: str,
+    moved: Mapping[str, str],
+    step: int | None,
+    progress: Callable[[int, int], Any] | None,
+) -> None:
+    done, total = 0, sum(values.size(key) for key in moved)
+    record = saved_variables.record(dict.fromkeys(moved.values(), 1))
+    with Writer(destination) as out:
+        out.add(RECORD, tf.string, np.array(record, object))
+        if step is not None:
+            out.add("global_step", tf.int64, np.array(step, np.int64))
+        for key, name in moved.items():
+            for start, piece in values.pieces(key):
+                out.add(name, values.dtypes[key], piece, values.shapes[key], start)
+                done += piece.nbytes
+                if progress:
+                    progress(done, total)
+        out.merge()
+        out.finish()

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Translation of a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb import config
+from estimator_emb.embedding import translation, vocabularies
+from estimator_emb.embedding.configs import FeatureConfig, TableConfig
+from estimator_emb.optimizers import TF2_OPTIMIZERS, FtrlParameters, OptimizationParameters
+from estimator_emb.spec import Table, optimizer_of, tables_of
+
+logger = logging.getLogger("estimator_emb")
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A setting of a spec that has no counterpart in TensorFlow 2.
+
+    Attributes:
+      owner: whose setting it is: the spec, a table or a feature, by its name.
+      setting: the setting and its value.
+      effect: what is different without it.
+      instead: what a program can do about it.
+    """
+
+    owner: str
+    setting: str
+    effect: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.setting}: {self.effect} {self.instead}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecTranslation:
+    """An `EmbeddingConfigSpec` in TensorFlow's own objects.
+
+    Attributes:
+      features: feature key -> `tf.tpu.experimental.embedding.FeatureConfig`, for `TPUEmbedding` or
+        `TPUEmbeddingForServing`. Features of one table share its `TableConfig`, which is called as
+        the spec calls the table, and has its own optimizer.
+      weight_keys: feature key -> key of its weights in the input, for those features that have
+        weights. There, `lookup` and `enqueue` take them beside the ids, as `weights`.
+      pipeline_execution_with_tensor_core: that of the spec, an argument of `TPUEmbedding`.
+      losses: the settings that have no counterpart.
+    """
+
+    features: dict[str, Any]
+    weight_keys: dict[str, str]
+    pipeline_execution_with_tensor_core: bool
+    losses: tuple[Loss, ...]
+
+    def weights(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the weights of a batch, as a lookup of TensorFlow takes them.
+
+        Args:
+          inputs: the features of a batch, with the weights under their keys.
+
+        Returns:
+          Feature key -> its weights, or None for a feature without; None if no feature has any.
+        """
+        if not self.weight_keys:
+            return None
+        return {
+            key: inputs[self.weight_keys[key]] if key in self.weight_keys else None
+            for key in self.features
+        }
+
+
+def to_tensorflow(
+    structure: Any,
+    sparse_core: bool = False,
+    strict: bool = False,
+    step: Any = None,
+    batch_size: int | None = None,
+) -> Any:
+    """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
+
+    Of a spec, the rate of a table's own becomes that of its optimizer, `clipping_limit` becomes
+    limits in it, and a combiner None becomes 'sum', which is the same for one id per sample. A
+    setting without a counterpart is left out, listed in `losses` with its effect, and said in the
+    log: `experimental_gradient_multiplier_fn`, an optimizer that TensorFlow 2 lacks, the vocabulary
+    of a column, and others. The optimizer of such a table is None.
+
+    Args:
+      structure: an `EmbeddingConfigSpec` of columns or of config dicts; or an object of this
+        package, or dicts, lists and tuples of such objects, nested at will. TensorFlow's own are
+        accepted too.
+      sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
+        v6e and ignores some settings of optimizers: a warning in the log names those that are set.
+        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores
+        none.
+      strict: True raises an error for what would be left out or ignored. False by default.
+      step: the variable that counts training steps, or a function without arguments that returns
+        the step; for a spec with a `learning_rate_fn`, which is called with it as an int64 scalar.
+      batch_size: of a spec, the samples of a batch on one replica, which `TPUEmbeddingV2` needs as
+        the `output_shape` of every feature. None, the default, leaves it open, as `TPUEmbedding`
+        allows.
+
+    Returns:
+      Of a spec, a `SpecTranslation`. Else the same structure of objects of
+      `tf.tpu.experimental.embedding`, with the value of every field. Features that share a table
+      share its translation.
+
+    Raises:
+      ValueError: an object is of another class; `step` is missing; something is left out, and
+        `strict`; or, with `sparse_core`, this TensorFlow has no TPUEmbeddingV2, or an object that
+        is no spec has weight decay or is a sequence feature.
+
+    Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
+    """
+    translation.check_sparse_core("to_tensorflow", sparse_core)
+    if type(structure).__name__ != "EmbeddingConfigSpec":
+        return translation.objects_to_tensorflow(structure, sparse_core, strict)
+    spec = config.validated(structure)
+    translator = _Translator(spec, sparse_core, step, batch_size)
+    features = translator.features()
+    if translator.losses and strict:
+        listed = "\n".join(f"* {loss}" for loss in translator.losses)
+        raise ValueError(
+            f"to_tensorflow: TensorFlow 2 has no counterpart of these settings.\n{listed}"
+        )
+    for loss in translator.losses:
+        logger.warning("%s", loss)
+    return SpecTranslation(
+        translation.without_checks(features),
+        translator.weight_keys,
+        spec.pipeline_execution_with_tensor_core,
+        tuple(translator.losses),
+    )
+
+
+class _Translator:
+    """Translates one spec, and lists what is lost."""
+
+    def __init__(
+        self, spec: config.EmbeddingConfigSpec, sparse_core: bool, step: Any, batch_size: int | None
+    ):
+        self._spec = spec
+        self._sparse_core = sparse_core
+        self._step = step
+        self._output_shape = None if batch_size is None else [batch_size]
+        self._rates: dict[Any, Callable[[], Any]] = {}
+        self.losses: list[Loss] = []
+        self.weight_keys: dict[str, str] = {}
+
+    def features(self) -> dict[str, FeatureConfig]:
+        """Returns feature key -> its translation to the TF2 vocabulary of this package."""
+        spec = self._spec
+        if spec.experimental_gradient_multiplier_fn is not None:
+            self._lose(
+                "EmbeddingConfigSpec",
+                "experimental_gradient_multiplier_fn",
+                "gradients reach the tables as they are.",
+                "Multiply them by its value before TPUEmbedding.apply_gradients.",
+            )
+        if spec.profile_data_directory:
+            self._lose(
+                "EmbeddingConfigSpec",
+                f"profile_data_directory={spec.profile_data_directory!r}",
+                "the hardware stores no lookup statistics. No number changes.",
+                "Profile the program by tf.profiler.",
+            )
+        found: dict[str, FeatureConfig] = {}
+        for table in tables_of(spec):
+            translated = self._table(table)
+            for feature in table.features:
+                owner = f"Feature {feature.key!r}"
+                if feature.weight_key is not None:
+                    self.weight_keys[feature.key] = feature.weight_key
+                if self._sparse_core and feature.max_sequence_length:
+                    self._lose(
+                        owner,
+                        f"max_sequence_length={feature.max_sequence_length}",
+                        "TPUEmbeddingV2 combines the rows of a sample's ids into one activation.",
+                        "Give it every id as a sample of its own, and reshape the activations.",
+                    )
+                found[feature.key] = FeatureConfig(
+                    translated,
+                    feature.max_sequence_length,
+                    output_shape=self._output_shape,
+                    name=feature.key,
+                )
+        for column in spec.feature_columns or ():
+            self._vocabulary(column)
+        for column in spec.tensor_core_feature_columns or ():
+            self._lose(
+                f"Column {column.name!r}",
+                "embedding_lookup_device",
+                "its table is a variable of the model, and is not moved.",
+                "Make a layer of the model, and export the table by itself.",
+            )
+        return found
+
+    def _vocabulary(self, column: Any) -> None:
+        recipe = vocabularies.recipe(column.categorical_column)
+        if recipe:
+            self._lose(
+                f"Feature {column.get_feature_key_name()!r}",
+                f"the {recipe.column} of column {column.name!r}",
+                "TPUEmbedding takes the ids of rows, and looks nothing up.",
+                f"Make them in the input: {recipe.code}.",
+            )
+
+    def _table(self, table: Table) -> TableConfig:
+        legacy = table.config
+        if legacy.hot_id_replication:
+            self._lose(
+                f"Table {table.name!r}",
+                "hot_id_replication=True",
+                "the hardware keeps no copies of its most used rows. No number changes.",
+                "Nothing needs to be done.",
+            )
+        return TableConfig(
+            legacy.vocabulary_size,
+            legacy.dimension,
+            initializer=legacy.initializer,
+            optimizer=None if table.optimizer is None else self._optimizer(table),
+            combiner=legacy.combiner or "sum",
+            name=table.name,
+        )
+
+    def _optimizer(self, table: Table) -> OptimizationParameters | None:
+        owner = f"Table {table.name!r}"
+        parameters = optimizer_of(table)
+        limit = self._spec.clipping_limit
+        if isinstance(parameters, FtrlParameters) and parameters.initial_accumulator_value == 0:
+            smallest = float(np.finfo(np.float32).tiny)
+            self._lose(
+                owner,
+                "initial_accumulator_value=0",
+                f"FTRL of TensorFlow 2 starts above 0, here from {smallest:.2g}, a smallest float.",
+                "Nothing needs to be done: it vanishes beside any square of a gradient.",
+            )
+            arguments = {**parameters.arguments(), "initial_accumulator_value": smallest}
+            parameters = type(parameters)(**arguments)
+        if not isinstance(parameters, TF2_OPTIMIZERS):
+            try:
+                translated = translation.from_legacy(parameters)
+            except ValueError:
+                self._lose(
+                    owner,
+                    f"the optimizer {parameters!r}",
+                    "tf.tpu.experimental.embedding has none such, so the table gets no optimizer, "
+                    "and its slots are left behind.",
+                    "Give TPUEmbedding another optimizer, which starts with new slots.",
+                )
+                return None
+        else:
+            translated = parameters
+        arguments = translated.arguments()
+        self._rate(table, arguments)
+        if limit is not None and self._sparse_core:
+            self._lose(
+                owner,
+                f"clipping_limit={limit!r}",
+                "TPUEmbeddingV2 clips no gradient of a row.",
+                "Clip the gradients of activations.",
+            )
+        elif limit is not None and not translated.use_gradient_accumulation:
+            self._lose(
+                owner,
+                f"clipping_limit={limit!r}",
+                "without gradient accumulation no gradient can be clipped.",
+                "Set use_gradient_accumulation=True, or clip the gradients of activations.",
+            )
+        elif limit is not None:
+            arguments["clipvalue"] = _clipped_too(translated, limit)
+        if arguments.get("slot_variable_creation_fn") is not None:
+            self._lose(
+                owner,
+                "slot_variable_creation_fn",
+                "TPUEmbedding creates the slots, under its own names.",
+                "Nothing needs to be done.",
+            )
+            arguments["slot_variable_creation_fn"] = None
+        if self._sparse_core:
+            self._for_sparse_core(owner, arguments)
+        finished: OptimizationParameters = type(translated)(**arguments)
+        return finished
+
+    def _rate(self, table: Table, arguments: dict[str, Any]) -> None:
+        if table.config.learning_rate is not None:
+            arguments["learning_rate"] = table.config.learning_rate
+        function = table.config.learning_rate_fn
+        if function is None:
+            return
+        if self._step is None:
+            raise ValueError(
+                f"Table {table.name!r}: its learning_rate_fn is a function of the global step; "
+                "give to_tensorflow the variable that counts steps, as step."
+            )
+        # One object for one function: TPUEmbedding sends each of them once to the hardware.
+        arguments["learning_rate"] = self._rates.setdefault(function, _Rate(function, self._step))
+
+    def _for_sparse_core(self, owner: str, arguments: dict[str, Any]) -> None:
+        if arguments["weight_decay_factor"]:
+            self._lose(
+                owner,
+                f"weight_decay_factor={arguments['weight_decay_factor']!r}",
+                "TPUEmbeddingV2 has no weight decay: weights do not decay.",
+                "Compare a training with and without it before you leave.",
+            )
+        arguments["weight_decay_factor"] = None
+        arguments["multiply_weight_decay_factor_by_learning_rate"] = None
+        for name, acted_by in translation.IGNORED_BY_SPARSE_CORE.items():
+            if name in arguments and arguments[name] != acted_by:
+                self._lose(
+                    owner,
+                    f"{name}={arguments[name]!r}",
+                    f"TPUEmbeddingV2 ignores it, and acts by {acted_by!r}.",
+                    "Compare a training with and without it before you leave.",
+                )
+                arguments[name] = acted_by
+
+    def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
+        self.losses.append(Loss(owner, setting, effect, instead))
+
+
+class _Rate:
+    """The `learning_rate_fn` of a table, as a function without arguments."""
+
+    def __init__(self, function: Callable[[Any], Any], step: Any):
+        self._function = function
+        self._step = step
+
+    def __call__(self) -> Any:
+        step = self._step() if callable(self._step) else self._step
+        rate = self._function(tf.cast(tf.convert_to_tensor(step), tf.int64))
+        # Eagerly, the schedules of tf.compat.v1.train return a function.
+        return rate() if callable(rate) else rate
+
+
+def _clipped_too(parameters: OptimizationParameters, limit: float) -> tuple[float, float]:
+    """Returns the limits that act as [-limit, limit] does before those of the optimizer."""
+    low = -np.inf if parameters.clip_gradient_min is None else parameters.clip_gradient_min
+    high = np.inf if parameters.clip_gradient_max is None else parameters.clip_gradient_max
+    return float(min(max(-limit, low), high)), float(min(max(limit, low), high))

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
+
+import pathlib
+
+import harness
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from descriptors import OPTIMIZERS
+from test_statistics import WORDS, write
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import checkpoint, embedding
+from estimator_emb.checkpoints import values
+from estimator_emb.optimizers import TF2_OPTIMIZERS
+
+theirs = tf.tpu.experimental.embedding
+MOD = str(pathlib.Path(__file__).parent / "data" / "tpu_checkpoints" / "mod")
+VOCABULARY, DIMENSION = 7, 3
+MOVED = [
+    one
+    for one in OPTIMIZERS
+    if any(issubclass(moved, type(one.parameters)) for moved in TF2_OPTIMIZERS)
+]
+STAYING = [one for one in OPTIMIZERS if one not in MOVED]
+
+
+def values_of(optimizer, seed):
+    """Weights and slots that no initializer makes."""
+    random = np.random.default_rng(seed)
+    shape = VOCABULARY, optimizer.parameters.required_dimension or DIMENSION
+    slots = [random.uniform(0.1, 2, shape) for _ in optimizer.parameters.slots]
+    if optimizer.name.startswith("ftrl") or optimizer.name == "tf2_ftrl":
+        slots[1] = random.normal(size=shape)  # A linear may be negative.
+    return [np.float32(one) for one in (random.normal(size=shape), *slots)]
+
+
+def everything(folder):
+    """A table for each optimizer: their spec, and the checkpoint of a program with it."""
+    tables, features, saved = {}, {}, {"global_step": np.int64(12)}
+    for number, one in enumerate(OPTIMIZERS):
+        combiner = ("sum", "mean", "sqrtn", None)[number % 4]
+        tables[one.name] = ee.TableConfig(
+            VOCABULARY,
+            one.parameters.required_dimension or DIMENSION,
+            combiner=combiner,
+            optimization_parameters=one.parameters,
+        )
+        features[f"of_{one.name}"] = ee.FeatureConfig(one.name, weight_key="weights")
+        suffixes = ["", *(slot.suffix for slot in one.parameters.slots)]
+        for suffix, value in zip(suffixes, values_of(one, number), strict=True):
+            saved[one.name + suffix] = value
+    spec = ee.EmbeddingConfigSpec(feature_to_config_dict=features, table_to_config_dict=tables)
+    return spec, write(folder / "model.ckpt-12", saved), saved
+
+
+def restored(moved, made=theirs.TPUEmbedding):
+    """The layer that has restored a checkpoint, which held all of it and nothing else."""
+    layer = made(moved.translation.features, None)
+    layer.build()
+    step = tf.Variable(0, dtype=tf.int64)
+    saver = tf.train.Checkpoint(embedding=layer, step=step)
+    saver.restore(moved.checkpoint).assert_consumed()
+    return layer, int(step)
+
+
+def updated(optimizer, variables, rows, gradients):
+    """Runs TensorFlow's own ops on restored variables, by the object that was translated."""
+    w = variables["parameters"]
+    lr = tf.constant(optimizer.learning_rate, tf.float32)
+    low, high = optimizer.clip_gradient_min, optimizer.clip_gradient_max
+    g = tf.maximum(gradients, -np.inf if low is None else low)
+    g = tf.minimum(g, np.inf if high is None else high)
+    if optimizer.weight_decay_factor:
+        w.scatter_mul(tf.IndexedSlices(np.float32(1 - optimizer.weight_decay_factor), rows))
+    kind = type(optimizer).__name__
+    if kind == "SGD":
+        w.scatter_sub(tf.IndexedSlices(lr * g, rows))
+    elif kind == "Adagrad":
+        accumulators = variables["accumulators"].handle
+        tf.raw_ops.ResourceSparseApplyAdagrad(
+            var=w.handle, accum=accumulators, lr=lr, grad=g, indices=rows
+        )
+    elif kind == "AdagradMomentum":
+        a = variables["accumulators"]
+        assert optimizer.beta2 <= 1
+        decayed = optimizer.beta2 * tf.gather(a, rows)
+        gain = 1 if optimizer.beta2 == 1 else 1 - optimizer.beta2
+        a.scatter_update(tf.IndexedSlices(decayed + gain * g * g, rows))
+        scaled = g * tf.pow(tf.gather(a, rows) + optimizer.epsilon, -1 / optimizer.exponent)
+        tf.raw_ops.ResourceSparseApplyMomentum(
+            var=w.handle,
+            accum=variables["momenta"].handle,
+            lr=lr,
+            grad=scaled,
+            indices=rows,
+            momentum=optimizer.momentum,
+            use_nesterov=optimizer.use_nesterov,
+        )
+    elif kind == "FTRL":
+        tf.raw_ops.ResourceSparseApplyFtrlV2(
+            var=w.handle,
+            accum=variables["accumulators"].handle,
+            linear=variables["linears"].handle,
+            grad=g,
+            indices=rows,
+            lr=lr,
+            l1=optimizer.l1_regularization_strength,
+            l2=optimizer.l2_regularization_strength + optimizer.beta / (2 * lr),
+            l2_shrinkage=0.0,
+            lr_power=optimizer.learning_rate_power,
+            multiply_linear_by_lr=optimizer.multiply_linear_by_learning_rate,
+        )
+    else:
+        names = ("parameters", "momenta", "velocities")
+        w_rows, m, v = (tf.Variable(tf.gather(variables[name], rows)) for name in names)
+        # Powers of 0: the embedding hardware does not correct for the start from 0.
+        tf.raw_ops.ResourceApplyAdam(
+            var=w_rows.handle,
+            m=m.handle,
+            v=v.handle,
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=lr,
+            beta1=optimizer.beta_1,
+            beta2=optimizer.beta_2,
+            epsilon=optimizer.epsilon,
+            grad=g,
+        )
+        for name, value in zip(names, (w_rows, m, v), strict=True):
+            variables[name].scatter_update(tf.IndexedSlices(value, rows))
+    if optimizer.clip_weight_max is not None:
+        w.assign(tf.minimum(w, optimizer.clip_weight_max))
+
+
+def test_every_optimizer_goes_on_in_tensorflow_2(tmp_path):
+    """A step by TensorFlow's ops on what it restored is a step of the formula on what was here."""
+    spec, path, saved = everything(tmp_path)
+    moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
+    layer, step = restored(moved)
+    assert step == 12
+    rows = np.array([1, 4, 6])
+    gradients = np.random.default_rng(5).normal(size=(3, DIMENSION)).astype(np.float32)
+    for one in MOVED:
+        variables = layer._variables[one.name]
+        slots = {slot.name: slot.suffix for slot in one.parameters.slots}
+        assert set(variables) == {"parameters", *slots}
+        for slot, suffix in {"parameters": "", **slots}.items():
+            np.testing.assert_array_equal(variables[slot], saved[one.name + suffix], one.name)
+            place = f"embedding/{one.name}" + (f"/{slot}" if suffix else "")
+            assert moved.variables[one.name + suffix] == place
+        feature = moved.translation.features[f"of_{one.name}"]
+        w, *before = (saved[one.name + suffix][rows] for suffix in ("", *slots.values()))
+        wanted = one.step(one.parameters.learning_rate, gradients, w, before)
+        updated(feature.table.optimizer, variables, rows, gradients)
+        for slot, value in zip(("parameters", *slots), wanted, strict=True):
+            got = tf.gather(variables[slot], rows)
+            np.testing.assert_allclose(got, value, rtol=2e-5, atol=1e-5, err_msg=one.name)
+    assert set(moved.left_out) == {
+        one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
+    }
+    assert {loss.owner for loss in moved.translation.losses} == {
+        f"Table {name!r}" for name in ["ftrl_zero", *(one.name for one in STAYING)]
+    }
+
+
+@pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
+def test_activations_are_equal(made, tmp_path):
+    spec, path, saved = everything(tmp_path)
+    moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
+    layer, _ = restored(moved, made)
+    ids, weights = [[1, 1, 5], [0], [6, 2]], [[0.5, 2.0, 1.0], [3.0], [1.0, 0.25]]
+    inputs = {"weights": tf.ragged.constant(weights).to_sparse()}
+    inputs |= dict.fromkeys(moved.translation.features, tf.ragged.constant(ids).to_sparse())
+    features = {key: inputs[key] for key in moved.translation.features}
+    got = theirs.serving_embedding_lookup(
+        features,
+        moved.translation.weights(inputs),
+        layer.embedding_tables,
+        moved.translation.features,
+    )
+    for one in OPTIMIZERS:
+        combiner = spec.table_to_config_dict[one.name].combiner or "sum"
+        wanted = reference.combine(saved[one.name], ids, weights, combiner)
+        np.testing.assert_allclose(got[f"of_{one.name}"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def as_on_hosts(features, hosts):
+    """A TPUEmbedding whose variables are divided as those of a TPU of several hosts are."""
+    from tensorflow.python.tpu import tpu_embedding_v2
+
+    creator = tpu_embedding_v2.make_sharded_variable_creator(["/cpu:0"] * hosts)
+    with tf.variable_creator_scope(creator):
+        layer = theirs.TPUEmbedding(features, None)
+        layer.build()
+    return layer
+
+
+def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path):
+    """From a TPU of four hosts under 'mod' to TensorFlow 2 on three, and from there to here."""
+    table = ee.TableConfig(13, 2, optimization_parameters=ee.AdagradParameters(0.1))
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"w": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": table},
+    )
+    moved = embedding.checkpoint_to_tensorflow(spec, MOD, str(tmp_path / "tf2"))
+    words = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+    layer = as_on_hosts(moved.translation.features, 3)
+    step = tf.Variable(0, dtype=tf.int64)
+    saver = tf.train.Checkpoint(embedding=layer, step=step)
+    saver.restore(moved.checkpoint).assert_consumed()
+    for name, wanted in (("parameters", words), ("accumulators", words + 0.5)):
+        parts = layer._variables["words"][name].variables
+        assert [part.shape[0] for part in parts] == [5, 4, 4]
+        np.testing.assert_array_equal(np.concatenate(parts), wanted)
+    layer._variables["words"]["parameters"].variables[1].assign_add(np.ones([4, 2]))
+    words[5:9] += 1
+    model = tf.train.Checkpoint(embedding=layer, dense=tf.Variable([1.0]))
+    path = tf.train.Checkpoint(model=model, step=step).save(str(tmp_path / "trained" / "ckpt"))
+    for given, folder in ((path, "file"), (str(tmp_path / "trained"), "folder")):
+        new = str(tmp_path / folder / "model.ckpt-7")
+        back = embedding.checkpoint_from_tensorflow(given, new, {"words": WORDS})
+        assert back.variables == {
+            "model/embedding/words": WORDS,
+            "model/embedding/words/accumulators": f"{WORDS}/Adagrad",
+            "step": "global_step",
+        }
+        np.testing.assert_array_equal(checkpoint.table(new, "words"), words)
+        accumulators = checkpoint.table(new, "words", "Adagrad")
+        np.testing.assert_array_equal(accumulators, np.arange(13)[:, None] * 10 + [0.5, 1.5])
+        with values.Values(new) as opened:
+            assert opened.whole("global_step") == 7
+    without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
+    assert without.left_out == ("model/embedding/words/accumulators",)
+    assert list(checkpoint.tables(without.checkpoint)) == ["words"]
+
+
+def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
+    words = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
+    words[0] = np.nan, -0.0
+    saved = {WORDS: words, f"{WORDS}/Adam/m": -words, f"{WORDS}/Adam/v": words + 1}
+    path = write(tmp_path / "model.ckpt-0", {**saved, "dense/kernel": np.ones([2, 2])})
+    column = fc.categorical_column_with_vocabulary_list("words", list("abcde"))
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[fc.embedding_column(column, 2)],
+        optimization_parameters=ee.AdamParameters(0.1),
+    )
+    moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
+    layer = theirs.TPUEmbedding(moved.translation.features, None)
+    layer.build()
+    # Without a global step, there is none.
+    tf.train.Checkpoint(embedding=layer).restore(moved.checkpoint).assert_consumed()
+    assert str(moved).splitlines() == [
+        f"{'variable':<{len(WORDS) + 7}}  in {tmp_path}/tf2/ckpt-1",
+        f"{WORDS:<{len(WORDS) + 7}}  embedding/tbl_words",
+        f"{WORDS}/Adam/m  embedding/tbl_words/momenta",
+        f"{WORDS}/Adam/v  embedding/tbl_words/velocities",
+    ]
+    new = f"{tmp_path}/back/model.ckpt-0"
+    embedding.checkpoint_from_tensorflow(moved.checkpoint, new, {"tbl_words": WORDS})
+    with values.Values(new) as opened:
+        assert set(opened.shapes) == {*saved, "estimator_emb/row_order"}
+        for name, value in saved.items():
+            np.testing.assert_array_equal(opened.whole(name).view(np.int32), value.view(np.int32))
+
+
+def spec_of(tables, **kwargs):
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={f"of_{name}": ee.FeatureConfig(name) for name in tables},
+        table_to_config_dict=tables,
+        optimization_parameters=ee.AdagradParameters(0.1),
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    "table, arguments, says",
+    [
+        (
+            ee.TableConfig(9, 2),
+            {},
+            "Table 't' is [9, 2], and 't' in '{path}' is [4, 2].",
+        ),
+        (
+            ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
+            {},
+            "Table 't': checkpoint '{path}' has no 't/Adam/m', the slot of its AdamParameters; it "
+            "has ['t/Adagrad']. estimator_emb.checkpoint.export(..., to='tf2') writes tables "
+            "without slots.",
+        ),
+        (
+            ee.TableConfig(4, 2),
+            {"variables": {"t": "u"}},
+            "Table 't': there is no table called 'u' in checkpoint '{path}', whose matrices are "
+            "['t'].",
+        ),
+        (
+            ee.TableConfig(4, 2, learning_rate_fn=lambda step: 0.5),
+            {},
+            "Table 't': its learning_rate_fn is a function of the global step; give to_tensorflow "
+            "the variable that counts steps, as step.",
+        ),
+    ],
+)
+def test_what_does_not_fit_leaves_nothing(table, arguments, says, tmp_path):
+    table_and_slot = {"t": np.ones([4, 2], np.float32), "t/Adagrad": np.ones([4, 2], np.float32)}
+    path = write(tmp_path / "a.ckpt", table_and_slot)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError) as caught:
+        embedding.checkpoint_to_tensorflow(
+            spec_of({"t": table}), path, str(tmp_path / "out"), **arguments
+        )
+    assert str(caught.value) == says.replace("{path}", path)
+    with pytest.raises(ValueError) as caught:
+        embedding.checkpoint_to_tensorflow(spec_of({"t": table}), path, str(tmp_path), step=1)
+    assert str(caught.value) == f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
+    def error(path, destination="new", *arguments):
+        with pytest.raises(ValueError) as caught:
+            embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/{destination}", *arguments)
+        return str(caught.value)
+
+    ours = write(tmp_path / "ours", {"t": np.ones([4, 2], np.float32)})
+    assert error(ours) == (
+        f"{ours!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of objects."
+    )
+    assert error(ours, "ours") == f"checkpoint_from_tensorflow: '{ours}.index' exists already."
+    model = tf.train.Checkpoint(dense=tf.Variable([1.0])).write(f"{tmp_path}/model")
+    assert error(model) == f"{model!r} has no tables of TPUEmbedding."
+    features = {
+        key: theirs.FeatureConfig(theirs.TableConfig(2, 2, name=key, optimizer=theirs.Adagrad()))
+        for key in ("t", "t/Adagrad")
+    }
+    layer = theirs.TPUEmbedding(features, None)
+    layer.build()
+    both = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/both")
+    assert error(both) == (
+        "checkpoint_from_tensorflow: two variables would be called 't/Adagrad'; give the tables "
+        "other names by variables."
+    )
+    assert error(both, "new", {"u": "x"}) == (
+        f"checkpoint_from_tensorflow: variables names ['u'], and the tables of {both!r} are "
+        "['t', 't/Adagrad']."
+    )
+    layouts = tf.Variable(b"stacked")
+    layer._sparse_core_table_layouts = layouts
+    stacked = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/stacked")
+    assert error(stacked) == (
+        f"{stacked!r} is a checkpoint of TPUEmbeddingV2, whose rows are in the order of the "
+        "SparseCore. Restore it with tf.tpu.experimental.embedding.TPUEmbeddingForServing, save "
+        "that, and give its checkpoint."
+    )
+    assert not list(tmp_path.glob("new*"))
+
+
+@pytest.mark.slow
+def test_a_program_goes_on_from_tensorflow_2(tmp_path):
+    """Two steps here, one in TensorFlow 2, one here: as by the formula."""
+    (one,) = (each for each in OPTIMIZERS if each.name == "adagrad")
+    start = np.random.default_rng(2).normal(size=(VOCABULARY, DIMENSION)).astype(np.float32)
+    table = ee.TableConfig(
+        VOCABULARY, DIMENSION, harness.initializer(start), "sum", optimization_parameters=None
+    )
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        table_to_config_dict={"t": table},
+        optimization_parameters=one.parameters,
+    )
+    ids = np.array([1, 4, 4, 6])
+    gradients = np.random.default_rng(3).normal(size=(4, 4, DIMENSION)).astype(np.float32)
+    batches = [({"x": ids}, {"x": gradients[step]}) for step in range(4)]
+    w, a = start.astype(np.float64), np.full_like(start, one.start[0], np.float64)
+    for step in range(4):
+        for row, g in reference.row_gradients(
+            ids[:, None].tolist(), np.ones([4, 1]).tolist(), gradients[step], "sum"
+        ).items():
+            w[row], a[row] = one.step(0.1, g, w[row], [a[row]])
+    model_fn = harness.gradient_model_fn(["x"])
+    here = harness.estimator(model_fn, spec, tmp_path / "here")
+    here.train(harness.input_fn_of(batches[:2]), steps=2)
+    moved = embedding.checkpoint_to_tensorflow(spec, here.model_dir, f"{tmp_path}/tf2")
+    layer, step = restored(moved)
+    assert step == 2
+    optimizer = moved.translation.features["x"].table.optimizer
+    summed = np.stack([gradients[2][0], gradients[2][1] + gradients[2][2], gradients[2][3]])
+    updated(optimizer, layer._variables["t"], np.array([1, 4, 6]), summed)
+    saver = tf.train.Checkpoint(embedding=layer, step=tf.Variable(3, dtype=tf.int64))
+    path = saver.save(f"{tmp_path}/trained/ckpt")
+    embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/back/model.ckpt-3")
+    # Its own folder: all variables of this model are those of its table.
+    back = harness.estimator(model_fn, spec, tmp_path / "back")
+    back.train(harness.input_fn_of(batches[3:]), steps=1)
+    saved = harness.saved(tmp_path / "back", 4)
+    np.testing.assert_allclose(saved["t"], w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(saved["t/Adagrad"], a, rtol=1e-5)
+    # A warm start moves the slots too.
+    settings = ee.WarmStartSettings(f"{tmp_path}/back/model.ckpt-3", vars_to_warm_start=["t"])
+    warm = harness.estimator(model_fn, spec, tmp_path / "warm", warm_start_from=settings)
+    warm.train(harness.input_fn_of(batches[3:]), steps=1)
+    saved = harness.saved(tmp_path / "warm", 1)
+    np.testing.assert_allclose(saved["t"], w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(saved["t/Adagrad"], a, rtol=1e-5)
