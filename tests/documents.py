@@ -30,6 +30,7 @@ _FENCE = re.compile(
 # What runs before the code of a page that speaks of a program of the reader's.
 BEFORE = {
     "docs/api/checkpoint.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
+    "docs/tensorflow2.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
     "docs/preflight.md": """
 import estimator_emb as ee, tensorflow as tf
 def model_fn(features, labels, mode, params):

@@ -123,7 +123,7 @@ def test_names():
         [by_name(ours) for ours in (*TF2_OPTIMIZERS, *CONFIGS)]
         + ["from_legacy", "from_spec", "from_tensorflow", "to_legacy", "to_tensorflow"]
         + ["Loss", "Moved", "SpecTranslation"]
-        + ["checkpoint_from_tensorflow", "checkpoint_to_tensorflow"]
+        + ["checkpoint_from_tensorflow", "checkpoint_to_tensorflow", "sparse_core_config"]
     )
     for ours, legacy in LEGACY.items():
         assert issubclass(ours, legacy)

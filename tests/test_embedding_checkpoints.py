@@ -406,3 +406,48 @@ def test_a_program_goes_on_from_tensorflow_2(tmp_path):
     saved = harness.saved(tmp_path / "warm", 1)
     np.testing.assert_allclose(saved["t"], w, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(saved["t/Adagrad"], a, rtol=1e-5)
+
+
+@pytest.mark.skipif(
+    not hasattr(theirs, "TPUEmbeddingV2"), reason="this TensorFlow has no TPUEmbeddingV2"
+)
+def test_rows_for_sparse_core(tmp_path):
+    """What TPUEmbeddingV2 does when it restores: its adapter shuffles the rows of each table."""
+    from tensorflow.python.tpu import tpu_embedding_v3
+    from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
+
+    table = ee.TableConfig(13, 2, optimization_parameters=ee.AdagradParameters(0.1))
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"w": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": table},
+    )
+    moved = embedding.checkpoint_to_tensorflow(
+        spec, MOD, str(tmp_path / "tf2"), sparse_core=True, batch_size=8
+    )
+    config = embedding.sparse_core_config(moved.translation, "v6e", 2, {"w": 3})
+    features = moved.translation.features
+    stacked = tpu_embedding_v3._stack_tables_with_same_table_dim_and_optimizer(
+        [features["w"].table], list(features.items()), 2, 2, config
+    )
+    adapter = adapters.TpuEmbeddingV3CheckpointAdapter.create_from_checkpoint(moved.checkpoint)
+    adapter.initialize_reshard_callbacks(stacked.table_to_layout)
+    callback = adapter._checkpoint_to_reshard_callback["words"]
+    layout = stacked.table_to_layout["words"]
+    rows, columns = layout.unsharded_padded_shape
+    for place, wanted in (("words", 0), ("words.Saccumulators", 0.5)):
+        place = f"embedding/{place}/.ATTRIBUTES/VARIABLE_VALUE"
+        whole = f"{rows} {columns} 0,{rows}:0,{columns}"
+        keys, slices = callback.update_restore_inputs(place, whole)
+        assert keys == [place]
+        read = tf.raw_ops.RestoreV2(
+            prefix=moved.checkpoint,
+            tensor_names=keys,
+            shape_and_slices=slices,
+            dtypes=[tf.float32],
+        )
+        shuffled = callback.reshard(read, whole).numpy()
+        assert shuffled.shape == (rows, columns)
+        for row in range(13):
+            # Row i lies on SparseCore i mod 4.
+            got = shuffled[row % 4 * (rows // 4) + row // 4, :2]
+            np.testing.assert_array_equal(got, [10 * row + wanted, 10 * row + 1 + wanted])

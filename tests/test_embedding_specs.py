@@ -282,3 +282,107 @@ def test_a_tensorflow_without_sparse_core():
         f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
         "is for."
     )
+    got = embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), batch_size=16)
+    with pytest.raises(ValueError) as caught:
+        embedding.sparse_core_config(got, "v5p", 2, {"x_t": 1})
+    assert str(caught.value) == (
+        f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
+    )
+
+
+SPARSE_CORE_SPEC = {
+    "features": {
+        "a": ee.FeatureConfig("t"),
+        "b": ee.FeatureConfig("t"),
+        "c": ee.FeatureConfig("u"),
+    },
+    "t": ee.TableConfig(1000, 3),
+    "u": ee.TableConfig(50, 3),
+    "optimization_parameters": ee.AdagradParameters(0.3),
+}
+IDS_PER_SAMPLE = {"a": 3, "b": 5, "c": 70}
+
+
+@needs_v2
+@pytest.mark.parametrize("generation, cores", [("v5p", 4), ("v6e", 2)])
+def test_room_on_sparse_core(generation, cores):
+    """TensorFlow knows the tables by the names of the limits, and no batch exceeds them."""
+    from tensorflow.python.tpu import tpu_embedding_v3
+
+    chips, batch = 2, 16
+    got = embedding.to_tensorflow(spec_of(**SPARSE_CORE_SPEC), sparse_core=True, batch_size=batch)
+    config = embedding.sparse_core_config(got, generation, chips, IDS_PER_SAMPLE)
+    assert type(config) is theirs.SparseCoreEmbeddingConfig
+    assert not config.allow_id_dropping
+    assert config.max_ids_per_chip_per_sample == 70
+    samples = batch // cores
+    shards = chips * cores
+    assert config.max_ids_per_table == {"t": samples * 8, "u": samples * 70}
+    random = np.random.default_rng(4)
+    tables = {"a": "t", "b": "t", "c": "u"}
+    for same_shard in (True, False):
+        sent = {"t": [[] for _ in range(shards)], "u": [[] for _ in range(shards)]}
+        for key, count in IDS_PER_SAMPLE.items():
+            ids = random.integers(0, {"t": 1000, "u": 50}[tables[key]], samples * count)
+            for one in ids - ids % shards if same_shard else ids:
+                sent[tables[key]][one % shards].append(one)
+        for table, by_shard in sent.items():
+            most = max(len(ids) for ids in by_shard)
+            assert most <= config.max_ids_per_table[table]
+            assert same_shard is (most == config.max_ids_per_table[table])
+            different = max(len(set(ids)) for ids in by_shard)
+            assert different <= config.max_unique_ids_per_table[table]
+    assert config.max_unique_ids_per_table["u"] == -(-50 // shards)
+    (t, u) = (got.features[key].table for key in "ac")
+    features = [(key, feature) for key, feature in got.features.items()]
+    stacked = tpu_embedding_v3._stack_tables_with_same_table_dim_and_optimizer(
+        [t, u], features, chips, cores, config
+    )
+    assert set(stacked.stacked_table_to_tables) == set(config.max_ids_per_table)
+
+
+@needs_v2
+@pytest.mark.parametrize(
+    "batch_size, arguments, says",
+    [
+        (
+            16,
+            ("v4", 2, IDS_PER_SAMPLE),
+            "sparse_core_config: generation must be one of v5p, v6e; got 'v4'.",
+        ),
+        (
+            16,
+            ("v5p", 0, IDS_PER_SAMPLE),
+            "sparse_core_config: chips must be an int >= 1; got 0.",
+        ),
+        (
+            16,
+            ("v5p", 2, {"a": 3}),
+            "sparse_core_config: ids_per_sample must be of the features ['a', 'b', 'c']; got "
+            "['a'].",
+        ),
+        (
+            16,
+            ("v5p", 2, {**IDS_PER_SAMPLE, "b": 0}),
+            "Feature 'b': ids_per_sample must be an int >= 1; got 0.",
+        ),
+        (
+            6,
+            ("v5p", 2, IDS_PER_SAMPLE),
+            "Feature 'a': give to_tensorflow a batch_size that the 4 SparseCores of a chip of TPU "
+            "v5p can divide; got 6.",
+        ),
+        (
+            None,
+            ("v6e", 2, IDS_PER_SAMPLE),
+            "Feature 'a': give to_tensorflow a batch_size that the 2 SparseCores of a chip of TPU "
+            "v6e can divide; got None.",
+        ),
+    ],
+)
+def test_arguments_of_the_room_on_sparse_core(batch_size, arguments, says):
+    spec = spec_of(**SPARSE_CORE_SPEC)
+    got = embedding.to_tensorflow(spec, sparse_core=True, batch_size=batch_size)
+    with pytest.raises(ValueError) as caught:
+        embedding.sparse_core_config(got, *arguments)
+    assert str(caught.value) == says

@@ -15,6 +15,7 @@ from estimator_emb.embedding.checkpoints import (
     checkpoint_to_tensorflow,
 )
 from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig
+from estimator_emb.embedding.sparse_core import sparse_core_config
 from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
 from estimator_emb.embedding.translation import (
     from_legacy,
@@ -41,6 +42,7 @@ __all__ = [
     "from_legacy",
     "from_spec",
     "from_tensorflow",
+    "sparse_core_config",
     "to_legacy",
     "to_tensorflow",
 ]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of the SparseCore of TPU v5p and v6e, for `TPUEmbeddingV2`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.embedding.specs import SpecTranslation
+
+SPARSE_CORES = {"v5p": 4, "v6e": 2}
+"""Generation of TPU -> SparseCores of a chip."""
+
+_IDS_PER_SAMPLE = 64
+"""Ids of a sample for which TPUEmbeddingV2 has room by default."""
+
+
+def sparse_core_config(
+    translation: SpecTranslation, generation: str, chips: int, ids_per_sample: Mapping[str, int]
+) -> Any:
+    """Returns how much room the SparseCore needs for the ids of a batch, so that none is dropped.
+
+    A SparseCore has an equal part of the samples of its chip. Of each table it sends at most
+
+        samples * (ids of a sample, of all features of the table)
+
+    ids to another one, which holds every (chips * SparseCores of a chip)-th row, and so no more
+    different ones than those. TPUEmbeddingV2 by itself has room for 256 of either.
+
+    Args:
+      translation: of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the samples of a
+        chip.
+      generation: 'v5p', whose chips have 4 SparseCores, or 'v6e', whose chips have 2.
+      chips: number of chips, each of which is a replica.
+      ids_per_sample: feature key -> the most ids that a sample of it has, an int >= 1.
+
+    Returns:
+      A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`, in which each table stays a table
+      of its own, and dropping of ids is not allowed.
+
+    Raises:
+      ValueError: this TensorFlow has no SparseCoreEmbeddingConfig, or an argument is out of its
+        range.
+
+    Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0; SparseCores:
+    https://docs.cloud.google.com/tpu/docs/v5p and .../v6e. Not seen on a TPU.
+    """
+    theirs = getattr(tf.tpu.experimental.embedding, "SparseCoreEmbeddingConfig", None)
+    if theirs is None:
+        raise ValueError(
+            f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
+        )
+    if generation not in SPARSE_CORES:
+        raise ValueError(
+            f"sparse_core_config: generation must be one of {', '.join(SPARSE_CORES)}; got "
+            f"{generation!r}."
+        )
+    if not isinstance(chips, int) or chips < 1:
+        raise ValueError(f"sparse_core_config: chips must be an int >= 1; got {chips!r}.")
+    features = translation.features
+    if set(ids_per_sample) != set(features):
+        raise ValueError(
+            f"sparse_core_config: ids_per_sample must be of the features {sorted(features)}; got "
+            f"{sorted(ids_per_sample)}."
+        )
+    cores = SPARSE_CORES[generation]
+    most: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    for key, feature in features.items():
+        count = ids_per_sample[key]
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"Feature {key!r}: ids_per_sample must be an int >= 1; got {count!r}.")
+        samples = feature.output_shape.num_elements()
+        if not samples or samples % cores:
+            raise ValueError(
+                f"Feature {key!r}: give to_tensorflow a batch_size that the {cores} SparseCores of "
+                f"a chip of TPU {generation} can divide; got {samples}."
+            )
+        table = feature.table
+        most[table.name] = most.get(table.name, 0) + samples // cores * count
+        rows[table.name] = -(-table.vocabulary_size // (chips * cores))
+    return theirs(
+        disable_table_stacking=True,
+        max_ids_per_chip_per_sample=max(_IDS_PER_SAMPLE, *ids_per_sample.values()),
+        max_ids_per_table=most,
+        max_unique_ids_per_table={name: min(most[name], rows[name]) for name in most},
+        allow_id_dropping=False,
+    )
