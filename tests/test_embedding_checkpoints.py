@@ -242,7 +242,7 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     words = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
     words[0] = np.nan, -0.0
     saved = {WORDS: words, f"{WORDS}/Adam/m": -words, f"{WORDS}/Adam/v": words + 1}
-    path = write(tmp_path / "model.ckpt-0", {**saved, "dense/kernel": np.ones([2, 2])})
+    path = write(tmp_path / "model.ckpt-0", {**saved, "words": np.zeros([5, 2], np.float32)})
     column = fc.categorical_column_with_vocabulary_list("words", list("abcde"))
     spec = ee.EmbeddingConfigSpec(
         feature_columns=[fc.embedding_column(column, 2)],
@@ -298,6 +298,12 @@ def spec_of(tables, **kwargs):
             "['t'].",
         ),
         (
+            ee.TableConfig(4, 2),
+            {"variables": {"u": "t"}},
+            "checkpoint_to_tensorflow: variables names ['u'], and the tables of the spec are "
+            "['t'].",
+        ),
+        (
             ee.TableConfig(4, 2, learning_rate_fn=lambda step: 0.5),
             {},
             "Table 't': its learning_rate_fn is a function of the global step; give to_tensorflow "
@@ -318,6 +324,25 @@ def test_what_does_not_fit_leaves_nothing(table, arguments, says, tmp_path):
         embedding.checkpoint_to_tensorflow(spec_of({"t": table}), path, str(tmp_path), step=1)
     assert str(caught.value) == f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_tables_that_share_a_variable_or_the_name_of_a_file(tmp_path):
+    tables = {name: ee.TableConfig(4, 2) for name in ("a/b", "A_b")}
+    saved = {
+        name + slot: np.ones([4, 2], np.float32) for name in tables for slot in ("", "/Adagrad")
+    }
+    path = write(tmp_path / "a.ckpt", saved)
+    with pytest.raises(ValueError) as caught:
+        embedding.checkpoint_to_tensorflow(
+            spec_of(tables), path, f"{tmp_path}/tf2", variables={"A_b": "a/b"}
+        )
+    assert str(caught.value) == (
+        f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}; name the variable of each by "
+        "variables."
+    )
+    moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
+    assert moved.variables["a/b/Adagrad"] == "embedding/a/b/accumulators"
+    assert set(moved.variables) == set(saved)
 
 
 def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):

@@ -87,6 +87,7 @@ def exported(
     order: str | None,
     progress: Callable[[int, int], Any] | None,
     widen: bool,
+    as_files: bool = True,
 ) -> list[Exported]:
     """Returns the tables of a checkpoint that are asked for.
 
@@ -98,6 +99,7 @@ def exported(
       order: as that of `export`.
       progress: as that of `export`.
       widen: True exports bfloat16 as float32.
+      as_files: True, the default, refuses tables whose names would be one as that of a file.
 
     Raises:
       ValueError: a table or a vocabulary is not there, two tables would share a name, or nothing
@@ -117,7 +119,7 @@ def exported(
         weights = reading.find(values, name)
         shown = weights.name
         safe = re.sub(r"[^A-Za-z0-9.-]", "_", shown)
-        other = safe_names.setdefault(safe.lower(), shown)
+        other = safe_names.setdefault(safe.lower() if as_files else shown, shown)
         if any(one.name == shown for one in found) or other != shown:
             raise ValueError(f"export: tables {other!r} and {shown!r} would share a name.")
         rows, dimension = weights.shape

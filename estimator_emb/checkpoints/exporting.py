@@ -102,7 +102,14 @@ def export(
                 f"tables {names}."
             )
         chosen = exported.exported(
-            values, names, slots, vocabularies or {}, order, progress, to != "safetensors"
+            values,
+            names,
+            slots,
+            vocabularies or {},
+            order,
+            progress,
+            widen=to != "safetensors",
+            as_files=to != "tf2",
         )
         if to == "saved-model" or to == "projector":
             for table in chosen:

@@ -2,7 +2,7 @@
 """Checkpoints that go to TensorFlow 2's TPUEmbedding, and come from there."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,10 @@ def checkpoint_to_tensorflow(
     theirs = {feature.table.name: feature.table for feature in translation.features.values()}
     tables = [table for table in tables_of(config.validated(spec)) if table.name in theirs]
     with Values(saved_variables.prefix(path)) as values:
-        names = [_variable(values, table, dict(variables or {})) for table in tables]
-        chosen = exported.exported(values, names, True, {}, order, progress, True)
+        names = _variables(values, tables, variables or {})
+        chosen = exported.exported(
+            values, names, True, {}, order, progress, widen=True, as_files=False
+        )
         both = [
             _values(table, found, theirs[table.name].optimizer is not None)
             for table, found in zip(tables, chosen, strict=True)
@@ -125,11 +127,31 @@ def checkpoint_to_tensorflow(
     return Moved(f"{destination}/{tensorflow2.FILE}", moved, left_out, translation)
 
 
-def _variable(values: Values, table: Table, variables: Mapping[str, str]) -> str:
-    """Returns the name of a table's variable, which is in the checkpoint in the table's shape."""
-    name = variables.get(table.name)
+def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, str]) -> list[str]:
+    """Returns the names of the tables' variables, which are in the checkpoint in their shapes."""
+    unknown = sorted(set(variables) - {table.name for table in tables})
+    if unknown:
+        raise ValueError(
+            f"checkpoint_to_tensorflow: variables names {unknown}, and the tables of the spec are "
+            f"{[table.name for table in tables]}."
+        )
+    owners: dict[str, str] = {}
+    for table in tables:
+        name = _variable(values, table, variables.get(table.name))
+        first = owners.setdefault(name, table.name)
+        if first != table.name:
+            raise ValueError(
+                f"Tables {first!r} and {table.name!r} would both be {name!r} of {values.path!r}; "
+                "name the variable of each by variables."
+            )
+    return list(owners)
+
+
+def _variable(values: Values, table: Table, name: str | None) -> str:
+    column = table.features[0].column_name
+    own = column if column == f"{table.scope_key}_embedding" else table.scope_key
     try:
-        found = reading.find(values, name or table.scope_key or table.name)
+        found = reading.find(values, name or own or table.name)
     except ValueError as error:
         advice = "" if name else f" Name it by variables={{{table.name!r}: ...}}."
         text = str(error).removeprefix("table: ")

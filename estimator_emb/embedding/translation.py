@@ -138,6 +138,9 @@ def _check_optimizer_for_sparse_core(value: OptimizationParameters, strict: bool
 def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
     """Translates the features of an `EmbeddingConfigSpec`, with their tables and optimizers.
 
+    The result is in the vocabulary of this package, and nothing is left out. `to_tensorflow`
+    translates a spec to TensorFlow's own objects, and says what has no counterpart there.
+
     Args:
       spec: a spec of columns or of config dicts. Three of its fields say how TPUEstimator runs, and
         have no place in the result: `pipeline_execution_with_tensor_core`, which is an argument of
