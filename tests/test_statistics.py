@@ -228,7 +228,11 @@ def test_a_table_by_its_own_name(name, tmp_path):
 
 def test_a_name_of_no_table_or_of_several(tmp_path):
     weights = rows(6, 2)
-    both = {WORDS: weights, "tower/words_embedding/embedding_weights": weights, "a/kernel": weights}
+    both = {
+        WORDS: weights,
+        "tower/words_embedding/embedding_weights": weights,
+        "a/kernel_1": weights,
+    }
     path = write(tmp_path / "a.ckpt", both)
     with pytest.raises(ValueError) as error:
         checkpoint.table(path, "words")

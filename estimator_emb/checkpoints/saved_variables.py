@@ -168,8 +168,11 @@ def is_matrix_of_rows(variable: SavedVariable) -> bool:
 
 
 def looks_dense(name: str) -> bool:
-    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot."""
-    return not _DENSE_NAMES.isdisjoint(name.split("/"))
+    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
+
+    A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
+    """
+    return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def tables(

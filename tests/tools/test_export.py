@@ -277,7 +277,7 @@ def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
 
 def test_names_of_files_and_of_columns(tmp_path):
     weights = test_statistics.rows(6, 3)
-    variables = {test_statistics.WORDS: weights, "dense/kernel": weights}
+    variables = {test_statistics.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
     path = test_statistics.write(tmp_path / "a.ckpt", variables)
     file = tmp_path / "labels"
     file.write_text("a\nb")
