@@ -2,6 +2,8 @@
 """Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
 
 import pathlib
+import subprocess
+import sys
 
 import harness
 import numpy as np
@@ -38,8 +40,10 @@ def values_of(optimizer, seed):
     return [np.float32(one) for one in (random.normal(size=shape), *slots)]
 
 
-def everything(folder):
-    """A table for each optimizer: their spec, and the checkpoint of a program with it."""
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A table for each optimizer: their spec, what a program with it saved, and where it went."""
+    folder = tmp_path_factory.mktemp("everything")
     tables, features, saved = {}, {}, {"global_step": np.int64(12)}
     for number, one in enumerate(OPTIMIZERS):
         combiner = ("sum", "mean", "sqrtn", None)[number % 4]
@@ -54,7 +58,8 @@ def everything(folder):
         for suffix, value in zip(suffixes, values_of(one, number), strict=True):
             saved[one.name + suffix] = value
     spec = ee.EmbeddingConfigSpec(feature_to_config_dict=features, table_to_config_dict=tables)
-    return spec, write(folder / "model.ckpt-12", saved), saved
+    path = write(folder / "model.ckpt-12", saved)
+    return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
 
 
 def restored(moved, made=theirs.TPUEmbedding):
@@ -136,10 +141,9 @@ def updated(optimizer, variables, rows, gradients):
         w.assign(tf.minimum(w, optimizer.clip_weight_max))
 
 
-def test_every_optimizer_goes_on_in_tensorflow_2(tmp_path):
+def test_every_optimizer_goes_on_in_tensorflow_2(everything):
     """A step by TensorFlow's ops on what it restored is a step of the formula on what was here."""
-    spec, path, saved = everything(tmp_path)
-    moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
+    _, saved, moved = everything
     layer, step = restored(moved)
     assert step == 12
     rows = np.array([1, 4, 6])
@@ -167,11 +171,9 @@ def test_every_optimizer_goes_on_in_tensorflow_2(tmp_path):
     }
 
 
-@pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
-def test_activations_are_equal(made, tmp_path):
-    spec, path, saved = everything(tmp_path)
-    moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
-    layer, _ = restored(moved, made)
+def test_activations_are_equal(everything):
+    spec, saved, moved = everything
+    layer, _ = restored(moved, theirs.TPUEmbeddingForServing)
     ids, weights = [[1, 1, 5], [0], [6, 2]], [[0.5, 2.0, 1.0], [3.0], [1.0, 0.25]]
     inputs = {"weights": tf.ragged.constant(weights).to_sparse()}
     inputs |= dict.fromkeys(moved.translation.features, tf.ragged.constant(ids).to_sparse())
@@ -236,6 +238,75 @@ def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path):
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
     assert without.left_out == ("model/embedding/words/accumulators",)
     assert list(checkpoint.tables(without.checkpoint)) == ["words"]
+
+
+def paths_of(checkpoint):
+    """Every path of attributes to an object with a value -> the value's name, and all keys."""
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    reader = tf.train.load_checkpoint(checkpoint)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+    )
+    found, waiting = {}, [((), graph.nodes[0])]
+    while waiting:
+        path, node = waiting.pop()
+        empty = not node.children and not node.attributes
+        assert empty is not node.has_checkpoint_values.value
+        for child in node.children:
+            waiting.append(((*path, child.local_name), graph.nodes[child.node_id]))
+        for attribute in node.attributes:
+            found[path] = attribute.name, attribute.full_name, attribute.checkpoint_key
+    dtypes = reader.get_variable_to_dtype_map()
+    return found, dtypes, reader.get_variable_to_shape_map()
+
+
+@pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
+def test_the_graph_of_objects_is_tensorflows(made, tmp_path):
+    """What TensorFlow saves of the same tables has the same objects, names and types."""
+    tables = {
+        "a.b/c": ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
+        "t": ee.TableConfig(3, 1, optimization_parameters=embedding.FTRL(0.1)),
+        "u": ee.TableConfig(3, 1, optimization_parameters=embedding.SGD(0.1)),
+    }
+    shapes = {"a.b/c": (4, 2), "t": (3, 1), "u": (3, 1)}
+    shapes |= {f"a.b/c/Adam/{slot}": (4, 2) for slot in "mv"}
+    shapes |= {f"t/Ftrl{end}": (3, 1) for end in ("", "_1")}
+    saved = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    path = write(tmp_path / "a.ckpt", {**saved, "global_step": np.int64(5)})
+    moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
+    layer = made(moved.translation.features, None)
+    layer.build()
+    step = tf.Variable(5, dtype=tf.int64, name="step")
+    saver = tf.train.Checkpoint(embedding=layer, step=step)
+    assert paths_of(moved.checkpoint) == paths_of(saver.save(f"{tmp_path}/own/ckpt"))
+
+
+@pytest.mark.slow
+def test_a_program_of_tensorflow_1_leaves_and_comes_back(tmp_path):
+    """A legacy program has no eager execution, and is where its spec is."""
+    program = f"""
+import tensorflow as tf
+import estimator_emb as ee
+from estimator_emb import checkpoint, embedding
+tf.compat.v1.disable_v2_behavior()
+table = ee.TableConfig(13, 2, learning_rate_fn=lambda step: 0.1)
+spec = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={{"w": ee.FeatureConfig("words")}},
+    table_to_config_dict={{"words": table}},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+step = tf.compat.v1.train.get_or_create_global_step()
+moved = embedding.checkpoint_to_tensorflow(spec, {MOD!r}, "tf2", step=step)
+back = embedding.checkpoint_from_tensorflow(moved.checkpoint, "back/model.ckpt-7")
+assert (checkpoint.table(back.checkpoint, "words") == checkpoint.table({MOD!r}, "words")).all()
+print(sorted(back.variables.values()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['global_step', 'words', 'words/Adagrad']\n"
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
@@ -452,7 +523,8 @@ def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
 
 
 @pytest.mark.skipif(
-    not hasattr(theirs, "TPUEmbeddingV2"), reason="this TensorFlow has no TPUEmbeddingV2"
+    not hasattr(theirs, "SparseCoreEmbeddingConfig"),
+    reason="this TensorFlow has no SparseCoreEmbeddingConfig",
 )
 def test_rows_for_sparse_core(tmp_path):
     """What TPUEmbeddingV2 does when it restores: its adapter shuffles the rows of each table."""

@@ -15,6 +15,10 @@ from estimator_emb.columns import integer_lookup, string_lookup
 
 theirs = tf.tpu.experimental.embedding
 HAS_V2 = hasattr(theirs, "TPUEmbeddingV2")
+needs_config = pytest.mark.skipif(
+    not hasattr(theirs, "SparseCoreEmbeddingConfig"),
+    reason="this TensorFlow has no SparseCoreEmbeddingConfig",
+)
 needs_v2 = pytest.mark.skipif(not HAS_V2, reason="this TensorFlow has no TPUEmbeddingV2")
 
 
@@ -178,6 +182,13 @@ def test_what_is_lost_is_said(caplog):
     )
 
 
+def test_a_batch_size_is_a_number_of_samples():
+    for bad in (0, 2.5, "8"):
+        with pytest.raises(ValueError) as caught:
+            embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), batch_size=bad)
+        assert str(caught.value) == f"to_tensorflow: batch_size must be an int >= 1; got {bad!r}."
+
+
 def test_a_table_without_an_optimizer_serves():
     got = embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), strict=True)
     assert got.features["x_t"].table.optimizer is None
@@ -303,7 +314,7 @@ SPARSE_CORE_SPEC = {
 IDS_PER_SAMPLE = {"a": 3, "b": 5, "c": 70}
 
 
-@needs_v2
+@needs_config
 @pytest.mark.parametrize("generation, cores", [("v5p", 4), ("v6e", 2)])
 def test_room_on_sparse_core(generation, cores):
     """TensorFlow knows the tables by the names of the limits, and no batch exceeds them."""
@@ -341,7 +352,7 @@ def test_room_on_sparse_core(generation, cores):
     assert set(stacked.stacked_table_to_tables) == set(config.max_ids_per_table)
 
 
-@needs_v2
+@needs_config
 @pytest.mark.parametrize(
     "batch_size, arguments, says",
     [

@@ -2,21 +2,21 @@
 """Writes and reads checkpoints of `tf.tpu.experimental.embedding.TPUEmbedding`.
 
 Such a checkpoint is one of `tf.train.Checkpoint(embedding=TPUEmbedding(...))`: besides the values
-it holds a graph of the objects that were saved. TensorFlow writes that graph here, of tables with
-one row, and the values are written beside it, in pieces. So a table may be larger than the memory.
+it holds a graph of the objects that were saved. Here no such objects are made: graph and values are
+written by themselves, the values in pieces, so that a table may be larger than the memory.
 
 A table has one tensor, in the order of its ids, as `TPUEmbedding` saves it from any number of
 hosts. The slots hold what the embedding hardware holds, as they do in our checkpoints: nothing is
 scaled, shifted or negated.
 
-Source: `TPUEmbedding` and `TPUEmbeddingForServing` of tensorflow/python/tpu/tpu_embedding_v2.py and
-tpu_embedding_for_serving.py, TF 2.15.1 and 2.21.0.
+Source: trackable_object_graph.proto, `escape_local_name` of
+tensorflow/python/trackable/trackable_utils.py, `TPUEmbedding` and `TPUEmbeddingForServing` of
+tensorflow/python/tpu/tpu_embedding_v2.py and tpu_embedding_for_serving.py, TF 2.15.1 and 2.21.0.
 """
 
 import dataclasses
 import json
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +41,8 @@ Keys = dict[str, dict[str, str]]
 """Table -> slot, or `WEIGHTS` -> name of the tensor in a checkpoint."""
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_LAYOUTS = "_sparse_core_table_layouts/.ATTRIBUTES/VARIABLE_VALUE"
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+_LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +83,13 @@ def write(prefix: str, tables: Sequence[TableValues], step: int | None) -> Keys:
 
     Returns:
       Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
-
-    Raises:
-      ValueError: eager execution is disabled.
     """
     graph, keys = _object_graph(tables, step)
     with Writer(prefix) as out:
         out.add(_GRAPH, tf.string, np.array(graph, object))
-        out.add("save_counter/.ATTRIBUTES/VARIABLE_VALUE", tf.int64, np.array(1, np.int64))
+        out.add(f"save_counter/{_VALUE}", tf.int64, np.array(1, np.int64))
         if step is not None:
-            out.add("step/.ATTRIBUTES/VARIABLE_VALUE", tf.int64, np.array(step, np.int64))
+            out.add(f"step/{_VALUE}", tf.int64, np.array(step, np.int64))
         for table in tables:
             shape = table.rows, table.dimension
             for slot, key in keys[table.name].items():
@@ -105,31 +103,40 @@ def write(prefix: str, tables: Sequence[TableValues], step: int | None) -> Keys:
 
 
 def _object_graph(tables: Sequence[TableValues], step: int | None) -> tuple[bytes, Keys]:
-    """Returns what TensorFlow saves as the graph of these objects, and the tensors' names."""
-    theirs = tf.tpu.experimental.embedding
-    with tf.init_scope(), tempfile.TemporaryDirectory() as folder:
-        if not tf.executing_eagerly():
-            raise ValueError(
-                "tf2 needs TensorFlow 2's eager execution, which the program has disabled."
-            )
-        features = [
-            theirs.FeatureConfig(
-                theirs.TableConfig(
-                    1,
-                    1,
-                    tf.zeros_initializer(),
-                    table.optimizer and getattr(theirs, table.optimizer.__name__)(),
-                    name=table.name,
-                )
-            )
-            for table in tables
-        ]
-        layer = theirs.TPUEmbedding(features, None)
-        layer.build()
-        counted = {} if step is None else {"step": tf.Variable(step, dtype=tf.int64)}
-        path = tf.train.Checkpoint(embedding=layer, **counted).save(f"{folder}/ckpt")
-        with Values(path) as values:
-            return values.whole(_GRAPH), saved_tables(values)
+    """Returns the graph of the objects that are saved, serialized, and the tensors' names.
+
+    It is what `tf.train.Checkpoint` saves of a `TPUEmbedding`, but for objects without values. It
+    is made here, as TensorFlow makes it only of variables, and eagerly.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+
+    def add(parent: Any, name: str, *path: str) -> Any:
+        """Adds an object to another one, as its attribute `name`; a variable if it has a path."""
+        reference = parent.children.add(node_id=len(graph.nodes), local_name=name)
+        node = graph.nodes.add()
+        node.has_checkpoint_values.value = True
+        if path:
+            escaped = (one.replace(".", "..").replace("/", ".S") for one in path)
+            key = "/".join([*escaped, _VALUE])
+            node.attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key)
+        return reference
+
+    root = graph.nodes.add()
+    root.has_checkpoint_values.value = True
+    layer = graph.nodes[add(root, "embedding").node_id]
+    counters = ["save_counter"] if step is None else ["step", "save_counter"]
+    for counter in counters:
+        add(root, counter, counter)
+    by_table = graph.nodes[add(layer, "_variables").node_id]
+    keys: Keys = {}
+    for table in tables:
+        slots = graph.nodes[add(by_table, table.name).node_id]
+        for slot in table.pieces:
+            name = table.name if slot == WEIGHTS else f"{table.name}/{slot}"
+            place = add(layer, name, "embedding", name).node_id
+            slots.children.add(node_id=place, local_name=slot)
+            keys.setdefault(table.name, {})[slot] = graph.nodes[place].attributes[0].checkpoint_key
+    return graph.SerializeToString(deterministic=True), keys
 
 
 def saved_tables(values: Values) -> Keys:
@@ -182,13 +189,13 @@ def saved_tables(values: Values) -> Keys:
 
 def shown(key: str) -> str:
     """Returns a tensor's name in a checkpoint as the attributes that lead to it: `embedding/t`."""
-    path = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+    path = key.removesuffix(f"/{_VALUE}")
     return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
 
 
 def saved_step(values: Values) -> int | None:
     """Returns the `step` of a checkpoint of `tf.train.Checkpoint(step=...)`; None without."""
-    name = "step/.ATTRIBUTES/VARIABLE_VALUE"
+    name = f"step/{_VALUE}"
     if values.shapes.get(name) != () or not values.dtypes[name].is_integer:
         return None
     return int(values.whole(name))
@@ -223,12 +230,15 @@ def _own_name(variable: str) -> str:
     return variable
 
 
-def table_values(table: Exported, name: str) -> tuple[TableValues, list[str]]:
+def table_values(
+    table: Exported, name: str, optimizer: type[OptimizationParameters] | None
+) -> tuple[TableValues, list[str]]:
     """Returns a table as `write` takes it, and the names of the slots that it leaves out.
 
     Args:
       table: the table, with its slots or without.
       name: its name in the TF2 vocabulary.
+      optimizer: class of the TF2 vocabulary whose slots are written; None for no slots.
 
     Raises:
       ValueError: its values are float64, and those of `TPUEmbedding` are float32.
@@ -237,19 +247,23 @@ def table_values(table: Exported, name: str) -> tuple[TableValues, list[str]]:
         raise ValueError(
             f"export: table {table.name!r} is float64, and the tables of TPUEmbedding are float32."
         )
-    slots = table.variables[1:]
-    legacy = saved_variables.optimizer_class(table.optimizer) if table.optimizer else None
-    optimizer = tf2_class(legacy) if legacy and slots else None
     variables = {WEIGHTS: table.name}
     if optimizer:
         variables |= {slot.name: table.name + slot.suffix for slot in optimizer.slots}
     pieces = {slot: _pieces(table, variable) for slot, variable in variables.items()}
-    left_out = [slot for slot in slots if slot not in variables.values()]
+    left_out = [slot for slot in table.variables[1:] if slot not in variables.values()]
     return TableValues(name, table.rows, table.dimension, optimizer, pieces), left_out
 
 
 def _pieces(table: Exported, variable: str) -> Callable[[], Iterator[np.ndarray]]:
     return lambda: table.pieces(variable)
+
+
+def _of_slots(table: Exported) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that has the slots of a table; None without."""
+    if not table.optimizer or len(table.variables) == 1:
+        return None
+    return tf2_class(saved_variables.optimizer_class(table.optimizer))
 
 
 def write_tables(folder: str, tables: Sequence[Exported]) -> None:
@@ -260,7 +274,7 @@ def write_tables(folder: str, tables: Sequence[Exported]) -> None:
       tables: the tables, all of one checkpoint.
     """
     names = own_names([table.name for table in tables])
-    both = [table_values(table, names[table.name]) for table in tables]
+    both = [table_values(table, names[table.name], _of_slots(table)) for table in tables]
     source = tables[0].source
     step = global_step(source)
     keys = write(f"{folder}/{FILE}", [values for values, _ in both], step)

@@ -170,8 +170,7 @@ def _values(
 ) -> tuple[tensorflow2.TableValues, list[str]]:
     """Returns a table as it is written, and the names of the slots that are left out."""
     if table.optimizer is None or not with_slots:
-        plain = dataclasses.replace(found, optimizer=None)
-        return tensorflow2.table_values(plain, table.name)
+        return tensorflow2.table_values(found, table.name, None)
     missing = [
         found.name + slot.suffix
         for slot in table.optimizer.slots
@@ -183,9 +182,8 @@ def _values(
             f"slot of its {type(table.optimizer).__name__}; it has {list(found.variables[1:])}. "
             "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
         )
-    classes = (one.__name__ for one in type(table.optimizer).__mro__)
-    kind = next(name for name in classes if name.endswith("Parameters")).removesuffix("Parameters")
-    return tensorflow2.table_values(dataclasses.replace(found, optimizer=kind), table.name)
+    optimizer = tensorflow2.tf2_class(type(table.optimizer))
+    return tensorflow2.table_values(found, table.name, optimizer)
 
 
 def _suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:

@@ -119,6 +119,8 @@ def to_tensorflow(
     translation.check_sparse_core("to_tensorflow", sparse_core)
     if type(structure).__name__ != "EmbeddingConfigSpec":
         return translation.objects_to_tensorflow(structure, sparse_core, strict)
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"to_tensorflow: batch_size must be an int >= 1; got {batch_size!r}.")
     spec = config.validated(structure)
     translator = _Translator(spec, sparse_core, step, batch_size)
     features = translator.features()

@@ -242,7 +242,7 @@ def layers_of(keras, file, sizes):
     return {layer.name: layer for layer in layers}
 
 
-@pytest.mark.parametrize("name", ["tf_keras", "keras"])
+@pytest.mark.parametrize("name", ["tf_keras", pytest.param("keras", marks=pytest.mark.slow)])
 def test_keras(name, tmp_path):
     """Keras 2, and Keras 3 where that is installed, as `keras` is from TensorFlow 2.16 on."""
     keras = pytest.importorskip(name)
