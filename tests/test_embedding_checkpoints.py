@@ -166,6 +166,9 @@ def test_every_optimizer_goes_on_in_tensorflow_2(everything):
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
+    lines = [line.split() for line in str(moved).splitlines()]
+    assert ["momentum/Momentum", "left", "out"] in lines
+    assert ["momentum", "embedding/momentum"] in lines
     assert {loss.owner for loss in moved.translation.losses} == {
         f"Table {name!r}" for name in ["ftrl_zero", *(one.name for one in STAYING)]
     }

@@ -154,6 +154,12 @@ def test_what_sparse_core_refuses():
         "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no counterpart of "
         "max_sequence_length=4."
     )
+    ignored = embedding.Adam(lazy_adam=False, clip_weight_max=1.5)
+    features = [embedding.FeatureConfig(table_of(optimizer=ignored))]
+    assert error(embedding.to_tensorflow, features, sparse_core=True, strict=True) == (
+        "Adam: TPUEmbeddingV2 has no counterpart of lazy_adam=False, clip_weight_max=1.5. Leave "
+        "them at their defaults."
+    )
 
 
 @pytest.mark.skipif(HAS_V2, reason="this TensorFlow has TPUEmbeddingV2")
