@@ -2,15 +2,13 @@
 """Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
 
 import pathlib
-import subprocess
-import sys
 
-import harness
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
+from restored_embedding import restored, updated
 from test_statistics import WORDS, write
 
 import estimator_emb as ee
@@ -60,85 +58,6 @@ def everything(tmp_path_factory):
     spec = ee.EmbeddingConfigSpec(feature_to_config_dict=features, table_to_config_dict=tables)
     path = write(folder / "model.ckpt-12", saved)
     return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
-
-
-def restored(moved, made=theirs.TPUEmbedding):
-    """The layer that has restored a checkpoint, which held all of it and nothing else."""
-    layer = made(moved.translation.features, None)
-    layer.build()
-    step = tf.Variable(0, dtype=tf.int64)
-    saver = tf.train.Checkpoint(embedding=layer, step=step)
-    saver.restore(moved.checkpoint).assert_consumed()
-    return layer, int(step)
-
-
-def updated(optimizer, variables, rows, gradients):
-    """Runs TensorFlow's own ops on restored variables, by the object that was translated."""
-    w = variables["parameters"]
-    lr = tf.constant(optimizer.learning_rate, tf.float32)
-    low, high = optimizer.clip_gradient_min, optimizer.clip_gradient_max
-    g = tf.maximum(gradients, -np.inf if low is None else low)
-    g = tf.minimum(g, np.inf if high is None else high)
-    if optimizer.weight_decay_factor:
-        w.scatter_mul(tf.IndexedSlices(np.float32(1 - optimizer.weight_decay_factor), rows))
-    kind = type(optimizer).__name__
-    if kind == "SGD":
-        w.scatter_sub(tf.IndexedSlices(lr * g, rows))
-    elif kind == "Adagrad":
-        accumulators = variables["accumulators"].handle
-        tf.raw_ops.ResourceSparseApplyAdagrad(
-            var=w.handle, accum=accumulators, lr=lr, grad=g, indices=rows
-        )
-    elif kind == "AdagradMomentum":
-        a = variables["accumulators"]
-        assert optimizer.beta2 <= 1
-        decayed = optimizer.beta2 * tf.gather(a, rows)
-        gain = 1 if optimizer.beta2 == 1 else 1 - optimizer.beta2
-        a.scatter_update(tf.IndexedSlices(decayed + gain * g * g, rows))
-        scaled = g * tf.pow(tf.gather(a, rows) + optimizer.epsilon, -1 / optimizer.exponent)
-        tf.raw_ops.ResourceSparseApplyMomentum(
-            var=w.handle,
-            accum=variables["momenta"].handle,
-            lr=lr,
-            grad=scaled,
-            indices=rows,
-            momentum=optimizer.momentum,
-            use_nesterov=optimizer.use_nesterov,
-        )
-    elif kind == "FTRL":
-        tf.raw_ops.ResourceSparseApplyFtrlV2(
-            var=w.handle,
-            accum=variables["accumulators"].handle,
-            linear=variables["linears"].handle,
-            grad=g,
-            indices=rows,
-            lr=lr,
-            l1=optimizer.l1_regularization_strength,
-            l2=optimizer.l2_regularization_strength + optimizer.beta / (2 * lr),
-            l2_shrinkage=0.0,
-            lr_power=optimizer.learning_rate_power,
-            multiply_linear_by_lr=optimizer.multiply_linear_by_learning_rate,
-        )
-    else:
-        names = ("parameters", "momenta", "velocities")
-        w_rows, m, v = (tf.Variable(tf.gather(variables[name], rows)) for name in names)
-        # Powers of 0: the embedding hardware does not correct for the start from 0.
-        tf.raw_ops.ResourceApplyAdam(
-            var=w_rows.handle,
-            m=m.handle,
-            v=v.handle,
-            beta1_power=0.0,
-            beta2_power=0.0,
-            lr=lr,
-            beta1=optimizer.beta_1,
-            beta2=optimizer.beta_2,
-            epsilon=optimizer.epsilon,
-            grad=g,
-        )
-        for name, value in zip(names, (w_rows, m, v), strict=True):
-            variables[name].scatter_update(tf.IndexedSlices(value, rows))
-    if optimizer.clip_weight_max is not None:
-        w.assign(tf.minimum(w, optimizer.clip_weight_max))
 
 
 def test_every_optimizer_goes_on_in_tensorflow_2(everything):
@@ -285,33 +204,6 @@ def test_the_graph_of_objects_is_tensorflows(made, tmp_path):
     assert paths_of(moved.checkpoint) == paths_of(saver.save(f"{tmp_path}/own/ckpt"))
 
 
-@pytest.mark.slow
-def test_a_program_of_tensorflow_1_leaves_and_comes_back(tmp_path):
-    """A legacy program has no eager execution, and is where its spec is."""
-    program = f"""
-import tensorflow as tf
-import estimator_emb as ee
-from estimator_emb import checkpoint, embedding
-tf.compat.v1.disable_v2_behavior()
-table = ee.TableConfig(13, 2, learning_rate_fn=lambda step: 0.1)
-spec = ee.EmbeddingConfigSpec(
-    feature_to_config_dict={{"w": ee.FeatureConfig("words")}},
-    table_to_config_dict={{"words": table}},
-    optimization_parameters=ee.AdagradParameters(0.1),
-)
-step = tf.compat.v1.train.get_or_create_global_step()
-moved = embedding.checkpoint_to_tensorflow(spec, {MOD!r}, "tf2", step=step)
-back = embedding.checkpoint_from_tensorflow(moved.checkpoint, "back/model.ckpt-7")
-assert (checkpoint.table(back.checkpoint, "words") == checkpoint.table({MOD!r}, "words")).all()
-print(sorted(back.variables.values()))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "['global_step', 'words', 'words/Adagrad']\n"
-
-
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     words = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
     words[0] = np.nan, -0.0
@@ -456,73 +348,6 @@ def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
         "that, and give its checkpoint."
     )
     assert not list(tmp_path.glob("new*"))
-
-
-def program(kind, start):
-    """A spec with one table, the table's name and that of its variable, and its optimizer."""
-    initializer = harness.initializer(start)
-    if kind == "dicts":
-        (one,) = (each for each in OPTIMIZERS if each.name == "ftrl_regularized")
-        table = ee.TableConfig(VOCABULARY, DIMENSION, initializer, "sum")
-        spec = ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"x": ee.FeatureConfig("t")},
-            table_to_config_dict={"t": table},
-            optimization_parameters=one.parameters,
-        )
-        return spec, "t", "t", one
-    (one,) = (each for each in OPTIMIZERS if each.name == "adam_outside")
-    column = fc.categorical_column_with_identity("x", VOCABULARY)
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[fc.embedding_column(column, DIMENSION, "sum", initializer)],
-        optimization_parameters=one.parameters,
-    )
-    return spec, "tbl_x", "x_embedding/embedding_weights", one
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", [None, "host"])
-@pytest.mark.parametrize("kind", ["dicts", "columns"])
-def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
-    """Two steps here, one in TensorFlow 2, one here: as by the formula."""
-    start = np.random.default_rng(2).normal(size=(VOCABULARY, DIMENSION)).astype(np.float32)
-    spec, table, variable, one = program(kind, start)
-    ids = np.array([[1], [4], [4], [6]])
-    gradients = np.random.default_rng(3).normal(size=(4, 4, DIMENSION)).astype(np.float32)
-    batches = [({"x": ids}, {"x": gradients[step]}) for step in range(4)]
-    wanted = [np.float64(start), *(np.full(start.shape, value) for value in np.float64(one.start))]
-    for step in range(4):
-        summed = reference.row_gradients(ids.tolist(), np.ones([4, 1]), gradients[step], "sum")
-        for row, g in summed.items():
-            w, *slots = (value[row] for value in wanted)
-            for value, after in zip(wanted, one.step(0.1, g, w, slots), strict=True):
-                value[row] = after
-    model_fn = harness.gradient_model_fn(["x"])
-    here = harness.estimator(model_fn, spec, tmp_path / "here", device=device)
-    here.train(harness.input_fn_of(batches[:2]), steps=2)
-    moved = embedding.checkpoint_to_tensorflow(spec, here.model_dir, f"{tmp_path}/tf2")
-    layer, step = restored(moved)
-    assert step == 2
-    optimizer = moved.translation.features["x"].table.optimizer
-    summed = np.stack([gradients[2][0], gradients[2][1] + gradients[2][2], gradients[2][3]])
-    updated(optimizer, layer._variables[table], np.array([1, 4, 6]), summed)
-    saver = tf.train.Checkpoint(embedding=layer, step=tf.Variable(3, dtype=tf.int64))
-    path = saver.save(f"{tmp_path}/trained/ckpt")
-    back = f"{tmp_path}/back/model.ckpt-3"
-    embedding.checkpoint_from_tensorflow(path, back, {table: variable})
-    # Its own folder, as all variables of this model are those of its table; and a warm start.
-    patterns = [f"{variable}.*"]
-    for folder, settings, step in (
-        ("back", None, 4),
-        ("warm", ee.WarmStartSettings(back, vars_to_warm_start=patterns), 1),
-    ):
-        again = harness.estimator(
-            model_fn, spec, tmp_path / folder, device=device, warm_start_from=settings
-        )
-        again.train(harness.input_fn_of(batches[3:]), steps=1)
-        saved = harness.saved(tmp_path / folder, step)
-        suffixes = ["", *(slot.suffix for slot in one.parameters.slots)]
-        for suffix, value in zip(suffixes, wanted, strict=True):
-            np.testing.assert_allclose(saved[variable + suffix], value, rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(

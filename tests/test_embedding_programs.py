@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole programs that leave for TensorFlow 2's TPUEmbedding, and come back."""
+
+import pathlib
+import subprocess
+import sys
+
+import harness
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from descriptors import OPTIMIZERS
+from restored_embedding import restored, updated
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import embedding
+
+pytestmark = pytest.mark.slow
+
+MOD = str(pathlib.Path(__file__).parent / "data" / "tpu_checkpoints" / "mod")
+VOCABULARY, DIMENSION = 7, 3
+
+
+def program(kind, start):
+    """A spec with one table, the table's name and that of its variable, and its optimizer."""
+    initializer = harness.initializer(start)
+    if kind == "dicts":
+        (one,) = (each for each in OPTIMIZERS if each.name == "ftrl_regularized")
+        table = ee.TableConfig(VOCABULARY, DIMENSION, initializer, "sum")
+        spec = ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"x": ee.FeatureConfig("t")},
+            table_to_config_dict={"t": table},
+            optimization_parameters=one.parameters,
+        )
+        return spec, "t", "t", one
+    (one,) = (each for each in OPTIMIZERS if each.name == "adam_outside")
+    column = fc.categorical_column_with_identity("x", VOCABULARY)
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[fc.embedding_column(column, DIMENSION, "sum", initializer)],
+        optimization_parameters=one.parameters,
+    )
+    return spec, "tbl_x", "x_embedding/embedding_weights", one
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("kind", ["dicts", "columns"])
+def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
+    """Two steps here, one in TensorFlow 2, one here: as by the formula."""
+    start = np.random.default_rng(2).normal(size=(VOCABULARY, DIMENSION)).astype(np.float32)
+    spec, table, variable, one = program(kind, start)
+    ids = np.array([[1], [4], [4], [6]])
+    gradients = np.random.default_rng(3).normal(size=(4, 4, DIMENSION)).astype(np.float32)
+    batches = [({"x": ids}, {"x": gradients[step]}) for step in range(4)]
+    wanted = [np.float64(start), *(np.full(start.shape, value) for value in np.float64(one.start))]
+    for step in range(4):
+        summed = reference.row_gradients(ids.tolist(), np.ones([4, 1]), gradients[step], "sum")
+        for row, g in summed.items():
+            w, *slots = (value[row] for value in wanted)
+            for value, after in zip(wanted, one.step(0.1, g, w, slots), strict=True):
+                value[row] = after
+    model_fn = harness.gradient_model_fn(["x"])
+    here = harness.estimator(model_fn, spec, tmp_path / "here", device=device)
+    here.train(harness.input_fn_of(batches[:2]), steps=2)
+    moved = embedding.checkpoint_to_tensorflow(spec, here.model_dir, f"{tmp_path}/tf2")
+    layer, step = restored(moved)
+    assert step == 2
+    optimizer = moved.translation.features["x"].table.optimizer
+    summed = np.stack([gradients[2][0], gradients[2][1] + gradients[2][2], gradients[2][3]])
+    updated(optimizer, layer._variables[table], np.array([1, 4, 6]), summed)
+    saver = tf.train.Checkpoint(embedding=layer, step=tf.Variable(3, dtype=tf.int64))
+    path = saver.save(f"{tmp_path}/trained/ckpt")
+    back = f"{tmp_path}/back/model.ckpt-3"
+    embedding.checkpoint_from_tensorflow(path, back, {table: variable})
+    # Its own folder, as all variables of this model are those of its table; and a warm start.
+    patterns = [f"{variable}.*"]
+    for folder, settings, step in (
+        ("back", None, 4),
+        ("warm", ee.WarmStartSettings(back, vars_to_warm_start=patterns), 1),
+    ):
+        again = harness.estimator(
+            model_fn, spec, tmp_path / folder, device=device, warm_start_from=settings
+        )
+        again.train(harness.input_fn_of(batches[3:]), steps=1)
+        saved = harness.saved(tmp_path / folder, step)
+        suffixes = ["", *(slot.suffix for slot in one.parameters.slots)]
+        for suffix, value in zip(suffixes, wanted, strict=True):
+            np.testing.assert_allclose(saved[variable + suffix], value, rtol=2e-5, atol=1e-5)
+
+
+def test_a_program_of_tensorflow_1_leaves_and_comes_back(tmp_path):
+    """A legacy program has no eager execution, and is where its spec is."""
+    program = f"""
+import tensorflow as tf
+import estimator_emb as ee
+from estimator_emb import checkpoint, embedding
+tf.compat.v1.disable_v2_behavior()
+table = ee.TableConfig(13, 2, learning_rate_fn=lambda step: 0.1)
+spec = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={{"w": ee.FeatureConfig("words")}},
+    table_to_config_dict={{"words": table}},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+step = tf.compat.v1.train.get_or_create_global_step()
+moved = embedding.checkpoint_to_tensorflow(spec, {MOD!r}, "tf2", step=step)
+back = embedding.checkpoint_from_tensorflow(moved.checkpoint, "back/model.ckpt-7")
+assert (checkpoint.table(back.checkpoint, "words") == checkpoint.table({MOD!r}, "words")).all()
+print(sorted(back.variables.values()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['global_step', 'words', 'words/Adagrad']\n"
