@@ -68,8 +68,8 @@ def checkpoint_to_tensorflow(
         saver.restore(moved.checkpoint).assert_consumed()
 
     `TPUEmbedding` restores it on any number of hosts; `TPUEmbeddingForServing`, and `TPUEmbedding`
-    outside of a TPUStrategy, on a CPU. Rows are in the order of their ids, and values are
-    those of the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
+    outside of a TPUStrategy, on a CPU. Rows are in the order of their ids, and values are those of
+    the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
 
     Args:
       spec: the spec of the program, of columns or of config dicts.
