@@ -123,8 +123,9 @@ def as_on_hosts(features, hosts):
     return layer
 
 
-def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path):
+def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch):
     """From a TPU of four hosts under 'mod' to TensorFlow 2 on three, and from there to here."""
+    monkeypatch.setattr(values, "PIECE_BYTES", 24)  # Three rows.
     table = ee.TableConfig(13, 2, optimization_parameters=ee.AdagradParameters(0.1))
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={"w": ee.FeatureConfig("words")},

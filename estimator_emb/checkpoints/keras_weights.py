@@ -44,6 +44,14 @@ def write(folder: str, tables: Sequence[Exported]) -> None:
                 start += len(piece)
 
 
+def layers(file: str) -> dict[str, tuple[int, int]]:
+    """Returns layer -> (rows, dimension) of its table, of a file that `write` has written."""
+    import h5py
+
+    with h5py.File(file) as opened:
+        return {name: opened[f"{name}/{name}/embeddings:0"].shape for name in opened}
+
+
 def _write_names(group: Any, attribute: str, names: Sequence[str]) -> None:
     """Writes names as one attribute, or as several with a number at their ends if they are long."""
     encoded = [name.encode() for name in names]

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tqdm
 
 from estimator_emb import checkpoint, text_columns
-from estimator_emb.checkpoints import tensorflow2
+from estimator_emb.checkpoints import keras_weights, tensorflow2
 from estimator_emb.command import parsers
 
 
@@ -66,6 +66,15 @@ def _export(options: argparse.Namespace) -> None:
         print(path)
     if options.to == "tf2":
         _print_mapping(options.out, options.slots)
+    if options.to == "keras":
+        _print_layers(written[0])
+
+
+def _print_layers(file: str) -> None:
+    """Prints the layers for which the weights are, as a model would make them."""
+    print(f"\nmodel.load_weights({file!r}, by_name=True) fills these layers:\n")
+    for name, (rows, dimension) in keras_weights.layers(file).items():
+        print(f"Embedding({rows}, {dimension}, name={name!r})")
 
 
 def _print_mapping(folder: str, slots: bool) -> None:

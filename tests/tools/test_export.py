@@ -243,10 +243,20 @@ def layers_of(keras, file, sizes):
 
 
 @pytest.mark.parametrize("name", ["tf_keras", pytest.param("keras", marks=pytest.mark.slow)])
-def test_keras(name, tmp_path):
+def test_keras(name, tmp_path, capsys):
     """Keras 2, and Keras 3 where that is installed, as `keras` is from TensorFlow 2.16 on."""
     keras = pytest.importorskip(name)
     assert run(MOD, tmp_path / "out", "--to=keras") == 0
+    file = f"{tmp_path}/out/tables.h5"
+    assert capsys.readouterr().out.splitlines() == [
+        file,
+        "",
+        f"model.load_weights({file!r}, by_name=True) fills these layers:",
+        "",
+        "Embedding(2, 3, name='few')",
+        "Embedding(3, 4, name='items')",
+        "Embedding(13, 2, name='words')",
+    ]
     sizes = {"words": (13, 2), "few": (2, 3), "items": (3, 4)}
     layers = layers_of(keras, tmp_path / "out" / "tables.h5", sizes)
     np.testing.assert_array_equal(layers["words"].get_weights()[0], WORDS)
