@@ -29,6 +29,7 @@ OPTIONS = {
     "pipelined": {"pipelined": True},
     "bad ids left out": {"bad_ids": "drop"},
     "every row": {"every_row": True},
+    "table summaries": {"table_summaries": True},
     "eight cores": {"cores": 8},
     "eight cores, not accumulated": {"cores": 8, "accumulated": False},
 }
@@ -81,7 +82,11 @@ def train(arguments: argparse.Namespace) -> dict[str, float]:
                 model_dir=model_dir,
                 log_step_count_steps=None,
                 tpu_config=ee.TPUConfig(
-                    1, num_shards=cores, device="host", bad_ids=option.get("bad_ids", "error")
+                    1,
+                    num_shards=cores,
+                    device="host",
+                    bad_ids=option.get("bad_ids", "error"),
+                    table_summaries=option.get("table_summaries", False),
                 ),
             ),
             use_tpu=cores is not None,
