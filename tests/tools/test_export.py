@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import values
+from estimator_emb.checkpoints import values, writer
 from estimator_emb.tools import export
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
@@ -173,6 +173,28 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 700 << 10, f"{peak:,}"
+
+
+@pytest.mark.slow
+def test_memory_for_a_saved_model_does_not_grow_with_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 2 << 20)
+    peaks = []
+    for rows in (1 << 10, 1 << 16, 1 << 18):  # 64 kB, 4 MB, 16 MB
+        table = np.arange(rows * 16, dtype=np.float32).reshape([rows, 16])
+        path = test_statistics.write(tmp_path / f"{rows}.ckpt", {"words": table})
+        ends = table[[0, -1]]
+        del table
+        tracemalloc.start()
+        try:
+            checkpoint.export(path, f"{tmp_path}/{rows}", "saved-model")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        lookup = tf.saved_model.load(f"{tmp_path}/{rows}").signatures["words"]
+        got = lookup(ids=tf.constant([0, rows - 1], tf.int64))["embeddings"]
+        np.testing.assert_array_equal(got, ends)
+    assert peaks[2] - peaks[1] < 2 << 20, peaks
 
 
 @pytest.mark.parametrize(
