@@ -83,7 +83,7 @@ def run(command):
                 "options.py",
                 "--options",
                 "every row",
-                "table summaries",
+                "table summaries, each step",
                 "eight cores, not accumulated",
                 "--steps=2",
                 "--rounds=1",
@@ -91,7 +91,7 @@ def run(command):
                 "--vocabulary=99",
                 "--batch=8",
             ],
-            [f"{option}{NUMBER * 5}" for option in ("every row", "table summaries")],
+            [f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")],
         ),
         (
             ["large_checkpoints.py", "--gigabytes=0.001", "--tasks", "saved-model", "convert"],
