@@ -117,7 +117,7 @@ class TableSummaries:
         if ids.feature.to_ids is None and not batch.dropped:
             # Native kernels read the input as it came: no step need compute anything else.
             keys = [ids.feature.key, ids.feature.weight_key]
-            given = {key: batch.features[key] for key in keys if key is not None}
+            given = {key: _as_tensor(batch.features[key]) for key in keys if key is not None}
             return inputs.read(ids.table, ids.feature, self._from_before(given))
         names = ("ids", "segments", "weights", "batch")
         parts = self._from_before({name: getattr(ids, name) for name in names})
@@ -142,10 +142,18 @@ def add_loss(loss: tf.Tensor) -> None:
     """Adds the loss under the tag that evaluation uses, where tensorflow-estimator would not.
 
     It takes `loss` for a training too, but `loss_1` where an op or a scope of the model has that
-    name.
+    name. A summary of the program's own with that name stays the only one.
     """
-    if loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) != LOSS_METRIC_KEY:
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
+    free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
+    if not own and not free:
         add_scalar(LOSS_METRIC_KEY, loss)
+
+
+def _as_tensor(value: Any) -> Any:
+    is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
+    return value if is_composite else tf.convert_to_tensor(value)
 
 
 def _copied(ids: Ids) -> Ids:

@@ -286,9 +286,12 @@ def test_tables_on_parameter_servers(native, pipelined, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipelined", [False, True])
-def test_strings_and_scopes(pipelined, tmp_path):
-    """Figures of a column of words, in a model whose loss takes the name of its summary."""
+@pytest.mark.parametrize("pipelined, own", [(False, False), (True, False), (False, True)])
+def test_strings_and_scopes(pipelined, own, tmp_path):
+    """Figures of a column of words, in a model whose loss takes the name of its summary.
+
+    Or which has a summary of that name, `own`.
+    """
     words = fc.categorical_column_with_vocabulary_list("words", ["a", "b", "c", "d"])
     column = fc.embedding_column(words, DIMENSION, combiner="sum")
 
@@ -296,7 +299,9 @@ def test_strings_and_scopes(pipelined, tmp_path):
         seen = fc.DenseFeatures([column])(features)
         with tf.name_scope("embedding"), tf.name_scope("tbl_words"):
             tf.constant(1, name="ids")
-        loss = tf.reduce_sum(seen * [[1.0, 2.0]], name="loss")
+        loss = tf.reduce_sum(seen * [[1.0, 2.0]], name=None if own else "loss")
+        if own:
+            v1.summary.scalar("loss", tf.constant(7.0))
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
             optimizer = v1.train.GradientDescentOptimizer(1.0)
@@ -340,7 +345,7 @@ def test_strings_and_scopes(pipelined, tmp_path):
     for name, value in figures.items():
         np.testing.assert_allclose(values[prefix + name], value, rtol=1e-5, err_msg=name)
     # Under one tag, although the model has an op of that name.
-    assert values["loss"] == values["loss_1"]
+    assert values["loss"] == (7.0 if own else values["loss_1"])
     (of_evaluation,) = written(tmp_path / "eval").values()
     assert of_evaluation["loss"] == evaluated["loss"]
 
