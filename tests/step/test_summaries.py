@@ -14,6 +14,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import options
 from estimator_emb.command import parsers
+from estimator_emb.compat import input_checkpoint
 from estimator_emb.ordering import structure
 
 v1 = tf.compat.v1
@@ -348,6 +349,77 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
     assert values["loss"] == (7.0 if own else values["loss_1"])
     (of_evaluation,) = written(tmp_path / "eval").values()
     assert of_evaluation["loss"] == evaluated["loss"]
+
+
+def bad_batch(what):
+    lists, weights, gradients = made_batch(1, dropping=False)
+    features = as_features(lists, weights)
+    if what == "id":
+        features["single"] = np.array([[1], [2], [99], [0]])
+    elif what == "weight":
+        ids, values, shape = features["weights"]
+        features["weights"] = v1.SparseTensorValue(ids, values * np.float32(np.nan), shape)
+    else:
+        indices, values, _ = features["ragged"]
+        features["ragged"] = v1.SparseTensorValue(indices, values, np.array([-4, 3]))
+    return features, gradients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_bad_input_is_the_same_error(native, pipelined, tmp_path, monkeypatch):
+    """It is found before the ops of the figures, which could fail in other ways, read it."""
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+    for what, says in {
+        "id": "Feature single of table single: id 99 is outside [0, 5).",
+        "weight": "Feature sparse of table shared: weight nan is not finite.",
+        "shape": "table sequences: the dense shape [-4 3] of its ids is negative.",
+    }.items():
+        messages = set()
+        for on in (True, False):
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                trained(
+                    tmp_path / f"{what}{on}",
+                    spec_of(pipelined=pipelined),
+                    lambda params, what=what: harness.dataset([bad_batch(what)]).repeat(),
+                    summaries=on,
+                )
+            messages.add(error.value.message.splitlines()[0])
+        assert len(messages) == 1 and says in messages.pop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+def test_a_pipelined_training_goes_on_where_it_was(native, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+
+    def train(model_dir, steps, summaries=True):
+        estimator = ee.TPUEstimator(
+            harness.gradient_model_fn([*FEATURES]),
+            config=ee.RunConfig(
+                model_dir=str(model_dir),
+                save_summary_steps=2,
+                save_checkpoints_steps=1,
+                keep_checkpoint_max=None,
+                tpu_config=ee.TPUConfig(1, table_summaries=summaries),
+            ),
+            use_tpu=False,
+            train_batch_size=BATCH,
+            embedding_config_spec=spec_of(pipelined=True),
+        )
+        hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
+        estimator.train(inputs(), hooks=[hook], max_steps=steps)
+
+    train(tmp_path / "one", STEPS)
+    train(tmp_path / "two", 2)
+    with pytest.raises(ValueError, match="with other features, bad_ids, table_summaries or"):
+        train(tmp_path / "two", STEPS, summaries=False)
+    train(tmp_path / "two", STEPS)
+    one, two = (written(tmp_path / name) for name in ("one", "two"))
+    for step in (3, 5):
+        figures = {tag: value for tag, value in one[step].items() if tag.startswith(("emb", "lo"))}
+        assert len(figures) == 22 and figures.items() <= two[step].items()
 
 
 # ---- The option -------------------------------------------------------------------------------
