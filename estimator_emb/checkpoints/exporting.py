@@ -411,6 +411,9 @@ def _write_saved_model(folder: str, tables: Sequence[_Exported]) -> None:
             signatures["serving_default"] = next(iter(signatures.values()))
         tf.saved_model.save(module, folder, signatures=signatures)
         large_variables.fill(f"{folder}/variables/variables", values)
+        fingerprint = f"{folder}/fingerprint.pb"
+        if tf.io.gfile.exists(fingerprint):  # It is of the variables that TensorFlow has saved.
+            tf.io.gfile.remove(fingerprint)
 
 
 def _lookup(weights: tf.Variable, rows: int) -> Any:

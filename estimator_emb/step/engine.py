@@ -209,7 +209,14 @@ class TableStep:
         """Returns what summarizes the update of a batch; None where nothing does."""
         if not self.summarizes:
             return None
-        return summaries.TableSummaries(batch, checked, self.next_step, self._dropped)
+        return summaries.TableSummaries(
+            batch,
+            checked,
+            self.next_step,
+            self._dropped,
+            self.cores.count,
+            self.spec.clipping_limit,
+        )
 
     def kernels_for(self, tables: Sequence[storage.StoredTable]) -> kernels.Kernels:
         """Returns what looks tables up and updates them."""
@@ -418,8 +425,7 @@ class Lookup:
                 self._wire(ids.feature.key, self._step.from_previous_step(activation))
         with placement.on_cpu():
             self.kernels.finish_lookup()
-            with tf.name_scope("embedding_summaries"):
-                self._summaries = self._step.summaries_of(reading.batch, self.kernels.checked)
+            self._summaries = self._step.summaries_of(reading.batch, self.kernels.checked)
 
     def _wire(self, key: str, activation: tf.Tensor) -> None:
         """Gives each core its part of the activation of a feature."""
@@ -482,18 +488,9 @@ class Lookup:
         with placement.on_cpu():
             if self._summaries is None:
                 return self.kernels.update(iter(gradients), rates)
-            computed = list(gradients)
-            updated = self.kernels.update(iter(computed), rates)
-            with tf.name_scope("embedding_summaries"):
-                self._summaries.add(
-                    self.tables,
-                    dict(zip(self.activations, computed, strict=True)),
-                    rates,
-                    updated,
-                    self._step.cores.count,
-                    self._step.spec.clipping_limit,
-                )
-            return tf.group(updated, *self._summaries.every_step)
+            computed = dict(zip(self.activations, gradients, strict=True))
+            updated = self.kernels.update(iter(computed.values()), rates)
+            return self._summaries.added_to(updated, self.tables, computed, rates)
 
     def _gradient(
         self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None

@@ -25,6 +25,8 @@ from estimator_emb.tables.storage import StoredTable
 PREFIX = "embedding"
 """Begins the tags of a table: `embedding/<table>/<figure>`."""
 
+_SCOPE = "embedding_summaries"
+
 
 class TableSummaries:
     """The scalars of all tables of a graph.
@@ -35,9 +37,8 @@ class TableSummaries:
       next_step: keeps the batch for the update of the next session call; None where the update
         runs beside the lookup.
       dropped: leaves bad ids out; None where they are errors.
-
-    Attributes:
-      every_step: to be run in every step: takes what the session call before has kept.
+      num_cores: how many cores share the batch.
+      clipping_limit: of the spec.
     """
 
     def __init__(
@@ -46,71 +47,85 @@ class TableSummaries:
         checked: tf.Tensor | None,
         next_step: NextStep | None,
         dropped: DroppedIds | None,
+        num_cores: int,
+        clipping_limit: float | None,
     ):
-        self.every_step: list[tf.Operation] = []
+        self._every_step: list[tf.Operation] = []
+        """What the session call before has kept must be taken in every step."""
         self._next_step = next_step
+        self._num_cores = num_cores
+        self._clipping_limit = clipping_limit
         self._dropped = dict(dropped.of_batch) if dropped else {}
-        if next_step is None:
-            with tf.control_dependencies([checked]):
-                self._ids = [_copied(ids) for ids in batch.ids]
-        else:
-            self._ids = [_copied(self._ids_from_before(ids, batch)) for ids in batch.ids]
-            self._dropped = self._from_before(self._dropped)
+        with tf.name_scope(_SCOPE):
+            if next_step is None:
+                with tf.control_dependencies([checked]):
+                    self._ids = [_copied(ids) for ids in batch.ids]
+            else:
+                self._ids = [_copied(self._ids_from_before(ids, batch)) for ids in batch.ids]
+                self._dropped = self._from_before(self._dropped)
 
-    def add(
+    def added_to(
         self,
+        updated: tf.Operation,
         tables: Sequence[StoredTable],
         gradients: Mapping[str, tf.Tensor],
         rates: Sequence[tf.Tensor],
-        updated: tf.Operation,
-        num_cores: int,
-        clipping_limit: float | None,
-    ) -> None:
-        """Adds the scalars of a step to the graph's summaries.
+    ) -> tf.Operation:
+        """Adds the scalars to the graph's summaries, and returns what every step is to run.
 
         Args:
+          updated: the update of all tables.
           tables: the tables.
           gradients: by feature, that of its activation, as the update takes it.
           rates: the learning rate of each table.
-          updated: the update of all tables.
-          num_cores: how many cores share the batch.
-          clipping_limit: of the spec.
         """
-        for table, rate in zip(tables, rates, strict=True):
-            of_table = [ids for ids in self._ids if ids.table.name == table.name]
-            rows, features = lookup.distinct(of_table, table.config.combiner)
-            updates = update.of_batch(
-                rows,
-                features,
-                [gradients[ids.feature.key] for ids in of_table],
-                table.trained_by,
-                table.config.dimension,
-                num_cores,
+        with tf.name_scope(_SCOPE):
+            for table, rate in zip(tables, rates, strict=True):
+                for name, value in self._figures(table, gradients, rate, updated).items():
+                    add_scalar(f"{PREFIX}/{table.name}/{name}", value)
+        return tf.group(updated, *self._every_step)
+
+    def _figures(
+        self,
+        table: StoredTable,
+        gradients: Mapping[str, tf.Tensor],
+        rate: tf.Tensor,
+        updated: tf.Operation,
+    ) -> dict[str, Any]:
+        """Returns the numbers of a table by their names."""
+        of_table = [ids for ids in self._ids if ids.table.name == table.name]
+        rows, features = lookup.distinct(of_table, table.config.combiner)
+        updates = update.of_batch(
+            rows,
+            features,
+            [gradients[ids.feature.key] for ids in of_table],
+            table.trained_by,
+            table.config.dimension,
+            self._num_cores,
+        )
+        with tf.control_dependencies([updated]):
+            weights = storage.read(table.variables, rows)
+        summed = tf.concat([one.gradients for one in updates], axis=0)
+        count = tf.size(rows)
+        every_row = table.trained_by.updates_untouched_rows
+        figures = {
+            "learning_rate": rate,
+            "ids": tf.add_n([tf.size(ids.ids) for ids in of_table]),
+            "distinct_ids": count,
+            "rows_updated": table.config.vocabulary_size if every_row else count,
+            "row_norm": _mean_norm(weights),
+            "gradient_norm": _mean_norm(summed),
+        }
+        limits = _limits(table.trained_by, self._clipping_limit)
+        if limits is not None:
+            clipped = (summed < limits[0]) | (summed > limits[1])
+            figures["share_clipped"] = tf.math.divide_no_nan(
+                tf.cast(tf.math.count_nonzero(clipped), tf.float32),
+                tf.cast(tf.size(clipped), tf.float32),
             )
-            with tf.control_dependencies([updated]):
-                weights = storage.read(table.variables, rows)
-            summed = tf.concat([one.gradients for one in updates], axis=0)
-            count = tf.size(rows)
-            every_row = table.trained_by.updates_untouched_rows
-            figures = {
-                "learning_rate": rate,
-                "ids": tf.add_n([tf.size(ids.ids) for ids in of_table]),
-                "distinct_ids": count,
-                "rows_updated": table.config.vocabulary_size if every_row else count,
-                "row_norm": _mean_norm(weights),
-                "gradient_norm": _mean_norm(summed),
-            }
-            limits = _limits(table.trained_by, clipping_limit)
-            if limits is not None:
-                clipped = (summed < limits[0]) | (summed > limits[1])
-                figures["share_clipped"] = tf.math.divide_no_nan(
-                    tf.cast(tf.math.count_nonzero(clipped), tf.float32),
-                    tf.cast(tf.size(clipped), tf.float32),
-                )
-            if table.name in self._dropped:
-                figures["dropped_ids"] = tf.add_n(self._dropped[table.name])
-            for name, value in figures.items():
-                add_scalar(f"{PREFIX}/{table.name}/{name}", value)
+        if table.name in self._dropped:
+            figures["dropped_ids"] = tf.add_n(self._dropped[table.name])
+        return figures
 
     def _ids_from_before(self, ids: Ids, batch: Batch) -> Ids:
         """Returns the ids of a feature in the batch of the call before."""
@@ -127,7 +142,7 @@ class TableSummaries:
         assert self._next_step is not None
         carried = self._next_step.carried(structure)
         leaves = tf.nest.flatten(carried, expand_composites=True)
-        self.every_step += [leaf.op for leaf in leaves if leaf is not None]
+        self._every_step += [leaf.op for leaf in leaves if leaf is not None]
         return carried
 
 

@@ -202,7 +202,7 @@ class NothingInOtherSteps(v1.train.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         needed = structure.leading_to([getattr(one, "op", one) for one in self._fetched], {})
-        kinds = {op.type for op in needed if op.name.startswith("embedding_summaries/")}
+        kinds = {op.type for op in needed if op.name.startswith("embedding_summaries")}
         # Of the pipelined ones, only what keeps the batch for the next step.
         assert kinds <= {"Stage", "Unstage"}, kinds
         assert any(op.name.startswith("embedding_update/") for op in needed)
