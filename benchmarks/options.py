@@ -6,7 +6,8 @@
 
 Each option trains by `TPUEstimator` in a process of its own, with either kernels in turns: tables
 of 16 columns, one id per sample and table, a model that only adds activations up. 'every row' has
-four tables at most, since every step goes over all of their rows.
+four tables at most, since every step goes over all of their rows. Table summaries are written in
+each step there, and in every hundredth by default, which the median leaves out.
 
   native        wall and CPU milliseconds of a step, after the tenth; medians over rounds
   ops           the same with TensorFlow's own ops
@@ -29,6 +30,7 @@ OPTIONS = {
     "pipelined": {"pipelined": True},
     "bad ids left out": {"bad_ids": "drop"},
     "every row": {"every_row": True},
+    "table summaries, each step": {"table_summaries": True},
     "eight cores": {"cores": 8},
     "eight cores, not accumulated": {"cores": 8, "accumulated": False},
 }
@@ -80,8 +82,13 @@ def train(arguments: argparse.Namespace) -> dict[str, float]:
             config=ee.RunConfig(
                 model_dir=model_dir,
                 log_step_count_steps=None,
+                save_summary_steps=1 if "table_summaries" in option else 100,
                 tpu_config=ee.TPUConfig(
-                    1, num_shards=cores, device="host", bad_ids=option.get("bad_ids", "error")
+                    1,
+                    num_shards=cores,
+                    device="host",
+                    bad_ids=option.get("bad_ids", "error"),
+                    table_summaries=option.get("table_summaries", False),
                 ),
             ),
             use_tpu=cores is not None,

@@ -47,7 +47,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 
 # Other names of `tf.estimator` that training programs use.
-from estimator_emb import export
+from estimator_emb import experimental, export
 from estimator_emb.compat.internals.estimator import (
     BestExporter,
     Estimator,
@@ -110,6 +110,7 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "experimental",
     "export",
     "install",
     "train_and_evaluate",

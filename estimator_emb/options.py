@@ -20,6 +20,7 @@ TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
 TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
+TABLE_SUMMARIES_VARIABLE = "ESTIMATOR_EMB_TABLE_SUMMARIES"
 WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
 
 
@@ -59,9 +60,13 @@ class TPUConfig(StockTPUConfig):
         in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
         CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
+      table_summaries: True shows in TensorBoard how each table trains on the host, at every
+        `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
+        variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0, and that to False.
 
     Raises:
-      ValueError: `device`, `bad_ids`, `tpu_generation` or `tables` is something else;
+      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
+        else;
         `iterations_per_loop` or `num_shards` is not positive, or `num_cores_per_replica` no power
         of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
         `PER_HOST_V2`.
@@ -71,6 +76,7 @@ class TPUConfig(StockTPUConfig):
     bad_ids: str | None
     tpu_generation: str | None
     tables: str | None
+    table_summaries: bool | None
 
     def __new__(
         cls,
@@ -90,6 +96,7 @@ class TPUConfig(StockTPUConfig):
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
         tables: str | None = None,
+        table_summaries: bool | None = None,
     ) -> "TPUConfig":
         self: TPUConfig = super().__new__(
             cls,
@@ -113,14 +120,19 @@ class TPUConfig(StockTPUConfig):
             generations.check_generation(tpu_generation)
         if tables is not None:
             _check_choice("TPUConfig: tables", tables, TABLES)
+        if table_summaries not in (None, True, False):
+            raise ValueError(
+                f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
+            )
         self.device = device
         self.bad_ids = bad_ids
         self.tpu_generation = tpu_generation
         self.tables = tables
+        self.table_summaries = table_summaries
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        names = ("device", "bad_ids", "tpu_generation", "tables")
+        names = ("device", "bad_ids", "tpu_generation", "tables", "table_summaries")
         ours = {name: getattr(self, name) for name in names}
         return type(self)(**{**self._asdict(), **ours, **kwargs})
 
@@ -181,14 +193,30 @@ def asked_bad_ids(config: Any) -> str:
     return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
 
 
-def check_ids_on_tpu(config: Any) -> None:
-    """Refuses `bad_ids='drop'` for a program that runs on a TPU.
+def asked_table_summaries(config: Any) -> bool:
+    """Returns whether TensorBoard is to show how each table trains."""
+    chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
+    if chosen is not None:
+        return bool(chosen)
+    text = os.environ.get(TABLE_SUMMARIES_VARIABLE) or "0"
+    variable = f"Environment variable {TABLE_SUMMARIES_VARIABLE}"
+    return _check_choice(variable, text, ("0", "1")) == "1"
+
+
+def check_on_tpu(config: Any) -> None:
+    """Refuses options that work on the host only, for a program that runs on a TPU.
 
     Raises:
-      ValueError: it asks for that.
+      ValueError: it asks for `bad_ids='drop'` or `table_summaries=True`.
     """
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
+    if asked_table_summaries(config):
+        raise ValueError(
+            "table_summaries=True works on the host only, where the tables train beside the "
+            f"summaries; leave it out of TPUConfig, and {TABLE_SUMMARIES_VARIABLE} out of the "
+            "environment."
+        )
 
 
 def asked_wait_limit() -> float | None:

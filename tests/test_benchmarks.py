@@ -83,6 +83,7 @@ def run(command):
                 "options.py",
                 "--options",
                 "every row",
+                "table summaries, each step",
                 "eight cores, not accumulated",
                 "--steps=2",
                 "--rounds=1",
@@ -90,7 +91,11 @@ def run(command):
                 "--vocabulary=99",
                 "--batch=8",
             ],
-            [f"{option}{NUMBER * 5}" for option in ("every row", "eight cores, not accumulated")],
+            [f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")],
+        ),
+        (
+            ["large_checkpoints.py", "--gigabytes=0.001", "--tasks", "saved-model", "convert"],
+            [f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")],
         ),
     ],
     ids=[
@@ -101,6 +106,7 @@ def run(command):
         "growth",
         "cluster",
         "options",
+        "large_checkpoints",
     ],
 )
 def test_it_runs(command, lines):

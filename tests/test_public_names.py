@@ -79,6 +79,7 @@ def test_names_of_estimator_emb():
         "TrainSpec",
         "VocabInfo",
         "WarmStartSettings",
+        "experimental",
         "export",
         "install",
         "train_and_evaluate",
@@ -88,6 +89,7 @@ def test_names_of_estimator_emb():
     assert named == {
         **{name: name for name in ee.__all__},
         "ModeKeys": "EstimatorModeKeys",  # That is what tf.estimator.ModeKeys is.
+        "experimental": "estimator_emb.experimental",
         "export": "estimator_emb.export",
     }
 

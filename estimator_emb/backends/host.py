@@ -24,7 +24,7 @@ from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.native import serving
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.spec import Table, check_for_host
-from estimator_emb.step import transfer
+from estimator_emb.step import summaries, transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import Lookup, TableStep
@@ -43,6 +43,7 @@ class HostStep:
       servers: host:port of each parameter server that holds the tables.
       dropped: leaves bad ids out; None makes them errors.
       exporting: True for a graph that others will run.
+      summarizes: True adds figures of the tables to the summaries of a training.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class HostStep:
         servers: Sequence[str],
         dropped: DroppedIds | None,
         exporting: bool,
+        summarizes: bool = False,
     ):
         self._training = mode == ModeKeys.TRAIN
         self._dropped = dropped
@@ -72,6 +74,7 @@ class HostStep:
             dropped=dropped,
             native=not exporting,
             look_up_integers=True,
+            summarizes=summarizes,
         )
 
     def build(self, model_fn: Callable[..., Any], features: Any, kwargs: dict[str, Any]) -> Any:
@@ -111,6 +114,8 @@ class HostStep:
         if self._training and getattr(spec, "train_op", None) is not None:
             self._lookup.check_saver(getattr(spec, "scaffold", None))
             spec = spec._replace(train_op=tf.group(spec.train_op, self._lookup.apply_gradients()))
+            if self._tables.summarizes:
+                summaries.add_loss(spec.loss)
             report = nan_loss.NanReportHook(spec.loss, self._lookup.tables_on_host())
             spec = spec._replace(training_hooks=(*spec.training_hooks, report))
         if self._tables.next_step:
@@ -133,6 +138,8 @@ class HostTables(Backend):
     def __init__(self, request: Request):
         super().__init__(request)
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
+        wanted = options.asked_table_summaries(request.config)
+        self._summarizes = bool(wanted and getattr(request.config, "save_summary_steps", None))
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 
@@ -203,6 +210,7 @@ class HostTables(Backend):
                 servers=() if exporting else serving.addresses(estimator.config),
                 dropped=self._dropped(exporting),
                 exporting=exporting,
+                summarizes=self._summarizes,
             )
             built = step.build(model_fn, features, kwargs)
             if mode == ModeKeys.TRAIN:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from estimator_emb.checkpoints import (
     exported,
     keras_weights,
+    large_variables,
     reading,
     saved_variables,
     tensorflow2,
@@ -35,10 +36,9 @@ def export(
 ) -> list[str]:
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
-    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB,
-    except by 'saved-model', as TensorFlow holds a model in memory. The values are compared with
-    their checksums. In names of files, and of signatures, `_` stands for every character that is
-    no letter, digit, `-` or `.`, or of signatures no letter or digit.
+    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
+    The values are compared with their checksums. In names of files, and of signatures, `_` stands
+    for every character that is no letter, digit, `-` or `.`, or of signatures no letter or digit.
 
     * 'npz': `tables.npz` for `numpy.load`, with an array for each table and slot under its name,
       and `<table>/labels` where it has a vocabulary. No array is pickled.
@@ -314,13 +314,19 @@ def _write_saved_model(folder: str, tables: Sequence[Exported]) -> None:
         module = tf.Module()
         module.kept = []  # type: ignore[attr-defined]
         signatures = {}
+        values = {}
         for table in tables:
-            rows = np.concatenate(list(table.pieces(table.name)))
-            weights = tf.Variable(rows, trainable=False, name=table.safe_name)
-            del rows
+            # TensorFlow saves a model from memory: it saves one row, and `fill` writes the table.
+            row = tf.zeros([1, table.dimension], table.dtype)
+            shape = [None, table.dimension]
+            weights = tf.Variable(row, trainable=False, name=table.safe_name, shape=shape)
+            place = f"kept/{len(module.kept)}/.ATTRIBUTES/VARIABLE_VALUE"  # type: ignore[arg-type]
+            values[place] = large_variables.Rows(
+                (table.rows, table.dimension), table.pieces(table.name)
+            )
             name = re.sub(r"[^A-Za-z0-9]", "_", table.safe_name)
             module.kept.append(weights)  # type: ignore[attr-defined]
-            signatures[name] = _lookup(weights)
+            signatures[name] = _lookup(weights, table.rows)
             if table.vocabulary:
                 ids = tf.lookup.StaticHashTable(
                     tf.lookup.TextFileInitializer(
@@ -337,15 +343,17 @@ def _write_saved_model(folder: str, tables: Sequence[Exported]) -> None:
         if len(tables) == 1:
             signatures["serving_default"] = next(iter(signatures.values()))
         tf.saved_model.save(module, folder, signatures=signatures)
+        large_variables.fill(f"{folder}/variables/variables", values)
+        fingerprint = f"{folder}/fingerprint.pb"
+        if tf.io.gfile.exists(fingerprint):  # It is of the variables that TensorFlow has saved.
+            tf.io.gfile.remove(fingerprint)
 
 
-def _lookup(weights: tf.Variable) -> Any:
+def _lookup(weights: tf.Variable, rows: int) -> Any:
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
     def lookup(ids: tf.Tensor) -> dict[str, tf.Tensor]:
         within = tf.debugging.assert_equal(
-            tf.reduce_all((ids >= 0) & (ids < weights.shape[0])),
-            True,
-            f"ids must be from 0 to {weights.shape[0] - 1}.",
+            tf.reduce_all((ids >= 0) & (ids < rows)), True, f"ids must be from 0 to {rows - 1}."
         )
         with tf.control_dependencies([within]):
             return {"embeddings": tf.gather(weights, ids)}

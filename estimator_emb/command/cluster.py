@@ -96,6 +96,8 @@ def _run_arguments(options: argparse.Namespace) -> list[str]:
         value = getattr(options, name)
         if value is not None:
             arguments.append(f"--{name.replace('_', '-')}={value}")
+    if options.table_summaries is not None:
+        arguments.append(f"--{'' if options.table_summaries else 'no-'}table-summaries")
     arguments += [f"--map={prefix}={folder}" for prefix, folder in options.map]
     if options.tf_v1:
         arguments.append("--tf-v1")

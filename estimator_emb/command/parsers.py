@@ -288,6 +288,12 @@ def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="ends every train() after N steps more, and every evaluate() after N steps",
     )
+    parser.add_argument(
+        "--table-summaries",
+        action=argparse.BooleanOptionalAction,
+        help="shows in TensorBoard how each embedding table trains, unless the program's TPUConfig "
+        "says otherwise; by default what ESTIMATOR_EMB_TABLE_SUMMARIES says, or not",
+    )
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:

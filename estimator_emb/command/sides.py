@@ -27,7 +27,7 @@ VARIABLES = tuple(
     f"ESTIMATOR_EMB_{name}"
     for name in (
         "BAD_IDS CACHE COMPILER_PYTHON DEVICE FULL_TRACEBACK NATIVE NATIVE_SANITIZE SHARDS TABLES "
-        "TOPOLOGY WAIT_LIMIT"
+        "TABLE_SUMMARIES TOPOLOGY WAIT_LIMIT"
     ).split()
 )
 """Environment variables of this package, of which a misspelt one would change nothing."""

@@ -153,8 +153,8 @@ def _difference(saved: set[str], wanted: set[str]) -> str:
     )
     if by_kernels == kernels_now:
         return (
-            "with other features, bad_ids or parameter servers than those of this training. Train "
-            "with those that wrote it"
+            "with other features, bad_ids, table_summaries or parameter servers than those of this "
+            "training. Train with those that wrote it"
         )
     if by_kernels:
         return (

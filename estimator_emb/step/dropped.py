@@ -25,11 +25,15 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
 
     Args:
       count: False leaves ids out without counting them, as an exported model does.
+
+    Attributes:
+      of_batch: by table, how many ids of each feature in the batch were left out, int64 scalars.
     """
 
     def __init__(self, count: bool):
         self._count = count
         self._totals: dict[str, tf.Variable] = {}
+        self.of_batch: dict[str, list[tf.Tensor]] = {}
 
     def drop(self, inputs: list[Ids]) -> list[Ids]:
         """Returns `inputs` without their bad ids."""
@@ -62,7 +66,9 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         if table not in self._totals:
             zero = tf.constant(0, tf.int64)
             self._totals[table] = local_variable(f"estimator_emb_bad_ids/{table}", zero)
-        return self._totals[table].assign_add(tf.math.count_nonzero(bad), read_value=False)
+        count = tf.math.count_nonzero(bad)
+        self.of_batch.setdefault(table, []).append(count)
+        return self._totals[table].assign_add(count, read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
         """Adds the scalars to the graph's summaries, read after `after`, the tensors of `drop`."""

@@ -35,6 +35,7 @@ from estimator_emb.step import (
     integers,
     kernels,
     lookup,
+    summaries,
     tensor_core,
 )
 from estimator_emb.step.cores import Cores, wire
@@ -67,6 +68,7 @@ class TableStep:
       look_up_integers: see `step.integers`.
       transfer: where lookups and updates run in different session calls, what joins them.
       where: what trains the tables, as the log says it.
+      summarizes: True adds figures of the tables to the summaries of a training graph.
 
     Attributes:
       next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
@@ -88,6 +90,7 @@ class TableStep:
         look_up_integers: bool = False,
         transfer: Transfer | None = None,
         where: str = "on the host",
+        summarizes: bool = False,
     ):
         self.spec = spec
         self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
@@ -102,6 +105,7 @@ class TableStep:
         self._native = native
         self._look_up_integers = look_up_integers
         self._where = where
+        self.summarizes = summarizes and training
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
@@ -198,6 +202,21 @@ class TableStep:
         """Creates the variables of tables, in training with the slots of their optimizers."""
         with placement.on_cpu():
             return creation.create(tables, self.training, self._as_parts, self._shards)
+
+    def summaries_of(
+        self, batch: inputs.Batch, checked: tf.Tensor | None
+    ) -> summaries.TableSummaries | None:
+        """Returns what summarizes the update of a batch; None where nothing does."""
+        if not self.summarizes:
+            return None
+        return summaries.TableSummaries(
+            batch,
+            checked,
+            self.next_step,
+            self._dropped,
+            self.cores.count,
+            self.spec.clipping_limit,
+        )
 
     def kernels_for(self, tables: Sequence[storage.StoredTable]) -> kernels.Kernels:
         """Returns what looks tables up and updates them."""
@@ -390,6 +409,7 @@ class Lookup:
         self.tables = tables
         self.activations: dict[str, tf.Tensor] = {}
         self.kernels: kernels.Kernels | None = None
+        self._summaries: summaries.TableSummaries | None = None
         if not tables:
             return
         self.kernels = self._step.kernels_for(tables)
@@ -405,6 +425,7 @@ class Lookup:
                 self._wire(ids.feature.key, self._step.from_previous_step(activation))
         with placement.on_cpu():
             self.kernels.finish_lookup()
+            self._summaries = self._step.summaries_of(reading.batch, self.kernels.checked)
 
     def _wire(self, key: str, activation: tf.Tensor) -> None:
         """Gives each core its part of the activation of a feature."""
@@ -465,7 +486,11 @@ class Lookup:
         """
         assert self.kernels is not None
         with placement.on_cpu():
-            return self.kernels.update(iter(gradients), rates)
+            if self._summaries is None:
+                return self.kernels.update(iter(gradients), rates)
+            computed = dict(zip(self.activations, gradients, strict=True))
+            updated = self.kernels.update(iter(computed.values()), rates)
+            return self._summaries.added_to(updated, self.tables, computed, rates)
 
     def _gradient(
         self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None

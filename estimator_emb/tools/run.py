@@ -19,6 +19,7 @@ from estimator_emb.options import (
     DEVICE_VARIABLE,
     DEVICES,
     SHARDS_VARIABLE,
+    TABLE_SUMMARIES_VARIABLE,
     TOPOLOGY_VARIABLE,
 )
 from estimator_emb.tools import program
@@ -52,6 +53,9 @@ def main(args: list[str]) -> int:
             parsers.run().error("--topology is that of an emulated TPU: it needs --device=host")
         os.environ[TOPOLOGY_VARIABLE] = options.topology
         os.environ.pop(SHARDS_VARIABLE, None)
+
+    if options.table_summaries is not None:
+        os.environ[TABLE_SUMMARIES_VARIABLE] = str(int(options.table_summaries))
 
     logger.info(_what_is_emulated(device))
     install.install()

@@ -312,7 +312,8 @@ def test_a_lookup_ahead_of_other_shards_or_options(
             train(estimator(*other), 8)
         assert str(error.value) == (
             f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was "
-            "made with other features, bad_ids or parameter servers than those of this training. "
+            "made with other features, bad_ids, table_summaries or parameter servers than those of "
+            "this training. "
             f"Train with those that wrote it, or remove input.ckpt-* from {tmp_path} to begin the "
             "input at its start."
         )

@@ -424,19 +424,20 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     program.write_text("")
     given, environment, *counts = command(
         *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
-        *("--device=host", "--shards=2", "--steps-limit=5", str(program), "--ps=7", "--", "x"),
+        *("--device=host", "--shards=2", "--steps-limit=5", "--no-table-summaries"),
+        *(str(program), "--ps=7", "--", "x"),
     )
     assert counts == [3, 2, True]
     assert given == [
         *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=host", "--shards=2"),
-        *("--steps-limit=5", "--tf-v1", str(program), "--ps=7", "--", "x"),
+        *("--steps-limit=5", "--no-table-summaries", "--tf-v1", str(program), "--ps=7", "--", "x"),
     ]
     assert environment == {**os.environ, options.WAIT_LIMIT_VARIABLE: "90"}
     (tmp_path / "module.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    given, environment, *counts = command("cluster", "-m", "module", "--tf-v1")
+    given, environment, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
     assert counts == [1, 1, False]
-    assert given[4:] == ["run", "-m", "module", "--tf-v1"]
+    assert given[4:] == ["run", "--table-summaries", "-m", "module", "--tf-v1"]
     assert environment == dict(os.environ)
 
 

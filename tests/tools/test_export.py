@@ -4,7 +4,9 @@
 import json
 import os
 import pathlib
+import pickle
 import re
+import shutil
 import sys
 import tracemalloc
 
@@ -16,8 +18,8 @@ from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import values, writer
-from estimator_emb.tools import export
+from estimator_emb.checkpoints import exporting, values, writer
+from estimator_emb.tools import convert, export, inspect
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -333,6 +335,28 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     assert peak < 700 << 10, f"{peak:,}"
 
 
+@pytest.mark.slow
+def test_memory_for_a_saved_model_does_not_grow_with_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 2 << 20)
+    peaks = []
+    for rows in (1 << 10, 1 << 16, 1 << 18):  # 64 kB, 4 MB, 16 MB
+        table = np.arange(rows * 16, dtype=np.float32).reshape([rows, 16])
+        path = test_statistics.write(tmp_path / f"{rows}.ckpt", {"words": table})
+        ends = table[[0, -1]]
+        del table
+        tracemalloc.start()
+        try:
+            checkpoint.export(path, f"{tmp_path}/{rows}", "saved-model")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        lookup = tf.saved_model.load(f"{tmp_path}/{rows}").signatures["words"]
+        got = lookup(ids=tf.constant([0, rows - 1], tf.int64))["embeddings"]
+        np.testing.assert_array_equal(got, ends)
+    assert peaks[2] - peaks[1] < 2 << 20, peaks
+
+
 @pytest.mark.parametrize(
     "arguments, contents, says",
     [
@@ -477,13 +501,87 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
         checkpoint.nearest(path, "t", 1)
 
 
-def test_nothing_is_unpickled(tmp_path, monkeypatch):
-    """An export reads and writes without pickle, even where a label looks like code."""
-    import pickle
+# ---- What other files may do to a reader --------------------------------------------------------
 
+COMMANDS = {
+    **{
+        f"export to {to}": (export, [f"--to={to}"])
+        for to in exporting.FORMATS
+        if to != "parquet" or parquet is not None
+    },
+    "nearest": (export, ["--table=words", "--like=1"]),
+    "convert": (convert, ["--table=words"]),
+    "inspect": (inspect, ["--values"]),
+    "inspect against": (inspect, ["--against", MOD]),
+}
+
+
+def do(command, path, out):
+    module, arguments = COMMANDS[command]
+    writes = command.startswith(("export", "convert"))
+    return module.main([str(path), *([str(out)] if writes else []), *arguments])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_unpickled(command, tmp_path, monkeypatch):
     def refuse(*arguments, **named):
         raise AssertionError("pickled")
 
-    for name in ("load", "loads", "dump", "dumps"):
+    for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    assert run(MOD, tmp_path / "out", "--to=npz") == 0
+    assert do(command, MOD, tmp_path / "out") == 0
+
+
+class Harmful:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self._path,)
+
+
+def malform(how, folder):
+    """Spoils a checkpoint in a folder."""
+    index = folder / "model.ckpt-7.index"
+    with values.Values(str(folder / "model.ckpt-7")) as opened:
+        data = pathlib.Path(opened.parts("words")[0].file)
+    if how == "an index that is a pickle":
+        index.write_bytes(pickle.dumps(Harmful(f"{folder}/harmed")))
+    elif how == "data that is a pickle":
+        data.write_bytes(pickle.dumps(Harmful(f"{folder}/harmed")))
+    elif how == "an empty index":
+        index.write_bytes(b"")
+    elif how == "random bytes":
+        index.write_bytes(np.random.default_rng(0).bytes(index.stat().st_size))
+    elif how == "half an index":
+        index.write_bytes(index.read_bytes()[: index.stat().st_size // 2])
+    elif how == "half of the data":
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    else:
+        data.unlink()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "an index that is a pickle",
+        "data that is a pickle",
+        "an empty index",
+        "random bytes",
+        "half an index",
+        "half of the data",
+        "no data",
+    ],
+)
+def test_malformed_files_are_refused_in_a_line(how, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(MOD, folder)
+    malform(how, folder)
+    before = sorted(tmp_path.rglob("*"))
+    for command in COMMANDS:
+        assert do(command, folder / "model.ckpt-7", tmp_path / "out") == 2, command
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1 and "model.ckpt-7" in printed, (command, printed)
+        assert sorted(tmp_path.rglob("*")) == before, command

@@ -82,6 +82,7 @@ class EmulatedBackend(HostBackend):
                 config,
                 params,
                 self._dropped(exporting=False),
+                self._summarizes,
             )
             return step, step.build(_reporting(estimator))
 

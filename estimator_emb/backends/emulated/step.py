@@ -41,6 +41,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.spec import Table
+from estimator_emb.step import summaries
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
@@ -83,6 +84,7 @@ class EmulatedStep:
       config: the estimator's.
       params: the estimator's.
       dropped: leaves bad ids out; None makes them errors.
+      summarizes: True adds figures of the tables to the summaries of a training.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class EmulatedStep:
         config: Any,
         params: Any,
         dropped: DroppedIds | None = None,
+        summarizes: bool = False,
     ):
         self._ctx = ctx
         self._config = config
@@ -114,6 +117,7 @@ class EmulatedStep:
                 batch_size=ctx.global_batch_size,
                 as_parts=True,
                 dropped=dropped,
+                summarizes=summarizes,
             )
         # The name scope that input_fn has on a TPU.
         with tf.name_scope("input_pipeline_task0"):
@@ -207,6 +211,8 @@ class EmulatedStep:
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
+        if self._tables and self._tables.summarizes:
+            summaries.add_loss(spec.loss)
         tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
         loss = self._computation.readable(spec.loss)
         return EstimatorSpec(

@@ -23,7 +23,7 @@ class TablesOnHostBackend(HostTables):
     why_not_for_tpus = "with tables on the host"
 
     def __init__(self, request: Request):
-        options.check_ids_on_tpu(request.config)
+        options.check_on_tpu(request.config)
         super().__init__(request)
         assert request.spec is not None
         _check(request.config, request.spec)

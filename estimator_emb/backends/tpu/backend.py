@@ -16,7 +16,7 @@ class TPUBackend(Backend):
     reads_ahead = True
 
     def __init__(self, request: Request):
-        options.check_ids_on_tpu(request.config)
+        options.check_on_tpu(request.config)
         super().__init__(request)
         if request.spec is not None:
             tpu_config = getattr(request.config, "tpu_config", None)

@@ -97,7 +97,7 @@ _STOCK = (
     "StopAtStepHook SummarySaverHook add_metrics classifier_parse_example_spec "
     "regressor_parse_example_spec"
 )
-_STOCK_EXPERIMENTAL = (
+_EXPERIMENTAL = (
     "InMemoryEvaluatorHook LinearSDCA build_raw_supervised_input_receiver_fn call_logit_fn "
     "make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
     "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
@@ -114,9 +114,8 @@ TABLE: dict[str, Target | Advice] = {
     **_same("tf.estimator.export", f"{OURS}.export", _EXPORT),
     **_same(
         "tf.estimator.experimental",
-        API_V2,
-        _STOCK_EXPERIMENTAL + " RNNClassifier RNNEstimator",
-        "experimental.",
+        f"{OURS}.experimental",
+        _EXPERIMENTAL + " RNNClassifier RNNEstimator",
     ),
     **_advise(
         "tf.estimator",
@@ -129,9 +128,8 @@ TABLE: dict[str, Target | Advice] = {
     **_same("tf.compat.v1.estimator.export", f"{OURS}.export", _EXPORT),
     **_same(
         "tf.compat.v1.estimator.experimental",
-        API_V1,
-        _STOCK_EXPERIMENTAL + " KMeans dnn_logit_fn_builder linear_logit_fn_builder",
-        "experimental.",
+        f"{OURS}.experimental",
+        _EXPERIMENTAL + " KMeans dnn_logit_fn_builder linear_logit_fn_builder",
     ),
     **_same("tf.compat.v1.estimator.inputs", API_V1, "numpy_input_fn pandas_input_fn", "inputs."),
     **_advise(

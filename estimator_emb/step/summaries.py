@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorBoard shows of each table while it trains: `TPUConfig(table_summaries=True)`.
+
+The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
+fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so
+that those compute none. They are computed by TensorFlow's ops from the ids of the batch and from
+the gradients of activations, whichever kernels train the tables, and read rows after the update.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.estimator import LOSS_METRIC_KEY
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.step import inputs, lookup, update
+from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.transfer import NextStep
+from estimator_emb.tables import storage
+from estimator_emb.tables.storage import StoredTable
+
+PREFIX = "embedding"
+"""Begins the tags of a table: `embedding/<table>/<figure>`."""
+
+_SCOPE = "embedding_summaries"
+
+
+class TableSummaries:
+    """The scalars of all tables of a graph.
+
+    Args:
+      batch: what the lookup reads.
+      checked: cannot be computed where there is something bad in it.
+      next_step: keeps the batch for the update of the next session call; None where the update
+        runs beside the lookup.
+      dropped: leaves bad ids out; None where they are errors.
+      num_cores: how many cores share the batch.
+      clipping_limit: of the spec.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        checked: tf.Tensor | None,
+        next_step: NextStep | None,
+        dropped: DroppedIds | None,
+        num_cores: int,
+        clipping_limit: float | None,
+    ):
+        self._every_step: list[tf.Operation] = []
+        """What the session call before has kept must be taken in every step."""
+        self._next_step = next_step
+        self._num_cores = num_cores
+        self._clipping_limit = clipping_limit
+        self._dropped = dict(dropped.of_batch) if dropped else {}
+        with tf.name_scope(_SCOPE):
+            if next_step is None:
+                with tf.control_dependencies([checked]):
+                    self._ids = [_copied(ids) for ids in batch.ids]
+            else:
+                self._ids = [_copied(self._ids_from_before(ids, batch)) for ids in batch.ids]
+                self._dropped = self._from_before(self._dropped)
+
+    def added_to(
+        self,
+        updated: tf.Operation,
+        tables: Sequence[StoredTable],
+        gradients: Mapping[str, tf.Tensor],
+        rates: Sequence[tf.Tensor],
+    ) -> tf.Operation:
+        """Adds the scalars to the graph's summaries, and returns what every step is to run.
+
+        Args:
+          updated: the update of all tables.
+          tables: the tables.
+          gradients: by feature, that of its activation, as the update takes it.
+          rates: the learning rate of each table.
+        """
+        with tf.name_scope(_SCOPE):
+            for table, rate in zip(tables, rates, strict=True):
+                for name, value in self._figures(table, gradients, rate, updated).items():
+                    add_scalar(f"{PREFIX}/{table.name}/{name}", value)
+        return tf.group(updated, *self._every_step)
+
+    def _figures(
+        self,
+        table: StoredTable,
+        gradients: Mapping[str, tf.Tensor],
+        rate: tf.Tensor,
+        updated: tf.Operation,
+    ) -> dict[str, Any]:
+        """Returns the numbers of a table by their names."""
+        of_table = [ids for ids in self._ids if ids.table.name == table.name]
+        rows, features = lookup.distinct(of_table, table.config.combiner)
+        updates = update.of_batch(
+            rows,
+            features,
+            [gradients[ids.feature.key] for ids in of_table],
+            table.trained_by,
+            table.config.dimension,
+            self._num_cores,
+        )
+        with tf.control_dependencies([updated]):
+            weights = storage.read(table.variables, rows)
+        summed = tf.concat([one.gradients for one in updates], axis=0)
+        count = tf.size(rows)
+        every_row = table.trained_by.updates_untouched_rows
+        figures = {
+            "learning_rate": rate,
+            "ids": tf.add_n([tf.size(ids.ids) for ids in of_table]),
+            "distinct_ids": count,
+            "rows_updated": table.config.vocabulary_size if every_row else count,
+            "row_norm": _mean_norm(weights),
+            "gradient_norm": _mean_norm(summed),
+        }
+        limits = _limits(table.trained_by, self._clipping_limit)
+        if limits is not None:
+            clipped = (summed < limits[0]) | (summed > limits[1])
+            figures["share_clipped"] = tf.math.divide_no_nan(
+                tf.cast(tf.math.count_nonzero(clipped), tf.float32),
+                tf.cast(tf.size(clipped), tf.float32),
+            )
+        if table.name in self._dropped:
+            figures["dropped_ids"] = tf.add_n(self._dropped[table.name])
+        return figures
+
+    def _ids_from_before(self, ids: Ids, batch: Batch) -> Ids:
+        """Returns the ids of a feature in the batch of the call before."""
+        if ids.feature.to_ids is None and not batch.dropped:
+            # Native kernels read the input as it came: no step need compute anything else.
+            keys = [ids.feature.key, ids.feature.weight_key]
+            given = {key: _as_tensor(batch.features[key]) for key in keys if key is not None}
+            return inputs.read(ids.table, ids.feature, self._from_before(given))
+        names = ("ids", "segments", "weights", "batch")
+        parts = self._from_before({name: getattr(ids, name) for name in names})
+        return dataclasses.replace(ids, **parts)
+
+    def _from_before(self, structure: Any) -> Any:
+        assert self._next_step is not None
+        carried = self._next_step.carried(structure)
+        leaves = tf.nest.flatten(carried, expand_composites=True)
+        self._every_step += [leaf.op for leaf in leaves if leaf is not None]
+        return carried
+
+
+def add_scalar(tag: str, value: Any) -> None:
+    """Adds a scalar to the graph's summaries under this very tag, whatever scopes there are."""
+    given = tf.cast(value, tf.float32)
+    scalar = tf.raw_ops.ScalarSummary(tags=tag, values=given)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, scalar)
+
+
+def add_loss(loss: tf.Tensor) -> None:
+    """Adds the loss under the tag that evaluation uses, where tensorflow-estimator would not.
+
+    It takes `loss` for a training too, but `loss_1` where an op or a scope of the model has that
+    name. A summary of the program's own with that name stays the only one.
+    """
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
+    free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
+    if not own and not free:
+        add_scalar(LOSS_METRIC_KEY, loss)
+
+
+def _as_tensor(value: Any) -> Any:
+    is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
+    return value if is_composite else tf.convert_to_tensor(value)
+
+
+def _copied(ids: Ids) -> Ids:
+    """Returns the ids of a feature as int64, to be read after what control dependencies say."""
+    return dataclasses.replace(
+        ids,
+        ids=tf.identity(tf.cast(ids.ids, tf.int64)),
+        segments=None if ids.segments is None else tf.identity(ids.segments),
+        weights=None if ids.weights is None else tf.identity(ids.weights),
+        batch=tf.identity(ids.batch),
+    )
+
+
+def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the mean of the Euclidean norms of rows [n, dimension]; 0 where there are none."""
+    norms = tf.norm(rows, axis=1)
+    return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))
+
+
+def _limits(
+    parameters: OptimizationParameters, clipping_limit: float | None
+) -> tuple[float, float] | None:
+    """Returns between what gradients are clipped; None where nothing clips them."""
+    low = [parameters.clip_gradient_min, None if clipping_limit is None else -clipping_limit]
+    high = [parameters.clip_gradient_max, clipping_limit]
+    lows = [limit for limit in low if limit is not None]
+    highs = [limit for limit in high if limit is not None]
+    if not lows and not highs:
+        return None
+    return max(lows, default=-float("inf")), min(highs, default=float("inf"))

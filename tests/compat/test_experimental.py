@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`estimator_emb.experimental`: its hooks end a TPUEstimator where they end a plain Estimator.
+
+A plain `Estimator` is tensorflow-estimator's own class, with nothing of ours.
+"""
+
+import time
+
+import harness
+import numpy as np
+import processes as processes_lib
+import pytest
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.api._v1.estimator import experimental as api_v1
+from tensorflow_estimator.python.estimator.api._v2.estimator import experimental as api_v2
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+WAYS = {"host": None, "emulated": 1, "two cores": 2}
+ITEMS = np.arange(4, dtype=np.int64)
+
+
+def test_the_names_are_those_of_tensorflow_estimator():
+    ours = {name: getattr(ee.experimental, name) for name in ee.experimental.__all__}
+    theirs = {
+        name: getattr(api, name)
+        for api in (api_v1, api_v2)
+        for name in dir(api)
+        if not name.startswith("_")
+    }
+    assert ours == theirs
+
+
+# ---- Hooks, beside a plain Estimator ----------------------------------------------------------
+
+
+def plain_model_fn(features, labels, mode):
+    step = v1.train.get_global_step()
+    # Else what a hook reads of the global step may be this step's or the next one's.
+    with tf.control_dependencies([v1.py_func(lambda: time.sleep(0.05), [], [])]):
+        train_op = v1.assign_add(step, 1)
+    return ee.EstimatorSpec(mode, loss=tf.constant(1.0), train_op=train_op)
+
+
+def plain(model_dir):
+    config = ee.RunConfig(model_dir=str(model_dir), save_checkpoints_steps=1)
+    return ee.Estimator(plain_model_fn, config=config)
+
+
+def of_ours(way, model_dir):
+    device = None if WAYS[way] is None else "host"
+    return harness.estimator(
+        harness.gradient_model_fn(["item"]), SPEC, model_dir, device=device, num_shards=WAYS[way]
+    )
+
+
+SPEC = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={"item": ee.FeatureConfig("items")},
+    table_to_config_dict={"items": ee.TableConfig(8, 2)},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+
+
+def input_fn(params=None):
+    features, gradients = {"item": ITEMS[:, None]}, {"item": np.ones([4, 2], np.float32)}
+    return tf.data.Dataset.from_tensors((features, gradients)).repeat()
+
+
+class Told:
+    """Says at its fourth call that training should stop."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return self.calls == 4
+
+
+EVERY_SECOND = {"run_every_secs": None, "run_every_steps": 2}
+HOOKS = {
+    "make_early_stopping_hook": lambda hook, made: hook(made, Told(), **EVERY_SECOND),
+    # Of the metrics that `evaluated` writes, these look from step 4 on.
+    "stop_if_higher_hook": lambda hook, made: hook(made, "x", 3.0, min_steps=4, **EVERY_SECOND),
+    "stop_if_lower_hook": lambda hook, made: hook(made, "y", 4.0, min_steps=4, **EVERY_SECOND),
+    "stop_if_no_decrease_hook": lambda hook, made: hook(made, "y", 3, min_steps=4, **EVERY_SECOND),
+    "stop_if_no_increase_hook": lambda hook, made: hook(made, "x", 3, min_steps=4, **EVERY_SECOND),
+    "make_stop_at_checkpoint_step_hook": lambda hook, made: hook(made, 6),
+}
+
+
+class Evaluated(v1.train.SessionRunHook):
+    """Writes metrics after each step, as an evaluation beside the training does."""
+
+    def __init__(self, eval_dir):
+        self._step = 0
+        with tf.Graph().as_default():
+            self._writer = v1.summary.FileWriter(str(eval_dir))
+
+    def after_run(self, run_context, run_values):
+        self._step += 1
+        # x rises until step 5, and y falls until step 6.
+        metrics = {"x": min(self._step, 5) - 1.0, "y": 8.0 - min(self._step, 6)}
+        values = [v1.Summary.Value(tag=tag, simple_value=one) for tag, one in metrics.items()]
+        self._writer.add_summary(v1.Summary(value=values), self._step)
+        self._writer.flush()
+
+
+def end_of(estimator, name):
+    """Returns the step at which a hook ends a training."""
+    hook = HOOKS[name](getattr(ee.experimental, name), estimator)
+    estimator.train(input_fn, hooks=[Evaluated(estimator.eval_dir()), hook], max_steps=20)
+    return int(estimator.get_variable_value("global_step"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOOKS)
+def test_training_ends_where_a_plain_estimators_does(name, tmp_path):
+    ends = {"plain": end_of(plain(tmp_path / "plain"), name)}
+    ends |= {way: end_of(of_ours(way, tmp_path / way), name) for way in WAYS}
+    assert 4 < ends["plain"] < 20
+    assert set(ends.values()) == {ends["plain"]}, ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = harness.gradient_model_fn(["item"])(features, labels, mode, params)
+        if mode == ee.ModeKeys.TRAIN:
+            return spec
+        total = (lambda seen: {"total": v1.metrics.mean(seen)}, [tf.identity(features["item"])])
+        return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=total)
+
+    device = None if WAYS[way] is None else "host"
+    made = harness.estimator(model_fn, SPEC, tmp_path, device=device, num_shards=WAYS[way])
+    hook = ee.experimental.InMemoryEvaluatorHook(made, input_fn, steps=1, every_n_iter=2)
+    made.train(input_fn, hooks=[hook], max_steps=4)
+    from tensorflow_estimator.python.estimator import early_stopping
+
+    found = early_stopping.read_eval_metrics(made.eval_dir())
+    assert [*found] == [0, 2, 4]
+    totals = {step: metrics["total"] for step, metrics in found.items()}
+    for step in (2, 4):
+        variables = harness.saved(tmp_path, step)
+        (table,) = (name for name in variables if name.endswith("items"))
+        rows = variables[table][ITEMS]
+        np.testing.assert_allclose(totals[step], rows.mean(), rtol=1e-5)
+    assert totals[2] != totals[4]
+
+
+# ---- A cluster --------------------------------------------------------------------------------
+
+PROGRAM = """
+    import sys
+    sys.path.insert(0, sys.argv[2])
+    import test_experimental as tests
+    import estimator_emb as ee
+
+    made = tests.of_ours("host", sys.argv[1])
+    class Told:
+        calls = 0
+        def __call__(self):
+            Told.calls += 1
+            return Told.calls == 200
+    hook = ee.experimental.make_early_stopping_hook(
+        made, Told(), run_every_secs=None, run_every_steps=1
+    )
+    ee.train_and_evaluate(
+        made,
+        ee.TrainSpec(tests.input_fn, max_steps=10**6, hooks=[hook]),
+        ee.EvalSpec(tests.input_fn, steps=1),
+    )
+    print("goes on", type(hook).__name__, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_the_chief_stops_the_workers_and_the_servers(tmp_path):
+    here = str(tmp_path.joinpath(__file__).parent)
+    arguments = [str(tmp_path / "model"), here]
+    jobs = {"chief": 1, "worker": 1, "ps": 1}
+    with processes_lib.Processes(tmp_path, PROGRAM, arguments, jobs) as cluster:
+        started = [cluster.start(job) for job in ("ps", "worker", "chief")]
+        cluster.ended(*started)
+        _, worker, chief = (one.log.read_text() for one in started)
+    assert "goes on _CheckForStoppingHook" in worker
+    assert "goes on _StopOnPredicateHook" in chief
+    latest = tf.train.latest_checkpoint(str(tmp_path / "model"))
+    assert 100 < int(latest.rpartition("-")[2]) < 10**5
+
+
+# ---- What is no hook --------------------------------------------------------------------------
+
+NUMBER = fc.numeric_column("x", [2])
+X = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]], np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["linear_logit_fn_builder", "dnn_logit_fn_builder"])
+def test_logit_functions_in_a_model_fn(name, tmp_path):
+    def model_fn(features, labels, mode, params):
+        more = {}
+        if name == "dnn_logit_fn_builder":
+            more = {
+                "hidden_units": [3],
+                "activation_fn": tf.nn.relu,
+                "dropout": None,
+                "input_layer_partitioner": None,
+                "batch_norm": False,
+            }
+        logit_fn = getattr(ee.experimental, name)(units=1, feature_columns=[NUMBER], **more)
+        logits = ee.experimental.call_logit_fn(logit_fn, features, mode, {}, ee.RunConfig())
+        loss = tf.reduce_mean(tf.square(logits - 1.0))
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"y": logits})
+
+    made = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(tmp_path), tf_random_seed=3, save_checkpoints_steps=1),
+        use_tpu=False,
+        train_batch_size=3,
+        predict_batch_size=3,
+    )
+    made.train(lambda params: of_x(np.zeros(3)).repeat(), steps=2)
+    predicted = [one["y"][0] for one in made.predict(lambda params: of_x())]
+
+    def value(end):
+        (found,) = (one for one in made.get_variable_names() if one.endswith(end))
+        return made.get_variable_value(found)
+
+    if name == "linear_logit_fn_builder":
+        expected = X @ value("x/weights") + value("bias_weights")
+    else:
+        hidden = np.maximum(X @ value("hiddenlayer_0/kernel") + value("hiddenlayer_0/bias"), 0)
+        expected = hidden @ value("logits/kernel") + value("logits/bias")
+    np.testing.assert_allclose(predicted, expected[:, 0], rtol=1e-5, atol=1e-6)
+
+
+def of_x(*labels):
+    features = {"x": X}
+    return tf.data.Dataset.from_tensors((features, *labels) if labels else features)
+
+
+def test_a_receiver_of_labels():
+    with tf.Graph().as_default():
+        features = {"x": v1.placeholder(tf.float32, [None, 1])}
+        labels = {"y": v1.placeholder(tf.float32, [None])}
+        received = ee.experimental.build_raw_supervised_input_receiver_fn(features, labels)()
+        assert sorted(received.receiver_tensors) == ["x", "y"]
+
+
+def trained(estimator, input_fn):
+    estimator.train(input_fn, steps=2)
+    return int(estimator.get_variable_value("global_step"))
+
+
+@pytest.mark.slow
+def test_estimators(tmp_path):
+    """They are tensorflow-estimator's own: here, that each trains on this TensorFlow."""
+    data = tf.data.Dataset.from_tensors
+    kmeans = ee.experimental.KMeans(2, str(tmp_path / "kmeans"), use_mini_batch=False)
+    assert trained(kmeans, lambda: data(X).repeat()) == 2
+    sdca = ee.experimental.LinearSDCA("id")
+    classifier = api_linear(sdca, str(tmp_path / "sdca"))
+    features = {"x": X, "id": np.array(["a", "b", "c"])}
+    labels = np.array([[0.0], [1.0], [1.0]], np.float32)
+    assert trained(classifier, lambda: data((features, labels)).repeat()) == 2
+    sequence = fc.sequence_categorical_column_with_identity("word", 5)
+    column = tf.feature_column.embedding_column(sequence, 2)
+    words = {"word": harness.sparse([[1, 2], [3], [4, 0]])}
+    for name, more in {
+        "RNNClassifier": {},
+        "RNNEstimator": {"head": binary_head()},
+    }.items():
+        rnn = getattr(ee.experimental, name)(
+            sequence_feature_columns=[column],
+            units=[3],
+            cell_type="lstm",
+            model_dir=str(tmp_path / name),
+            **more,
+        )
+
+        def words_input_fn():
+            value = tf.SparseTensor(*words["word"])
+            return data(({"word": value}, labels)).repeat()
+
+        assert trained(rnn, words_input_fn) == 2
+
+
+def api_linear(optimizer, model_dir):
+    from tensorflow_estimator.python.estimator.canned import linear
+
+    return linear.LinearClassifierV2([NUMBER], model_dir, optimizer=optimizer)
+
+
+def binary_head():
+    from tensorflow_estimator.python.estimator.head import binary_class_head
+
+    return binary_class_head.BinaryClassHead()

@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
+
+import pathlib
+
+import harness
+import numpy as np
+import pytest
+import reference
+import servers
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import options
+from estimator_emb.command import parsers
+from estimator_emb.compat import input_checkpoint
+from estimator_emb.ordering import structure
+
+v1 = tf.compat.v1
+STEPS, BATCH, DIMENSION, LIMIT = 5, 4, 2, 0.9
+RATES = {"shared": 0.25, "sequences": 0.5}
+COMBINERS = {"shared": "mean", "single": "sum", "sequences": "sum"}
+SIZES = {"shared": 9, "single": 5, "sequences": 7}
+FEATURES = {
+    "sparse": ee.FeatureConfig("shared", weight_key="weights"),
+    "matrix": ee.FeatureConfig("shared"),
+    "single": ee.FeatureConfig("single"),
+    "ragged": ee.FeatureConfig("sequences", max_sequence_length=2),
+}
+OPTIMIZERS = {
+    "shared": {"clip_gradient_min": -0.5},
+    "single": {"lazy_adam": False},
+    "sequences": {"clip_gradient_max": 0.7},
+}
+
+
+def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
+    def table(name):
+        values = np.random.default_rng(5).normal(size=[SIZES[name], DIMENSION]).astype(np.float32)
+        optimizer = ee.AdamParameters if name == "single" else ee.AdagradParameters
+        more = OPTIMIZERS[name] if accumulated and (limit or name == "single") else {}
+        return ee.TableConfig(
+            SIZES[name],
+            DIMENSION,
+            harness.initializer(values),
+            COMBINERS[name],
+            learning_rate_fn=(lambda step: 0.1 / tf.cast(step + 1, tf.float32))
+            if name == "single"
+            else None,
+            learning_rate=RATES.get(name),
+            optimization_parameters=optimizer(0.1, use_gradient_accumulation=accumulated, **more),
+        )
+
+    return ee.EmbeddingConfigSpec(
+        clipping_limit=limit,
+        pipeline_execution_with_tensor_core=pipelined,
+        feature_to_config_dict=FEATURES,
+        table_to_config_dict={name: table(name) for name in SIZES},
+    )
+
+
+def made_batch(step, dropping):
+    """The lists of ids and weights of a batch, and the gradients of its activations."""
+    rng = np.random.default_rng(100 + step)
+
+    def ids(table, counts):
+        return [rng.integers(0, SIZES[table], count).tolist() for count in counts]
+
+    lists = {
+        "sparse": ids("shared", [3, 0, 1, 4]),
+        "matrix": ids("shared", [2, 2, 0, 1]),
+        "single": ids("single", [1, 1, 1, 1]),
+        "ragged": ids("sequences", [1, 3, 0, 2]),
+    }
+    if dropping:
+        lists["sparse"][0][1], lists["matrix"][3][0], lists["ragged"][1][2] = 9, 50, -3
+    weights = [rng.uniform(0.5, 2, len(of)).astype(np.float32).tolist() for of in lists["sparse"]]
+    shape = {key: [BATCH, DIMENSION] for key in FEATURES} | {"ragged": [BATCH, 2, DIMENSION]}
+    gradients = {key: rng.normal(size=shape[key]).astype(np.float32) for key in FEATURES}
+    return lists, weights, gradients
+
+
+def as_features(lists, weights):
+    matrix = np.full([BATCH, 3], -1, np.int32)
+    for row, ids in enumerate(lists["matrix"]):
+        matrix[row, : len(ids)] = ids
+    return {
+        "sparse": harness.sparse(lists["sparse"]),
+        "weights": harness.sparse(weights, np.float32),
+        "matrix": matrix,
+        "single": np.array(lists["single"], np.int64),
+        "ragged": harness.sparse(lists["ragged"]),
+    }
+
+
+def expected(step, table, saved, cores, accumulated, limited, dropping):
+    """The figures of a table at a step, computed from the batch and the checkpoint of the step."""
+    lists, weights, gradients = made_batch(step, dropping)
+    lists = {key: [list(ids) for ids in of] for key, of in lists.items()}
+    dropped = 0
+    updates = {}
+    count = 0
+    size = SIZES[table]
+    for key, feature in FEATURES.items():
+        if feature.table_id != table:
+            continue
+        of_ids = lists[key]
+        of_weights = weights if key == "sparse" else [[1.0] * len(ids) for ids in of_ids]
+        gradient = gradients[key]
+        for sample in range(BATCH):
+            bad = [not 0 <= one < size for one in of_ids[sample]]
+            dropped += sum(bad)
+            if key == "ragged":
+                continue
+            good = [number for number, one in enumerate(bad) if not one]
+            of_weights[sample] = [of_weights[sample][one] for one in good]
+            of_ids[sample] = [of_ids[sample][one] for one in good]
+        if key == "ragged":  # Each position is a sample of its own.
+            of_ids = [
+                [one for one in ids[place : place + 1] if 0 <= one < size]
+                for ids in of_ids
+                for place in range(2)
+            ]
+            of_weights = [[1.0] * len(ids) for ids in of_ids]
+            gradient = gradient.reshape([-1, DIMENSION])
+        count += sum(map(len, of_ids))
+        apart = cores if not accumulated else 1
+        part = len(of_ids) // apart
+        for core in range(apart):
+            mine = slice(core * part, (core + 1) * part)
+            summed = reference.row_gradients(
+                of_ids[mine], of_weights[mine], gradient[mine], COMBINERS[table]
+            )
+            for row, value in summed.items():
+                updates[core, row] = updates.get((core, row), 0) + value
+    rows = sorted({row for _, row in updates})
+    found = np.array(list(updates.values()))
+    variable = next(saved[name] for name in saved if name.endswith(table))
+    figures = {
+        "learning_rate": RATES.get(table, 0.1 / step),
+        "ids": count,
+        "distinct_ids": len(rows),
+        "rows_updated": size if accumulated and table == "single" else len(rows),
+        "row_norm": np.linalg.norm(variable[rows], axis=1).mean(),
+        "gradient_norm": np.linalg.norm(found, axis=1).mean(),
+    }
+    if limited:
+        low = -0.5 if accumulated and table == "shared" else -LIMIT
+        high = 0.7 if accumulated and table == "sequences" else LIMIT
+        figures["share_clipped"] = ((found < low) | (found > high)).mean()
+    if dropping:
+        figures["dropped_ids"] = dropped
+    return {f"embedding/{table}/{name}": value for name, value in figures.items()}
+
+
+def written(model_dir):
+    """{step: {tag: value}} of the event files of a directory."""
+    found = {}
+    for path in sorted(pathlib.Path(model_dir).glob("events.out.*")):
+        for event in v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                of_step = found.setdefault(event.step, {})
+                assert value.tag not in of_step, value.tag
+                of_step[value.tag] = value.simple_value
+    return found
+
+
+def trained(
+    model_dir, spec, input_fn, cores=None, summaries=True, dropping=False, config=ee.RunConfig
+):
+    estimator = ee.TPUEstimator(
+        harness.gradient_model_fn([*FEATURES]),
+        config=config(
+            model_dir=str(model_dir),
+            tf_random_seed=1,
+            save_summary_steps=2,
+            save_checkpoints_steps=1,
+            keep_checkpoint_max=None,
+            log_step_count_steps=None,
+            tpu_config=ee.TPUConfig(
+                1,
+                num_shards=cores,
+                device="host",
+                bad_ids="drop" if dropping else "error",
+                table_summaries=summaries,
+            ),
+        ),
+        use_tpu=cores is not None,
+        train_batch_size=BATCH,
+        embedding_config_spec=spec,
+    )
+    estimator.train(input_fn, [NothingInOtherSteps()] if summaries else None, max_steps=STEPS)
+    return estimator
+
+
+class NothingInOtherSteps(v1.train.SessionRunHook):
+    """Asserts that what a step without summaries runs needs no op of the summaries."""
+
+    def before_run(self, run_context):
+        self._fetched = run_context.original_args.fetches
+
+    def after_run(self, run_context, run_values):
+        needed = structure.leading_to([getattr(one, "op", one) for one in self._fetched], {})
+        kinds = {op.type for op in needed if op.name.startswith("embedding_summaries")}
+        # Of the pipelined ones, only what keeps the batch for the next step.
+        assert kinds <= {"Stage", "Unstage"}, kinds
+        assert any(op.name.startswith("embedding_update/") for op in needed)
+
+
+def inputs(dropping=False):
+    batches = [made_batch(step, dropping) for step in range(1, STEPS + 1)]
+
+    def with_ragged(features, labels):
+        return features | {"ragged": tf.RaggedTensor.from_sparse(features["ragged"])}, labels
+
+    def input_fn(params):
+        given = [(as_features(lists, weights), labels) for lists, weights, labels in batches]
+        return harness.dataset(given).map(with_ragged)
+
+    return input_fn
+
+
+WAYS = {
+    "host": {},
+    "without limits": {"limited": False},
+    "emulated": {"cores": 1},
+    "two cores": {"cores": 2},
+    "two cores, not accumulated": {"cores": 2, "accumulated": False},
+    "pipelined": {"pipelined": True},
+    "pipelined on a core": {"pipelined": True, "cores": 1},
+    "bad ids": {"dropping": True},
+    "bad ids, pipelined": {"dropping": True, "pipelined": True},
+}
+
+
+def check(directory, cores=1, accumulated=True, limited=True, dropping=False):
+    """Compares what trainings with summaries, in `on`, and without, in `off`, have left."""
+    events = {name: written(directory / name) for name in ("on", "off")}
+    assert sorted(events["on"]) == sorted(events["off"]) == [1, 3, 5]
+    for step, values in events["on"].items():
+        saved = harness.saved(directory / "on", step)
+        figures = {}
+        for table in SIZES:
+            figures |= expected(step, table, saved, cores, accumulated, limited, dropping)
+        # Beside the tables' figures there is what there is without them, with the same values.
+        ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
+        assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
+        assert sorted(ours) == sorted(figures)
+        for tag, value in figures.items():
+            np.testing.assert_allclose(ours[tag], value, rtol=1e-5, err_msg=f"{tag} of {step}")
+        without = harness.saved(directory / "off", step)
+        assert saved.keys() == without.keys()
+        for name, value in saved.items():
+            np.testing.assert_array_equal(value, without[name], err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+@pytest.mark.parametrize("way", WAYS)
+def test_each_figure_is_numpys(way, native, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+    asked = {"cores": None, "accumulated": True, "pipelined": False, "limited": True}
+    asked |= {"dropping": False} | WAYS[way]
+    spec = spec_of(asked["accumulated"], asked["pipelined"], LIMIT if asked["limited"] else None)
+    given = inputs(asked["dropping"])
+    for name in ("on", "off"):
+        trained(tmp_path / name, spec, given, asked["cores"], name == "on", asked["dropping"])
+    cores = asked["cores"] or 1
+    check(tmp_path, cores, asked["accumulated"], asked["limited"], asked["dropping"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_tables_on_parameter_servers(native, pipelined, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+    for name in ("on", "off"):
+        cluster = servers.Cluster(workers=0, servers=2)
+
+        def config(cluster=cluster, **kwargs):
+            return cluster.config("chief", 0, **kwargs)
+
+        spec = spec_of(pipelined=pipelined)
+        trained(tmp_path / name, spec, inputs(), summaries=name == "on", config=config)
+    check(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipelined, own", [(False, False), (True, False), (False, True)])
+def test_strings_and_scopes(pipelined, own, tmp_path):
+    """Figures of a column of words, in a model whose loss takes the name of its summary.
+
+    Or which has a summary of that name, `own`.
+    """
+    words = fc.categorical_column_with_vocabulary_list("words", ["a", "b", "c", "d"])
+    column = fc.embedding_column(words, DIMENSION, combiner="sum")
+
+    def model_fn(features, labels, mode, params):
+        seen = fc.DenseFeatures([column])(features)
+        with tf.name_scope("embedding"), tf.name_scope("tbl_words"):
+            tf.constant(1, name="ids")
+        loss = tf.reduce_sum(seen * [[1.0, 2.0]], name=None if own else "loss")
+        if own:
+            v1.summary.scalar("loss", tf.constant(7.0))
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = v1.train.GradientDescentOptimizer(1.0)
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    given = np.array([["a", "zzz", "b"], ["a", "", ""]])
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(({"words": given}, np.zeros(2))).repeat()
+
+    spec = ee.EmbeddingConfigSpec(
+        [column],
+        ee.StochasticGradientDescentParameters(0.5),
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+    estimator = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(table_summaries=True)),
+        use_tpu=False,
+        train_batch_size=2,
+        eval_batch_size=2,
+        embedding_config_spec=spec,
+    )
+    estimator.train(input_fn, max_steps=1)
+    evaluated = estimator.evaluate(input_fn, steps=1)
+    values = written(tmp_path)[1]
+    table = estimator.get_variable_value("dense_features/words_embedding/embedding_weights")
+    figures = {
+        "learning_rate": 0.5,
+        "ids": 3,
+        "distinct_ids": 2,
+        "rows_updated": 2,
+        "row_norm": np.linalg.norm(table[:2], axis=1).mean(),
+        "gradient_norm": 1.5 * np.sqrt(5),  # Row a is in two samples, row b in one.
+    }
+    prefix = "embedding/tbl_words/"
+    assert {tag for tag in values if tag.startswith("embedding/")} == {
+        prefix + name for name in figures
+    }
+    for name, value in figures.items():
+        np.testing.assert_allclose(values[prefix + name], value, rtol=1e-5, err_msg=name)
+    # Under one tag, although the model has an op of that name.
+    assert values["loss"] == (7.0 if own else values["loss_1"])
+    (of_evaluation,) = written(tmp_path / "eval").values()
+    assert of_evaluation["loss"] == evaluated["loss"]
+
+
+def bad_batch(what):
+    lists, weights, gradients = made_batch(1, dropping=False)
+    features = as_features(lists, weights)
+    if what == "id":
+        features["single"] = np.array([[1], [2], [99], [0]])
+    elif what == "weight":
+        ids, values, shape = features["weights"]
+        features["weights"] = v1.SparseTensorValue(ids, values * np.float32(np.nan), shape)
+    else:
+        indices, values, _ = features["ragged"]
+        features["ragged"] = v1.SparseTensorValue(indices, values, np.array([-4, 3]))
+    return features, gradients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_bad_input_is_the_same_error(native, pipelined, tmp_path, monkeypatch):
+    """It is found before the ops of the figures, which could fail in other ways, read it."""
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+    for what, says in {
+        "id": "Feature single of table single: id 99 is outside [0, 5).",
+        "weight": "Feature sparse of table shared: weight nan is not finite.",
+        "shape": "table sequences: the dense shape [-4 3] of its ids is negative.",
+    }.items():
+        messages = set()
+        for on in (True, False):
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                trained(
+                    tmp_path / f"{what}{on}",
+                    spec_of(pipelined=pipelined),
+                    lambda params, what=what: harness.dataset([bad_batch(what)]).repeat(),
+                    summaries=on,
+                )
+            messages.add(error.value.message.splitlines()[0])
+        assert len(messages) == 1 and says in messages.pop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+def test_a_pipelined_training_goes_on_where_it_was(native, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+
+    def train(model_dir, steps, summaries=True):
+        estimator = ee.TPUEstimator(
+            harness.gradient_model_fn([*FEATURES]),
+            config=ee.RunConfig(
+                model_dir=str(model_dir),
+                save_summary_steps=2,
+                save_checkpoints_steps=1,
+                keep_checkpoint_max=None,
+                tpu_config=ee.TPUConfig(1, table_summaries=summaries),
+            ),
+            use_tpu=False,
+            train_batch_size=BATCH,
+            embedding_config_spec=spec_of(pipelined=True),
+        )
+        hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
+        estimator.train(inputs(), hooks=[hook], max_steps=steps)
+
+    train(tmp_path / "one", STEPS)
+    train(tmp_path / "two", 2)
+    with pytest.raises(ValueError, match="with other features, bad_ids, table_summaries or"):
+        train(tmp_path / "two", STEPS, summaries=False)
+    train(tmp_path / "two", STEPS)
+    one, two = (written(tmp_path / name) for name in ("one", "two"))
+    for step in (3, 5):
+        figures = {tag: value for tag, value in one[step].items() if tag.startswith(("emb", "lo"))}
+        assert len(figures) == 22 and figures.items() <= two[step].items()
+
+
+# ---- The option -------------------------------------------------------------------------------
+
+
+def asked(**kwargs):
+    return options.asked_table_summaries(ee.RunConfig(tpu_config=ee.TPUConfig(**kwargs)))
+
+
+def test_the_option_and_the_environment(monkeypatch):
+    assert not asked()
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
+    assert asked() and asked(table_summaries=True) and not asked(table_summaries=False)
+    assert not options.asked_table_summaries(
+        ee.RunConfig(tpu_config=ee.TPUConfig(table_summaries=False)._replace(num_shards=2))
+    )
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
+    assert not asked() and asked(table_summaries=True)
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
+    with pytest.raises(ValueError) as raised:
+        asked()
+    assert str(raised.value) == (
+        "Environment variable ESTIMATOR_EMB_TABLE_SUMMARIES must be '0' or '1'; got 'yes'."
+    )
+    with pytest.raises(ValueError) as raised:
+        ee.TPUConfig(table_summaries="on")
+    assert str(raised.value) == "TPUConfig: table_summaries must be True or False; got 'on'."
+
+
+def test_flags_of_run():
+    for flags, wanted in {
+        (): None,
+        ("--table-summaries",): True,
+        ("--no-table-summaries",): False,
+    }.items():
+        assert parsers.run().parse_args([*flags, "program.py"]).table_summaries is wanted
+
+
+@pytest.mark.parametrize("tables", ["tpu", "host"])
+def test_a_tpu_has_no_figures(tables, tmp_path):
+    with pytest.raises(ValueError) as raised:
+        ee.TPUEstimator(
+            harness.gradient_model_fn([*FEATURES]),
+            config=ee.RunConfig(
+                model_dir=str(tmp_path),
+                tpu_config=ee.TPUConfig(device="tpu", tables=tables, table_summaries=True),
+            ),
+            train_batch_size=BATCH,
+            embedding_config_spec=spec_of(),
+        )
+    assert str(raised.value) == (
+        "table_summaries=True works on the host only, where the tables train beside the summaries; "
+        "leave it out of TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment."
+    )
