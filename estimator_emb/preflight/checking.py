@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
@@ -63,42 +64,56 @@ def check(
     if compile and missing:
         raise CannotCheck(missing)
 
-    step = step_lib.build(estimator, input_fn, mode, replicas)
-    ops = static.ops_of(step)
-    findings = (*step.findings, *static.findings(step, ops))
-    outside = [op for op in ops if op.outside]
-    notes = []
-    if replicas is None and estimator.config.tpu_config.num_shards is None:
-        notes.append(f"TPUConfig.num_shards is not set: {step.replicas} cores are assumed.")
-    if not estimator.backend.request.use_tpu:
-        notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
-    if not step.complete:
-        notes.append("The step could not be built, so its ops were not looked at.")
-    if outside:
-        count = f"{len(outside)} op{'s' if len(outside) > 1 else ''}"
-        notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
-    skipped = ""
-    compilations: tuple[Compilation, ...] = ()
-    versions: tuple[str, str] | None = None
-    if compile is False:
-        skipped = "It was not asked for."
-    elif missing:
-        skipped = missing
-    elif findings:
-        skipped = "The findings above come first."
-    else:
-        compilations, versions, compiler_notes = compiler.compile_step(
-            step, generations, python, timeout
+    with _followed():
+        step = step_lib.build(estimator, input_fn, mode, replicas)
+        ops = static.ops_of(step)
+        findings = (*step.findings, *static.findings(step, ops))
+        outside = [op for op in ops if op.outside]
+        notes = []
+        if replicas is None and estimator.config.tpu_config.num_shards is None:
+            notes.append(f"TPUConfig.num_shards is not set: {step.replicas} cores are assumed.")
+        if not estimator.backend.request.use_tpu:
+            notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
+        if not step.complete:
+            notes.append("The step could not be built, so its ops were not looked at.")
+        if outside:
+            count = f"{len(outside)} op{'s' if len(outside) > 1 else ''}"
+            notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
+        skipped = ""
+        compilations: tuple[Compilation, ...] = ()
+        versions: tuple[str, str] | None = None
+        if compile is False:
+            skipped = "It was not asked for."
+        elif missing:
+            skipped = missing
+        elif findings:
+            skipped = "The findings above come first."
+        else:
+            compilations, versions, compiler_notes = compiler.compile_step(
+                step, generations, python, timeout
+            )
+            notes += compiler_notes
+        return Report(
+            mode=mode,
+            replicas=step.replicas,
+            batch_per_core=step.batch,
+            op_count=len(ops) - len(outside),
+            findings=findings,
+            compilations=compilations,
+            skipped=skipped,
+            versions=versions,
+            notes=tuple(notes),
         )
-        notes += compiler_notes
-    return Report(
-        mode=mode,
-        replicas=step.replicas,
-        batch_per_core=step.batch,
-        op_count=len(ops) - len(outside),
-        findings=findings,
-        compilations=compilations,
-        skipped=skipped,
-        versions=versions,
-        notes=tuple(notes),
-    )
+
+
+@contextlib.contextmanager
+def _followed() -> Iterator[None]:
+    """Raises a `CannotCheck` for any error inside that is none."""
+    try:
+        yield
+    except CannotCheck:
+        raise
+    except Exception as error:
+        raise CannotCheck(
+            f"The checker itself cannot follow this program: {type(error).__name__}: {error}"
+        ) from error

@@ -20,7 +20,7 @@ from estimator_emb.backends.host_context import HOST_DEVICE
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.graphs import NoneTensorSpec, fn_args
 from estimator_emb.compat.internals.tpu import split_compile_and_replicate
 from estimator_emb.compat.internals.tpu_estimator import (
     InternalTPUContext,
@@ -161,6 +161,8 @@ class _Inputs:
             raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
         spec = _element_spec(estimator, context, input_fn)
         features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
+        if isinstance(labels, NoneTensorSpec):
+            labels = None
         if isinstance(spec, tuple) and len(spec) != 2:
             raise CannotCheck(
                 f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
@@ -284,13 +286,17 @@ def _element_spec(estimator: TPUEstimator, context: _Context, input_fn: Callable
             returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
         if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
             return returned.element_spec
-        return tf.nest.map_structure(tf.type_spec_from_value, returned)
+        return tf.nest.map_structure(
+            lambda value: NoneTensorSpec() if value is None else tf.type_spec_from_value(value),
+            returned,
+        )
 
 
 def _build(
     estimator: TPUEstimator, config: Any, context: _Context, inputs: _Inputs, step: Step
 ) -> None:
-    structure = (inputs.features, inputs.labels, inputs.activations)
+    has_labels = inputs.labels is not None
+    structure = (inputs.features, inputs.labels if has_labels else (), inputs.activations)
     specs = tf.nest.flatten(structure)
 
     def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
@@ -316,7 +322,7 @@ def _build(
             TPUEstimatorReplicaContext(tf.reshape(replica, [])),
             program.explained("model_fn"),
         ):
-            spec = wrapper._call_model_fn(features, labels)
+            spec = wrapper._call_model_fn(features, labels if has_labels else None)
         _take(spec, step)
         step.results.extend((f"gradient of {key}", gradient) for key, gradient in gradients.items())
         return tf.zeros([])

@@ -2,6 +2,7 @@
 """Lowering, which needs TensorFlow alone, and libtpu, where the extra is installed."""
 
 import json
+import resource
 import sys
 
 import programs
@@ -92,6 +93,57 @@ def test_shapes_that_depend_on_values_are_refused(lowered):
     assert words.startswith(f"TensorFlow {tf.__version__} could not lower it: ")
     assert "must be a compile-time constant" in words
     assert words.splitlines()[-1] == f"{line(change, 2)}: op 'zeros'"
+
+
+def branches_of_unequal_shape(logits, features):
+    mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that is not the one that fails.
+    kept = tf.cond(
+        mul > 0,
+        lambda: logits[:2] * 3.0,
+        lambda: tf.sin(logits[:3]),
+    )
+    return tf.reduce_sum(kept)
+
+
+def loop_of_growing_shape(logits, features):
+    total = tf.stop_gradient(logits)
+    return tf.reduce_sum(
+        tf.while_loop(
+            lambda i, x: i < 3,
+            lambda i, x: (i + 1, tf.concat([x, tf.sin(x)], 0)),
+            [0, total],
+            shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 1])],
+        )[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "offset"),
+    [
+        (branches_of_unequal_shape, "Incompatible shapes", 5),
+        (loop_of_growing_shape, "", 3),
+    ],
+)
+def test_branches_and_loops_of_unequal_shape_name_their_line(change, words, offset, lowered):
+    _, outcome, text = lowered(change)
+    assert outcome == "refused"
+    assert words in text
+    assert any(one.startswith(f"{line(change, offset)}: op '") for one in text.splitlines()), text
+    assert "programs.py" not in text
+
+
+def test_values_of_variables_take_no_memory(lowered):
+    """25 GB of weights and slots."""
+
+    def change(logits, features):
+        w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)
+        bits = tf.compat.v1.get_variable("bits", [3], tf.bool, trainable=False)
+        x = tf.tile(features["dense"], [1, 1 << 13])[:, : 1 << 16]
+        return tf.reduce_sum(x @ w) + tf.reduce_sum(tf.cast(bits, tf.float32))
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert lowered(change)[1:] == ("accepted", "")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
 
 
 def test_what_only_a_tpu_lowers_is_no_finding(lowered):
@@ -250,7 +302,12 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
     report = compiled(programs.model_fn_with(change), "v3", compile=True)
     assert report.status == 1
     assert [one.outcome for one in report.compilations] == ["refused", "refused"]
-    assert "RESOURCE_EXHAUSTED" in report.compilations[0].words
+    for one in report.compilations:
+        lines = one.words.splitlines()
+        assert lines[0].startswith("RESOURCE_EXHAUSTED")
+        where = line(change, 2)
+        assert lines[-3] == f"{where}: op 'MatMul_5': makes f32[65536,65536], 16 GiB"
+        assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"
 
 
 @needs_compiler

@@ -3,13 +3,16 @@
 
 import importlib.resources
 import json
+import re
 
 import programs
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import function
 
 import estimator_emb as ee
 from estimator_emb import preflight
+from estimator_emb.preflight import static
 
 NO_KERNEL = "no TPU kernel has this op. Instead:"
 NO_TYPE = "its TPU kernel does not take this type. Instead:"
@@ -209,6 +212,66 @@ def test_shapes_that_depend_on_values_are_left_to_the_compiler():
         return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
 
     assert found(change) == []
+
+
+def test_an_iterator_of_model_fn():
+    def change(logits, features):
+        dataset = tf.data.Dataset.from_tensors(1.0).map(lambda x: x + 1).repeat()
+        return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+
+    feeds = "an input of input_fn: the infeed feeds a TPU's step."
+    assert found(change) == [
+        f"{line(change, 2)}: OneShotIterator (op 'OneShotIterator'): {NO_KERNEL} {feeds}",
+        f"{line(change, 2)}: IteratorGetNext (op 'IteratorGetNext'): {NO_KERNEL} {feeds}",
+    ]
+
+
+def test_functions_of_tensorflow_1():
+    @function.Defun(tf.float32)
+    def through_text(x):
+        return tf.strings.to_number(tf.strings.as_string(2.0 * x))
+
+    def change(logits, features):
+        return tf.reduce_sum(through_text(tf.stop_gradient(tf.reduce_sum(logits))))
+
+    assert [re.sub(r"through_text_\w+/", "", one) for one in found(change)] == [
+        f"{line(change)}: AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}",
+        f"{line(change)}: StringToNumber (op 'StringToNumber'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize("labels", ["none", "None"])
+def test_predictions_need_no_labels(labels, as_tensors):
+    seen = []
+
+    def input_fn(params):
+        dataset = programs.input_fn(params)
+        if as_tensors:
+            features, _ = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+            return features if labels == "none" else (features, None)
+        return dataset.map(lambda features, _: features if labels == "none" else (features, None))
+
+    def model_fn(features, labels, mode, params):
+        seen.append((sorted(features), labels))
+        return ee.TPUEstimatorSpec(mode, predictions={"clicked": programs.dlrm(features)})
+
+    report = check(model_fn, input_fn, mode="infer")
+    assert report.findings == ()
+    features = ["dense", "history", "history_seq_length_", "user"]
+    assert seen == [(features, None)]
+
+
+def test_what_the_checker_cannot_follow(monkeypatch):
+    def fails(*_):
+        raise KeyError("of the checker")
+
+    monkeypatch.setattr(static, "findings", fails)
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with())
+    assert str(raised.value) == (
+        "The checker itself cannot follow this program: KeyError: 'of the checker'"
+    )
 
 
 def test_inside_cond():

@@ -65,6 +65,11 @@ _GRAPHS = [
             "_is_function": "the same",
         },
     ),
+    *_of(
+        graphs.BranchGradientGraph,
+        {"_forward_graph": "preflight names the line of the op that a gradient in a branch is of"},
+    ),
+    *_of(graphs.LoopGradientGraph, {"_forward_graph": "the same of a loop"}),
     *_of(tf.DType, {"_is_ref_dtype": "reads and writes of reference variables are edges"}),
     *_of(
         graphs.data_nest,
