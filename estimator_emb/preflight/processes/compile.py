@@ -19,6 +19,7 @@ os.environ.update(
     TPU_SKIP_MDS_QUERY="1",
     TPU_ACCELERATOR_TYPE="v4-8",
     TPU_WORKER_HOSTNAMES="localhost",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # Two checks may run at a time.
 )
 
 import jax  # noqa: E402
