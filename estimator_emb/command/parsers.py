@@ -109,9 +109,9 @@ def check() -> argparse.ArgumentParser:
     parser.add_argument(
         "--generations",
         type=argument_types.generations,
-        default=("v4", "v6e"),
-        help="TPU generations that the compiler is asked for, of "
-        f"{','.join(GENERATIONS)}; default v4,v6e",
+        help="TPU generations that are checked, of "
+        f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
+        "are in the embedding hardware, v6e",
     )
     parser.add_argument(
         "--replicas",

@@ -189,13 +189,18 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
 
     lowered(change)  # From here on in this process.
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
-    report = compiled(programs.model_fn_with(change), "v4", "v6e")
+    estimator = programs.estimator(programs.model_fn_with(change), tables="host")
+    report = preflight.check(estimator, programs.input_fn)
     assert report.status == 1 and report.versions is None
     assert (
-        "\nCompiler: the step did not get that far.\n  v4, v6e, 8 replicas: refused\n      "
+        "\nCompiler: the step did not get that far.\n  v4, v6e, dense step, 8 replicas: refused\n"
+        "      "
         f"TensorFlow {tf.__version__} could not lower it: "
     ) in str(report)
-    assert f"\n      {line(change)}: op 'zeros'\nNothing ran" in str(report)
+    assert f"\n      {line(change)}: op 'zeros'\nTables of the Emb" in str(report)
+    assert (
+        "\n  v4, tables: accepted; on the TPU's host, whose memory they need 0.000768 GB of\n  v6e, "
+    ) in str(report)
 
 
 def test_without_the_extra(monkeypatch):
@@ -280,14 +285,15 @@ def test_a_dlrm_is_accepted_for_v4_and_v6e():
     first = report.compilations[0]
     part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
     assert str(first) == (
-        "v4, 1 replica (topology v4:2x2x1): accepted; per core: floating-point operations "
+        "v4, dense step, 1 replica (topology v4:2x2x1): accepted; per core: floating-point "
+        "operations "
         f"{first.flops:,.0f}, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
         f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
     )
     libtpu = report.versions[1]
     assert (
         f"\nCompiler: the dense step, lowered by TensorFlow {tf.__version__} (CPU kernels, copies "
-        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v4, 1 replica "
+        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v4, dense step, 1 "
     ) in str(report)
 
 
