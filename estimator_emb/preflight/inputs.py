@@ -24,7 +24,7 @@ from estimator_emb.spec import Feature, Table, tables_of
 
 STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
 _TO_IDS = (
-    "integers: turn it into ids in input_fn, for example with a tf.lookup.StaticHashTable or "
+    "ids, made in input_fn: of strings for example by a tf.lookup.StaticHashTable or "
     "tf.strings.to_hash_bucket_fast"
 )
 

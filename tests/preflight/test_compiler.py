@@ -199,7 +199,7 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
     ) in str(report)
     assert f"\n      {line(change)}: op 'zeros'\nTables of the Emb" in str(report)
     assert (
-        "\n  v4, tables: accepted; on the TPU's host, whose memory they need 0.000768 GB of\n  v6e, "
+        "\n  v4, tables: accepted; on the TPU's host, whose memory they need 0.000768 GB of\n"
     ) in str(report)
 
 
