@@ -42,7 +42,7 @@ from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.rates import LearningRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import creation, functions, placement, storage
+from estimator_emb.tables import creation, functions, memory, placement, storage
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.warm_start import with_slots
 
@@ -67,6 +67,7 @@ class TableStep:
       look_up_integers: see `step.integers`.
       transfer: where lookups and updates run in different session calls, what joins them.
       where: what trains the tables, as the log says it.
+      in_this_process: False if they may be on another machine, without `servers`.
 
     Attributes:
       next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
@@ -88,6 +89,7 @@ class TableStep:
         look_up_integers: bool = False,
         transfer: Transfer | None = None,
         where: str = "on the host",
+        in_this_process: bool = True,
     ):
         self.spec = spec
         self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
@@ -102,6 +104,7 @@ class TableStep:
         self._native = native
         self._look_up_integers = look_up_integers
         self._where = where
+        self._in_this_process = in_this_process and not servers
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
@@ -195,7 +198,13 @@ class TableStep:
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
     def create(self, tables: Sequence[Table]) -> list[storage.StoredTable]:
-        """Creates the variables of tables, in training with the slots of their optimizers."""
+        """Creates the variables of tables, in training with the slots of their optimizers.
+
+        Raises:
+          MemoryError: this machine cannot hold them.
+        """
+        if self._in_this_process:
+            memory.check(tables, self.training)
         with placement.on_cpu():
             return creation.create(tables, self.training, self._as_parts, self._shards)
 
