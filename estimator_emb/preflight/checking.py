@@ -24,6 +24,7 @@ def check(
     replicas: int | None = None,
     compiler_python: str | None = None,
     timeout: float = 600.0,
+    has_steps: bool = True,
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
@@ -46,6 +47,8 @@ def check(
       compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
         of the environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
+      has_steps: False means that the program trains without `steps` and `max_steps`, or evaluates
+        without `steps`, which a TPU refuses.
 
     Returns:
       What was found.
@@ -79,7 +82,7 @@ def check(
         if generations is None:
             generations = tables.default_generations(request, config)
         cores = replicas or config.tpu_config.num_shards or CORES_PER_HOST
-        built = _built(estimator, input_fn, mode, cores)
+        built = _built(estimator, input_fn, mode, cores, has_steps)
         notes = [*_notes(estimator, replicas, cores), *built.notes]
         skipped = ""
         compilations: tuple[Compilation, ...] = ()
@@ -127,13 +130,14 @@ def _built(
     input_fn: Callable[..., Any],
     mode: str,
     replicas: int,
+    has_steps: bool,
 ) -> _Built:
     """Builds the step of one core, and what `use_tpu=True` builds.
 
     Raises:
       CannotCheck: a function of the program failed, or the checker cannot follow it.
     """
-    described = Described(estimator, mode, replicas)
+    described = Described(estimator, mode, replicas, has_steps)
     if step_lib.is_on_host(estimator, mode):
         note = "This call runs on the TPU's host, and no step of it on the TPU."
         return _Built(None, described.build(input_fn), notes=[note])

@@ -63,18 +63,23 @@ class Described:
       estimator: of the program; with `use_tpu=False`, it is made as with `use_tpu=True`.
       mode: a `ModeKeys`.
       replicas: number of cores, or of groups of cores that run one model together.
+      has_steps: whether the call says how many steps it takes.
 
     Attributes:
       findings: what making the estimator raises, or its call in this mode at once.
     """
 
-    def __init__(self, estimator: TPUEstimator, mode: str, replicas: int):
+    def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
         self._mode = mode
         self.findings: list[Finding] = []
         with self._found():
             self._made = _on_described_tpu(estimator, replicas)
             if mode == ModeKeys.PREDICT:
                 self._made.backend.check_prediction()
+            elif not has_steps and mode == ModeKeys.TRAIN:
+                self._made._convert_train_steps_to_hooks(None, None)
+            elif not has_steps:
+                self._made._convert_eval_steps_to_hooks(None)
 
     def build(self, input_fn: Callable[..., Any]) -> list[Finding]:
         """Returns what building the graph raises; it calls input_fn for each host, and model_fn."""

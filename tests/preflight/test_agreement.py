@@ -135,8 +135,8 @@ class Case:
       given: what input_fn gives, of features and labels.
       tpu_config: fields of the TPUConfig.
       arguments: of the TPUEstimator.
-      raises: whether `use_tpu=True` raises; where not, a compiler or a session would.
       generations: those that are checked; None for the default.
+      steps: arguments of train or evaluate by which a call does not say how many steps it takes.
     """
 
     found: str | None = None
@@ -153,8 +153,8 @@ class Case:
     given: Any = lambda features, labels: (features, labels)
     tpu_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    raises: bool | None = None
     generations: Any = None
+    steps: dict[str, None] = dataclasses.field(default_factory=dict)
 
     def input_fn(self, params):
         size = params["batch_size"]
@@ -210,9 +210,9 @@ class Case:
             made.described = tpu_described.metadata(1)
             made._directory.to_read = lambda *_: None
             if self.mode == "train":
-                tpu_described.train(made, self.input_fn)
+                tpu_described.train(made, self.input_fn, **self.steps)
             elif self.mode == "eval":
-                tpu_described.evaluate(made, self.input_fn)
+                tpu_described.evaluate(made, self.input_fn, **self.steps)
             else:
                 with tpu_described._stopped_at(v1.train, "MonitoredSession", made, {}):
                     next(made.predict(self.input_fn))
@@ -226,7 +226,13 @@ class Case:
             made = self.estimator(model_dir)
         replicas = None if "num_shards" in self.tpu_config else CORES
         return preflight.check(
-            made, self.input_fn, self.mode, self.generations, compile=False, replicas=replicas
+            made,
+            self.input_fn,
+            self.mode,
+            self.generations,
+            compile=False,
+            replicas=replicas,
+            has_steps=not self.steps,
         )
 
 
@@ -276,6 +282,9 @@ GOOD = {
     "an evaluation": Case(mode="eval"),
     "an evaluation on the host": Case(
         mode="eval", spec=None, features={}, loss=to_number, arguments={"eval_on_tpu": False}
+    ),
+    "an evaluation on the host without steps": Case(
+        mode="eval", spec=None, features={}, arguments={"eval_on_tpu": False}, steps={"steps": None}
     ),
     "no tables": Case(spec=None, features={}),
     "a prediction without tables": Case(mode="infer", spec=None, features={}),
@@ -383,6 +392,12 @@ RAISE = {
     "one shard": Case("num_shards", tpu_config={"num_shards": 1}),
     "a batch that cores cannot share": Case(
         f"train batch size 7 must be divisible by number of replicas {CORES}", batch=7
+    ),
+    "a training without steps": Case(
+        "one of `steps` or `max_steps` must be set", steps={"max_steps": None}
+    ),
+    "an evaluation without steps": Case(
+        "Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
     ),
     "no batch size of evaluation": Case(
         "eval_batch_size", mode="eval", arguments={"eval_batch_size": None}

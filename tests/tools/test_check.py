@@ -56,6 +56,8 @@ estimator = ee.TPUEstimator(
 try:
     if flags.do == "train":
         estimator.train(input_fn, max_steps=10)
+    elif flags.do == "endless":
+        estimator.train(input_fn)
     elif flags.do == "evaluate":
         estimator.evaluate(input_fn, steps=1)
     elif flags.do == "predict":
@@ -139,6 +141,15 @@ def test_programs_that_do_not_train(run, do, mode):
         "\n  use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
         "embedding tables when it predicts on a TPU. " in out
     ) == (do == "predict")
+
+
+def test_a_training_without_steps(run):
+    status, out, _ = run("--do=endless")
+    assert status == 1
+    assert (
+        "Program, ops and shapes: 1 finding.\n  use_tpu=True raises ValueError: For TPU training, "
+        "one of `steps` or `max_steps` must be set. Cannot be both `None`.\n"
+    ) in out
 
 
 def test_train_and_evaluate_has_both_steps_checked(run):
