@@ -103,7 +103,7 @@ def check() -> argparse.ArgumentParser:
         prog="estimator-emb check",
         usage="estimator-emb check [options] SCRIPT.py [its flags]\n"
         "       estimator-emb check [options] -m MODULE [its flags]",
-        description="Checks whether a TPU will accept the step of a program, without a TPU.",
+        description="Checks whether a TPU will accept a program, without a TPU.",
         allow_abbrev=False,
     )
     parser.add_argument(

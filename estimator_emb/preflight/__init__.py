@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, without a TPU, whether a TPU will accept the step of a program.
+"""Checks, without a TPU, whether a TPU will accept a program.
 
 `check` builds what `use_tpu=True` builds, on a TPU that is only described, and reports what that
 raises. It builds the step that one TPU core would run, looks every op and type up among the TPU's

@@ -16,44 +16,44 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import options
+from estimator_emb.backends.emulated import topology
 from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
-from estimator_emb.preflight.report import Finding
+from estimator_emb.preflight.report import CannotCheck, Finding
 
 CORES_PER_HOST = 8
 _MASTER = "grpc://described"
 _JOB = "tpu_worker"
 
 
-def metadata(cores: int) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns what a TPU of so many cores says of itself, with eight cores to a host."""
+def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
+    """Returns what a TPU of so many cores says of itself, with eight cores to a host.
+
+    Args:
+      cores: number of cores over all hosts.
+      divided: whether models are divided over cores, for which the TPU tells its topology.
+
+    Raises:
+      CannotCheck: it has a topology, and so many cores have none that is known.
+    """
     hosts = -(-cores // CORES_PER_HOST)
+    known = None
+    if divided:
+        try:
+            known = topology.emulated(topology.of_cores(cores, "A described TPU"))
+        except ValueError as error:
+            raise CannotCheck(str(error)) from error
     return tf.tpu.experimental.TPUSystemMetadata(
         num_cores=cores,
         num_hosts=hosts,
         num_of_cores_per_host=min(cores, CORES_PER_HOST),
-        topology=_topology(cores),
+        topology=known,
         devices=tuple(
             types.SimpleNamespace(name=f"/job:{_JOB}/replica:0/task:{host}/device:CPU:0")
             for host in range(hosts)
         ),
     )
-
-
-def _topology(cores: int) -> Any:
-    """Returns a topology, which only model parallelism asks for; None for unusual numbers."""
-    shape = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
-    if shape is None or cores > CORES_PER_HOST:
-        return None
-    coordinates = [
-        [x, y, 0, core]
-        for y in range(shape[1])
-        for x in range(shape[0])
-        for core in range(shape[3])
-    ]
-    return tf.tpu.experimental.Topology(mesh_shape=shape, device_coordinates=[coordinates])
 
 
 class Described:
@@ -93,6 +93,8 @@ class Described:
         try:
             with _silent():
                 yield
+        except CannotCheck:
+            raise
         except Exception as error:
             text = str(error).rstrip(".") or "no message"
             self.findings.append(
@@ -127,10 +129,12 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         eval_on_tpu=request.eval_on_tpu,
         embedding_config_spec=request.spec,
     )
-    cores = replicas * (tpu_config.num_cores_per_replica or 1)
+    each = tpu_config.num_cores_per_replica
     # By it, the threads of a session tell each other of errors.
     made._rendezvous = collections.defaultdict(lambda: None)
-    made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(cores)
+    made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(
+        replicas * (each or 1), divided=bool(each)
+    )
     return made
 
 

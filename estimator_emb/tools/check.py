@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether a TPU will accept the step of a program, without a TPU.
+"""Checks whether a TPU will accept a program, without a TPU.
 
     estimator-emb check [options] SCRIPT.py [flags of the script]
     estimator-emb check [options] -m MODULE [its flags]
 
 It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
-first time. Then it builds that step as a TPU core would run it, checks it, prints what it found,
-and ends the program. For `train_and_evaluate` it checks both steps. Nothing is trained, and the
-rest of the program does not run.
+first time. Then it checks that call, prints what it found, and ends the program. For
+`train_and_evaluate` it checks both steps. Nothing is trained, and the rest of the program does not
+run.
 
-The exit status is 0 if the step is accepted, 1 if there are findings, 2 if it could not be checked.
+The exit status is 0 if nothing is refused, 1 if something is, 2 if it could not be checked.
 """
 
 import os
