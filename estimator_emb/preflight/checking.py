@@ -101,6 +101,9 @@ def check(
             )
             notes += compiler_notes
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)
+        of_tables = tables.check(request, config, mode, generations, all_cores, compilations)
+        if built.findings:  # They may be about the tables.
+            of_tables = tuple(one for one in of_tables if one.outcome == "refused")
         return Report(
             mode=mode,
             replicas=cores,
@@ -111,7 +114,7 @@ def check(
             skipped=skipped,
             versions=versions,
             notes=tuple(notes),
-            tables=tables.check(request, config, mode, generations, all_cores, compilations),
+            tables=of_tables,
         )
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from estimator_emb import options
 from estimator_emb.backends.emulated import topology
+from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
@@ -148,7 +149,7 @@ _OWN_PARAMS = ("batch_size", "context", "use_tpu")
 
 
 def _build(made: TPUEstimator, input_fn: Callable[..., Any], mode: str) -> None:
-    with tf.Graph().as_default() as graph:
+    with custom_gradients.forgotten(), tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(made.config.tf_random_seed)
         made._create_and_assert_global_step(graph)
         if mode == ModeKeys.PREDICT:

@@ -147,7 +147,8 @@ class Report:
       skipped: why the compiler was not asked; '' if it was.
       versions: those of (TensorFlow, libtpu), which lowered and compiled; None if nothing was
         compiled.
-      tables: for each generation, what is known of the tables that are not on the TPU's host.
+      tables: for each generation, what is known of the tables; if there are findings, only those
+        that are refused.
       notes: what was left out, and what else the reader should know.
     """
 

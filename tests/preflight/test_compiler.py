@@ -9,10 +9,13 @@ import programs
 import pytest
 import tensorflow as tf
 
+import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.preflight import compiler, lowering
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.processes import lower
+
+pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 _, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
@@ -22,8 +25,8 @@ def line(function, offset=1):
     return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
-def built(model_fn, mode="train"):
-    return step_lib.build(programs.estimator(model_fn), programs.input_fn, mode)
+def built(model_fn, mode="train", **kwargs):
+    return step_lib.build(programs.estimator(model_fn, **kwargs), programs.input_fn, mode)
 
 
 @pytest.fixture
@@ -35,9 +38,10 @@ def lowered(tmp_path, monkeypatch):
         lower.main(work)
         return json.loads((work / f"{result}.json").read_text()), ""
 
-    def of(change):
+    def of(change, **kwargs):
         monkeypatch.setattr(compiler, "_run", run)
-        return compiler._lower(built(programs.model_fn_with(change)), tmp_path, timeout=1)
+        step = built(programs.model_fn_with(change), **kwargs)
+        return compiler._lower(step, tmp_path, timeout=1)
 
     return of
 
@@ -95,6 +99,26 @@ def test_shapes_that_depend_on_values_are_refused(lowered):
     assert words.splitlines()[-1] == f"{line(change, 2)}: op 'zeros'"
 
 
+@pytest.mark.slow
+def test_functions_of_the_tables_are_lowered(lowered):
+    def dynamic(step):
+        return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
+
+    table = ee.TableConfig(1000, 16, combiner="mean", learning_rate_fn=dynamic)
+    features = {"user": ee.FeatureConfig("t"), "history": ee.FeatureConfig("t", 4)}
+    for spec in (
+        ee.EmbeddingConfigSpec(
+            table_to_config_dict={"t": table},
+            feature_to_config_dict=features,
+            optimization_parameters=ee.AdagradParameters(0.1),
+        ),
+        programs.spec()._replace(experimental_gradient_multiplier_fn=dynamic),
+    ):
+        _, outcome, words = lowered(None, embedding_config_spec=spec)
+        assert outcome == "refused" and "must be a compile-time constant" in words
+        assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
+
+
 def branches_of_unequal_shape(logits, features):
     mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that is not the one that fails.
     kept = tf.cond(
@@ -121,7 +145,7 @@ def loop_of_growing_shape(logits, features):
     ("change", "words", "offset"),
     [
         (branches_of_unequal_shape, "Incompatible shapes", 5),
-        (loop_of_growing_shape, "", 3),
+        pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
     ],
 )
 def test_branches_and_loops_of_unequal_shape_name_their_line(change, words, offset, lowered):

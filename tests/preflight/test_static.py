@@ -13,18 +13,13 @@ from tensorflow.python.framework import function
 import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.preflight import static
-from estimator_emb.preflight.described import Described
+
+pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 NO_KERNEL = "no TPU kernel has this op. Instead:"
 NO_TYPE = "its TPU kernel does not take this type. Instead:"
 STRINGS = "keep strings on the host: turn them into numbers in input_fn."
 PYTHON = "what it computes, in input_fn or host_call; or TensorFlow's own ops."
-
-
-@pytest.fixture(autouse=True)
-def of_the_step_alone(monkeypatch):
-    """`test_agreement.py` checks what `use_tpu=True` raises, which takes longer."""
-    monkeypatch.setattr(Described, "build", lambda self, input_fn: self.findings)
 
 
 def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
@@ -239,6 +234,7 @@ def test_an_iterator_of_model_fn():
     ]
 
 
+@pytest.mark.slow
 def test_functions_of_tensorflow_1():
     @function.Defun(tf.float32)
     def through_text(x):
@@ -253,8 +249,15 @@ def test_functions_of_tensorflow_1():
     ]
 
 
-@pytest.mark.parametrize("as_tensors", [False, True])
-@pytest.mark.parametrize("labels", ["none", "None"])
+@pytest.mark.parametrize(
+    ("labels", "as_tensors"),
+    [
+        ("none", False),
+        ("None", True),
+        pytest.param("none", True, marks=pytest.mark.slow),
+        pytest.param("None", False, marks=pytest.mark.slow),
+    ],
+)
 def test_predictions_need_no_labels(labels, as_tensors):
     seen = []
 
