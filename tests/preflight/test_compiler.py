@@ -289,7 +289,15 @@ def _text(x):
 @pytest.mark.slow
 def test_a_dlrm_is_accepted_for_v4_and_v6e():
     report = compiled(programs.model_fn_with(), "v4", "v6e", compile=True)
-    assert report.status == 0
+    assert report.status == 1  # Its tables cannot run on v6e.
+    assert [str(one).splitlines()[0].split(";")[0] for one in report.tables] == [
+        "v4, tables: accepted",
+        "v6e, tables: refused",
+    ]
+    # With the dense step of the larger of the two compilations.
+    assert report.tables[0].step_bytes == max(
+        one.argument_bytes + one.temporary_bytes for one in report.compilations[:2]
+    )
     assert [(one.topology, one.replicas, one.outcome) for one in report.compilations] == [
         ("v4:2x2x1", 1, "accepted"),
         ("v4:2x2x1", 8, "accepted"),
