@@ -84,7 +84,7 @@ COMMANDS = {
         )
     },
     "estimator-emb check [--tf-v1] -m MODULE": "test_check.py starts modules.",
-    "estimator-emb check --generations=v4,v6e": {
+    "estimator-emb check --generations=v2,v3": {
         "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
     },
     "estimator-emb compare --b=--shards=8 examples/": {"/tmp/clicks": "MODEL"},

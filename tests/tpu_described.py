@@ -115,7 +115,7 @@ def train(made, input_fn, **kwargs):
     """Trains until a session would open."""
     found = {}
     with _stopped_at(training, "MonitoredTrainingSession", made, found):
-        made.train(input_fn, max_steps=20, **kwargs)
+        made.train(input_fn, **{"max_steps": 20, **kwargs})
     (train_op,) = found["graph"].get_collection("_tpu_train_op")
     return Reached(
         found["graph"],
@@ -130,5 +130,5 @@ def evaluate(made, input_fn, **kwargs):
     """Evaluates until a session would open."""
     found = {}
     with _stopped_at(evaluation, "_evaluate_once", made, found):
-        made.evaluate(input_fn, steps=2, **kwargs)
+        made.evaluate(input_fn, **{"steps": 2, **kwargs})
     return Reached(found["graph"], list(found["hooks"]), [], found["eval_ops"], found["scaffold"])

@@ -103,15 +103,15 @@ def check() -> argparse.ArgumentParser:
         prog="estimator-emb check",
         usage="estimator-emb check [options] SCRIPT.py [its flags]\n"
         "       estimator-emb check [options] -m MODULE [its flags]",
-        description="Checks whether a TPU will accept the step of a program, without a TPU.",
+        description="Checks whether a TPU will accept a program, without a TPU.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--generations",
         type=argument_types.generations,
-        default=("v4", "v6e"),
-        help="TPU generations that the compiler is asked for, of "
-        f"{','.join(GENERATIONS)}; default v4,v6e",
+        help="TPU generations that are checked, of "
+        f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
+        "are in the embedding hardware, v6e",
     )
     parser.add_argument(
         "--replicas",

@@ -30,6 +30,20 @@ def ending_with_graph() -> Iterator[None]:
         _hand_over(graph)
 
 
+@contextlib.contextmanager
+def forgotten() -> Iterator[None]:
+    """Takes custom gradients registered inside out again, also those in loops and functions.
+
+    It is for graphs that nobody needs afterwards.
+    """
+    registry = gradient_registry._registry
+    before = set(registry)
+    try:
+        yield
+    finally:
+        _forget([name for name in registry if name not in before and name.startswith(_PREFIX)])
+
+
 def _hand_over(graph: tf.Graph) -> None:
     """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
     registry = gradient_registry._registry

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, without a TPU, whether a TPU will accept the step of a program.
+"""Checks, without a TPU, whether a TPU will accept a program.
 
-`check` builds the step that one TPU core would run and looks at it in two ways: it looks every op
-and type up among the TPU's kernels, and, if the extra `[preflight]` is installed, asks the TPU's
-own compiler. docs/preflight.md says what that shows, and what it cannot.
+`check` builds what `use_tpu=True` builds, on a TPU that is only described, and reports what that
+raises. It builds the step that one TPU core would run, looks every op and type up among the TPU's
+kernels, and, if the extra `[preflight]` is installed, asks the TPU's own compiler. And it counts
+the memory that tables take. docs/preflight.md says what that shows, and what it cannot.
 """
 
 from estimator_emb.preflight.checking import check
 from estimator_emb.preflight.compiler import GENERATIONS
-from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
+from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report, Tables
 
-__all__ = ["GENERATIONS", "CannotCheck", "Compilation", "Finding", "Report", "check"]
+__all__ = ["GENERATIONS", "CannotCheck", "Compilation", "Finding", "Report", "Tables", "check"]

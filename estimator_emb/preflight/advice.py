@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advice on what to use instead of ops and types without a TPU kernel."""
 
+_INPUT = "an input of input_fn: the infeed feeds a TPU's step"
 _HOST = "do it in input_fn, or give its tensors to host_call"
 _STRINGS = "keep strings on the host: turn them into numbers in input_fn"
 _PRINT = "print in host_call, or wrap it in tf.compat.v1.tpu.outside_compilation"
@@ -18,6 +19,7 @@ _OPS = {
     "FIFOQueueV2": "input_fn, which feeds the infeed",
     "MatrixLogarithm": _HOST,
     "Placeholder": "an input of input_fn: nothing is fed to a TPU's step",
+    "OneShotIterator": _INPUT,
     "Print": _PRINT,
     "PrintV2": _PRINT,
     "PyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
@@ -38,7 +40,7 @@ _PREFIXES = {
     "Decode": _HOST,
     "FixedLength": _HOST,
     "HashTable": _TABLES,
-    "Iterator": "an input of input_fn: the infeed feeds a TPU's step",
+    "Iterator": _INPUT,
     "LookupTable": _TABLES,
     "MutableHashTable": _TABLES,
     "Ragged": _SPARSE,
@@ -50,7 +52,7 @@ _PREFIXES = {
     "WriteFile": _HOST,
 }
 
-_SUFFIXES = {"Summary": _SUMMARY, "SummaryV2": _SUMMARY}
+_SUFFIXES = {"Dataset": _INPUT, "DatasetV2": _INPUT, "Summary": _SUMMARY, "SummaryV2": _SUMMARY}
 
 _STRING_OPS = frozenset(
     (

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
-from estimator_emb.preflight import compiler, static
+from estimator_emb.preflight import compiler, host_calls, program, static, tables
 from estimator_emb.preflight import step as step_lib
-from estimator_emb.preflight.report import CannotCheck, Compilation, Report
+from estimator_emb.preflight.described import CORES_PER_HOST, Described
+from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
 
 MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
 
@@ -16,30 +19,36 @@ def check(
     estimator: estimator_emb.estimator.TPUEstimator,
     input_fn: Callable[..., Any],
     mode: str = "train",
-    generations: Sequence[str] = ("v4", "v6e"),
+    generations: Sequence[str] | None = None,
     compile: bool | None = None,
     replicas: int | None = None,
     compiler_python: str | None = None,
     timeout: float = 600.0,
+    has_steps: bool = True,
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
-    It calls input_fn once for the shapes of its tensors, which reads no record unless input_fn does
-    so itself, and model_fn once. It trains and writes nothing.
+    It builds the step of one core, looks its ops up, and asks the compiler. It also builds what
+    `use_tpu=True` builds, on a TPU that is only described, and reports what that raises. So it
+    calls model_fn twice and input_fn some times, which reads no record unless input_fn does so
+    itself. It trains and writes nothing.
 
     Args:
       estimator: the estimator of the program; with use_tpu=False, the step is built as with
         use_tpu=True.
       input_fn: the program's input_fn for this mode.
       mode: 'train', the default, 'eval' or 'infer'.
-      generations: names among `GENERATIONS`, for each of which the compiler is asked; v4 and v6e by
-        default.
+      generations: names among `GENERATIONS`, for each of which the compiler is asked and the tables
+        are checked. None, the default, means `TPUConfig.tpu_generation`, else v4 and, unless the
+        program has tables in the embedding hardware, v6e.
       compile: True asks the compiler, False does not, and None, the default, does if it is
         installed.
       replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
       compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
         of the environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
+      has_steps: False means that the program trains without `steps` and `max_steps`, or evaluates
+        without `steps`, which a TPU refuses.
 
     Returns:
       What was found.
@@ -50,7 +59,7 @@ def check(
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
-    unknown = [name for name in generations if name not in compiler.GENERATIONS]
+    unknown = [name for name in generations or () if name not in compiler.GENERATIONS]
     if unknown:
         raise ValueError(
             f"generations must be among {tuple(compiler.GENERATIONS)}; got {unknown[0]!r}."
@@ -63,42 +72,119 @@ def check(
     if compile and missing:
         raise CannotCheck(missing)
 
-    step = step_lib.build(estimator, input_fn, mode, replicas)
+    if not isinstance(estimator, estimator_emb.estimator.TPUEstimator):
+        raise CannotCheck(
+            f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
+            f"of {type(estimator).__module__}."
+        )
+    with _followed():
+        request, config = estimator.backend.request, estimator.config
+        if generations is None:
+            generations = tables.default_generations(request, config)
+        cores = replicas or config.tpu_config.num_shards or CORES_PER_HOST
+        built = _built(estimator, input_fn, mode, cores, has_steps)
+        notes = [*_notes(estimator, replicas, cores), *built.notes]
+        skipped = ""
+        compilations: tuple[Compilation, ...] = ()
+        versions: tuple[str, str] | None = None
+        if built.step is None:
+            skipped = "There is no step to compile."
+        elif compile is False:
+            skipped = "It was not asked for."
+        elif missing:
+            skipped = missing
+        elif built.findings:
+            skipped = "The findings above come first."
+        else:
+            compilations, versions, compiler_notes = compiler.compile_step(
+                built.step, generations, python, timeout
+            )
+            notes += compiler_notes
+        all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)
+        of_tables = tables.check(request, config, mode, generations, all_cores, compilations)
+        if built.findings:  # They may be about the tables.
+            of_tables = tuple(one for one in of_tables if one.outcome == "refused")
+        return Report(
+            mode=mode,
+            replicas=cores,
+            batch_per_core=None if built.step is None else built.step.batch,
+            op_count=built.op_count,
+            findings=tuple(built.findings),
+            compilations=compilations,
+            skipped=skipped,
+            versions=versions,
+            notes=tuple(notes),
+            tables=of_tables,
+        )
+
+
+@dataclasses.dataclass
+class _Built:
+    """A step that was built, if it could be, with what was found."""
+
+    step: step_lib.Step | None
+    findings: list[Finding]
+    op_count: int = 0
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def _built(
+    estimator: estimator_emb.estimator.TPUEstimator,
+    input_fn: Callable[..., Any],
+    mode: str,
+    replicas: int,
+    has_steps: bool,
+) -> _Built:
+    """Builds the step of one core, and what `use_tpu=True` builds.
+
+    Raises:
+      CannotCheck: a function of the program failed, or the checker cannot follow it.
+    """
+    described = Described(estimator, mode, replicas, has_steps)
+    if step_lib.is_on_host(estimator, mode):
+        note = "This call runs on the TPU's host, and no step of it on the TPU."
+        return _Built(None, described.build(input_fn), notes=[note])
+    try:
+        step = step_lib.build(estimator, input_fn, mode, replicas)
+    except CannotCheck as error:
+        failed = isinstance(error, program.ProgramError)
+        if described.findings or (not failed and described.build(input_fn)):
+            return _Built(None, described.findings)
+        raise
     ops = static.ops_of(step)
-    findings = (*step.findings, *static.findings(step, ops))
     outside = [op for op in ops if op.outside]
-    notes = []
-    if replicas is None and estimator.config.tpu_config.num_shards is None:
-        notes.append(f"TPUConfig.num_shards is not set: {step.replicas} cores are assumed.")
-    if not estimator.backend.request.use_tpu:
-        notes.append("The program said use_tpu=False; the step was built as with use_tpu=True.")
+    findings = [
+        *described.findings,
+        *step.findings,
+        *static.findings(step, ops),
+        *host_calls.findings(step),
+    ]
+    built = _Built(step, findings or described.build(input_fn), len(ops) - len(outside))
     if not step.complete:
-        notes.append("The step could not be built, so its ops were not looked at.")
+        built.notes.append("The step could not be built, so its ops were not looked at.")
     if outside:
         count = f"{len(outside)} op{'s' if len(outside) > 1 else ''}"
-        notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
-    skipped = ""
-    compilations: tuple[Compilation, ...] = ()
-    versions: tuple[str, str] | None = None
-    if compile is False:
-        skipped = "It was not asked for."
-    elif missing:
-        skipped = missing
-    elif findings:
-        skipped = "The findings above come first."
-    else:
-        compilations, versions, compiler_notes = compiler.compile_step(
-            step, generations, python, timeout
-        )
-        notes += compiler_notes
-    return Report(
-        mode=mode,
-        replicas=step.replicas,
-        batch_per_core=step.batch,
-        op_count=len(ops) - len(outside),
-        findings=findings,
-        compilations=compilations,
-        skipped=skipped,
-        versions=versions,
-        notes=tuple(notes),
-    )
+        built.notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
+    return built
+
+
+def _notes(
+    estimator: estimator_emb.estimator.TPUEstimator, asked: int | None, cores: int
+) -> Iterator[str]:
+    if asked is None and estimator.config.tpu_config.num_shards is None:
+        yield f"TPUConfig.num_shards is not set: {cores} cores are assumed."
+    if not estimator.backend.request.use_tpu:
+        yield "The program said use_tpu=False; the step was built as with use_tpu=True."
+
+
+@contextlib.contextmanager
+def _followed() -> Iterator[None]:
+    """Raises a `CannotCheck` for any error inside that is none."""
+    try:
+        yield
+    except CannotCheck:
+        raise
+    except Exception as error:
+        raise CannotCheck(
+            f"The checker itself cannot follow this program: {type(error).__name__}: {error}"
+        ) from error

@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.preflight import lowering, program
+from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
 
@@ -211,6 +211,7 @@ def _compilations(
         answer = result["targets"][index]
         if not answer["ok"]:
             text = _located(answer["error"], step)
+            text = "\n".join([text, *_largest(answer.get("largest", ()), step)])
             # An error of the compiler's own is no judgement of the step.
             outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
             compilations.append(Compilation(generation, topology, replicas, outcome, text))
@@ -231,23 +232,56 @@ def _compilations(
     return compilations
 
 
+def _largest(tensors: Sequence[dict[str, Any]], step: Step) -> list[str]:
+    """Returns a line for each of the largest tensors of a step that does not fit into memory."""
+    lines = []
+    for tensor in tensors:
+        where = ", ".join(_line_of_op(tensor["op_name"], step.graph)) or tensor["op_name"]
+        lines.append(f"{where}: makes {tensor['type']}, {tensor['bytes'] / 2**30:,.3g} GiB")
+    return lines
+
+
 def _located(words: str, step: Step) -> str:
     """Returns the compiler's words, with the program's lines for the ops that they name."""
-    names = re.findall(r"\{\{node ([^}]+)\}\}", words) + re.findall(r'op_name="([^"]+)"', words)
-    lines = []
-    for op in filter(None, (_op_of(name, step) for name in dict.fromkeys(names))):
-        where = program.line_of(op)
-        if where:
-            lines.append(f"{where}: op '{op.name}'")
+    graphs = static.graphs_of_functions(step)
+    lines: dict[str, None] = {}
+    for node in _NODE.finditer(words):
+        # An op is of the function that the compiler says next that it failed to convert.
+        converting = _CONVERTING.search(words, node.end())
+        graph = _graph_named(converting[1], graphs, step.graph) if converting else step.graph
+        lines.update(dict.fromkeys(_line_of_op(node[1], graph)))
+    for names in re.findall(r'op_name="([^"]+)"', words):
+        for name in names.split(";"):
+            lines.update(dict.fromkeys(_line_of_op(name, step.graph)))
     return "\n".join([words.strip(), *lines])
 
 
-def _op_of(name: str, step: Step) -> tf.Operation | None:
-    """Returns the op that a compiler means, whose name may follow those of its own functions."""
-    parts = name.split("/")
-    for start in range(len(parts)):
-        try:
-            return step.graph.get_operation_by_name("/".join(parts[start:]))
-        except (KeyError, ValueError):
-            continue
-    return None
+_NODE = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})?(?:\{\{node )?([^\]}]+)(?:\}\})?\]\]")
+_CONVERTING = re.compile(r"failed while converting ([^\[\s]+)\[")
+_CALLS = re.compile(r"^((Stateful)?PartitionedCall|__inference_[^/]*|jit\([^/]*\))/")
+
+
+def _graph_named(name: str, graphs: dict[str, Any], outermost: tf.Graph) -> Any:
+    """Returns the graph of a function, to whose name TensorFlow may have added one of its own."""
+    names = [known for known in graphs if name == known or name.startswith(f"{known}_const_")]
+    return graphs[names[0]] if names else outermost
+
+
+def _line_of_op(name: str, graph: Any) -> list[str]:
+    """Returns [what names the line of an op, or of the branch or loop it is in], or []."""
+    while _CALLS.match(name):
+        name = _CALLS.sub("", name)
+    while name:
+        op = _op_of(name, graph)
+        where = op and program.line_of(op)
+        if where:
+            return [f"{where}: op '{op.name}'"]
+        name = name.rpartition("/")[0]
+    return []
+
+
+def _op_of(name: str, graph: Any) -> Any:
+    try:
+        return graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None

@@ -137,15 +137,7 @@ def _clean(node: tf.compat.v1.NodeDef) -> None:
 
 def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
     """Adds the functions that the step calls, without their ops outside compilation."""
-    graphs = {}
-    waiting = [called for node in graph.node for called in static.called(node, step.graph)]
-    while waiting:
-        name, function_graph = waiting.pop()
-        if name in graphs:
-            continue
-        graphs[name] = function_graph
-        for op in function_graph.get_operations():
-            waiting.extend(static.called(op.node_def, function_graph))
+    graphs = static.graphs_of_functions(step)
     library = step.graph.as_graph_def().library
     for function in library.function:
         name = function.signature.name

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals.graphs import BranchGradientGraph, LoopGradientGraph
 from estimator_emb.failures import LIBRARIES
 from estimator_emb.preflight.report import CannotCheck
 
@@ -28,13 +30,31 @@ def line_of(op: tf.Operation) -> str | None:
 
     For the gradient of an op, it is the line that created that op.
     """
-    while getattr(op, "_original_op", None) is not None:
-        op = op._original_op
+    while (source := _differentiated(op)) is not None:
+        op = source
     try:
         frames = [(frame.filename, frame.lineno) for frame in op.traceback]
     except (AttributeError, TypeError):
         return None
     return _innermost(frames)
+
+
+def _differentiated(op: tf.Operation) -> tf.Operation | None:
+    """Returns the op of whose gradient an op is a part; None if it is of none."""
+    original: tf.Operation | None = getattr(op, "_original_op", None)
+    if original is not None:
+        return original
+    # Ops of the gradient of a branch or loop do not say, but for their names.
+    named = _GRADIENT.match(op.name)
+    if named is None or not isinstance(op.graph, (BranchGradientGraph, LoopGradientGraph)):
+        return None
+    try:
+        return op.graph._forward_graph.get_operation_by_name(named[1])
+    except KeyError:
+        return None
+
+
+_GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad(?:_\d+)?/")
 
 
 def line_of_error(error: BaseException) -> str | None:

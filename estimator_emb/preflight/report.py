@@ -80,7 +80,7 @@ class Compilation:
     def __str__(self) -> str:
         count = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
         topology = f" (topology {self.topology})" if self.topology else ""
-        text = f"{self.generation}, {count}{topology}: {self.outcome}"
+        text = f"{self.generation}, dense step, {count}{topology}: {self.outcome}"
         if self.outcome != "accepted":
             words = "\n".join("      " + line for line in self.words.strip().splitlines())
             return f"{text}\n{words}"
@@ -98,54 +98,96 @@ class Compilation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tables:
+    """What is known of the tables of the EmbeddingConfigSpec on one generation.
+
+    Attributes:
+      generation: a name such as 'v4'.
+      outcome: 'accepted' or 'refused'.
+      words: why they were refused, or where they are if not in the cores' memory; '' otherwise.
+      cores: number of cores that share the tables.
+      table_bytes: bytes of tables and slots on the fullest core; None if they are not there.
+      step_bytes: bytes of the dense step on a core; None if it was not compiled.
+      memory_bytes: memory of one core.
+    """
+
+    generation: str
+    outcome: str
+    words: str = ""
+    cores: int = 0
+    table_bytes: int | None = None
+    step_bytes: int | None = None
+    memory_bytes: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.generation}, tables: {self.outcome}"
+        if self.outcome != "accepted":
+            return f"{text}\n      {self.words}"
+        if self.table_bytes is None:
+            return f"{text}; {self.words}"
+        part = 100 * (self.table_bytes + (self.step_bytes or 0)) / self.memory_bytes
+        of = f"{part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
+        text += f"; per core of {self.cores}: tables and slots {_mebibytes(self.table_bytes)}, "
+        if self.step_bytes is None:
+            return f"{text}{of}; the dense step, which was not compiled, comes on top"
+        return f"{text}the dense step {_mebibytes(self.step_bytes)}, together {of}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The report of a check: what was checked, and what was found.
 
     Attributes:
       mode: 'train', 'eval' or 'infer'.
       replicas: number of cores for which the step was built.
-      batch_per_core: number of samples per core.
+      batch_per_core: number of samples per core; None if the step could not be built.
       op_count: number of ops that the TPU would run; 0 if the step could not be built.
-      findings: the findings about ops, types and shapes.
+      findings: the findings about the program, its input, ops, types and shapes.
       compilations: the answers of the compiler.
       skipped: why the compiler was not asked; '' if it was.
       versions: those of (TensorFlow, libtpu), which lowered and compiled; None if nothing was
         compiled.
+      tables: for each generation, what is known of the tables; if there are findings, only those
+        that are refused.
       notes: what was left out, and what else the reader should know.
     """
 
     mode: str
     replicas: int
-    batch_per_core: int
+    batch_per_core: int | None
     op_count: int
     findings: tuple[Finding, ...] = ()
     compilations: tuple[Compilation, ...] = ()
     skipped: str = ""
     versions: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    tables: tuple[Tables, ...] = ()
 
     @property
     def status(self) -> int:
         """Returns the exit status: ACCEPTED, FINDINGS or UNCHECKED."""
         outcomes = {compilation.outcome for compilation in self.compilations}
+        outcomes |= {tables.outcome for tables in self.tables}
         if self.findings or "refused" in outcomes:
             return FINDINGS
         return UNCHECKED if "not compiled" in outcomes else ACCEPTED
 
     def __str__(self) -> str:
-        lines = [
-            f"The {self.mode} step of one core, one of {self.replicas}: {self.op_count} ops, "
-            f"{self.batch_per_core} samples per core."
-        ]
+        built = (
+            "was not built"
+            if self.batch_per_core is None
+            else f"{self.op_count} ops, {self.batch_per_core} samples per core"
+        )
+        lines = [f"The {self.mode} step of one core, one of {self.replicas}: {built}."]
         lines += [f"  {note}" for note in self.notes]
         if self.findings:
             count = len(self.findings)
-            lines.append(f"Ops and shapes: {count} finding{'s' if count > 1 else ''}.")
+            lines.append(f"Program, ops and shapes: {count} finding{'s' if count > 1 else ''}.")
             lines += [f"  {finding}" for finding in self.findings]
-        else:
+        elif self.batch_per_core is not None:
             lines.append(
-                "Ops and shapes: every op has a TPU kernel for its types, and every input a static "
-                "shape."
+                "Program, ops and shapes: use_tpu=True raises no error before a session opens, "
+                "every op has a TPU kernel for its types, and every input a static shape."
             )
         if self.skipped:
             lines.append(f"Compiler: skipped. {self.skipped}")
@@ -158,14 +200,17 @@ class Report:
         elif self.compilations:
             lines.append("Compiler: the step did not get that far.")
         lines += [f"  {compilation}" for compilation in self.compilations]
+        if self.tables:
+            lines.append("Tables of the EmbeddingConfigSpec:")
+            lines += [f"  {tables}" for tables in self.tables]
         lines.append(_NOT_SHOWN)
         return "\n".join(lines)
 
 
 _NOT_SHOWN = (
     "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that the "
-    "step computes, the embedding tables (neither their configuration nor their memory), or what "
-    "the host does: input_fn, host_call, the functions of eval_metrics."
+    "step computes, or what the host does: the records that input_fn reads, host_call, the "
+    "functions of eval_metrics."
 )
 
 

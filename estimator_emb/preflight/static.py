@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from estimator_emb.checks import unsummed
 from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.graphs import function_def_to_graph
 from estimator_emb.compat.internals.protos import types_pb2
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
@@ -63,17 +64,18 @@ class StepOp:
 def ops_of(step: Step) -> list[StepOp]:
     """Returns the ops that the results of the step need, with those outside compilation."""
     ops = []
-    functions: dict[str, Any] = {}
     arguments = {tensor.op for tensor in step.arguments}
+    waiting = []
     for op in reachable(step):
         if CLUSTER not in op.node_def.attr or op in arguments or op.type == "TPUReplicateMetadata":
             continue
-        ops.append(StepOp(op.type, op.name, op.node_def.attr, program.line_of(op)))
-        if not ops[-1].outside:
-            functions.update(called(op.node_def, step.graph))
+        found = StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
+        if not _is_function(op.type, step.graph):
+            ops.append(found)
+        waiting += _called_on_core(op, step.graph, found)
     seen = set()
-    while functions:
-        name, graph = functions.popitem()
+    while waiting:
+        name, graph, caller = waiting.pop()
         if name in seen:
             continue
         seen.add(name)
@@ -83,10 +85,24 @@ def ops_of(step: Step) -> list[StepOp]:
         ):
             if op.type == "Placeholder":  # An argument of the function.
                 continue
-            ops.append(StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, program.line_of(op)))
-            if not ops[-1].outside:
-                functions.update(called(op.node_def, graph))
+            where = program.line_of(op) or caller.where
+            found = StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, where)
+            if not _is_function(op.type, graph):
+                ops.append(found)
+            waiting += _called_on_core(op, graph, found)
     return ops
+
+
+def _called_on_core(
+    op: tf.Operation, graph: tf.Graph, found: StepOp
+) -> list[tuple[str, Any, StepOp]]:
+    """Returns (name, graph, caller) of the functions that an op calls on a core.
+
+    What an iterator or a Python function calls is the business of the host.
+    """
+    if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
+        return []
+    return [(name, inner, found) for name, inner in called(op.node_def, graph)]
 
 
 def reachable(step: Step) -> list[tf.Operation]:
@@ -110,16 +126,48 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
-    """Yields (name, graph) of the functions that an op calls."""
+    """Yields (name, graph) of the functions that an op calls, or is a call of."""
+    names = [node.op]
     for value in node.attr.values():
         functions = [value.func] if value.HasField("func") else value.list.func
-        for function in functions:
-            outer: Any = graph
-            while outer is not None:
-                if outer._is_function(function.name):
-                    yield function.name, outer._get_function(function.name).graph
-                    break
-                outer = getattr(outer, "outer_graph", None)
+        names += [function.name for function in functions]
+    for name in names:
+        function = _function(name, graph)
+        if function is not None:
+            yield name, _graph_of(function)
+
+
+def graphs_of_functions(step: Step) -> dict[str, Any]:
+    """Returns name -> graph of the functions that the step calls, and that these call."""
+    graphs: dict[str, Any] = {}
+    waiting = [found for op in reachable(step) for found in called(op.node_def, step.graph)]
+    while waiting:
+        name, graph = waiting.pop()
+        if name not in graphs:
+            graphs[name] = graph
+            for op in graph.get_operations():
+                waiting.extend(called(op.node_def, graph))
+    return graphs
+
+
+def _function(name: str, graph: Any) -> Any:
+    """Returns the function of a graph, or of one around it; None if there is none."""
+    while graph is not None:
+        if graph._is_function(name):
+            return graph._get_function(name)
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _is_function(name: str, graph: Any) -> bool:
+    return _function(name, graph) is not None
+
+
+def _graph_of(function: Any) -> Any:
+    if hasattr(function, "graph"):
+        return function.graph
+    # What TensorFlow 1's Defun has made, and the datasets of one-shot iterators.
+    return function_def_to_graph(function.definition)
 
 
 def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:

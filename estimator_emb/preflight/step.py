@@ -16,28 +16,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.host_context import HOST_DEVICE
+from estimator_emb import options
+from estimator_emb.backends.base import Request
+from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu import split_compile_and_replicate
 from estimator_emb.compat.internals.tpu_estimator import (
     InternalTPUContext,
     ModelFnWrapper,
     OutfeedHostCall,
-    TPUContext,
     TPUEstimatorReplicaContext,
-    add_item_to_params,
 )
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.preflight import program
+from estimator_emb.preflight import described, program
+from estimator_emb.preflight.described import CORES_PER_HOST
+from estimator_emb.preflight.inputs import CoreInputs
 from estimator_emb.preflight.report import CannotCheck, Finding
-from estimator_emb.spec import tables_of
 from estimator_emb.step.tap import Tap
-
-CORES_PER_HOST = 8
-STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
+from estimator_emb.tables import functions
 
 
 @dataclasses.dataclass
@@ -52,6 +49,7 @@ class Step:
       arguments: the tensors in the cluster that the step reads.
       results: the tensors that leave the core, each with what messages call it.
       train_op: the op that the step must run besides; None if there is none.
+      host_call: that of model_fn; None if there is none.
       findings: findings about inputs and outputs.
       complete: False if model_fn could not be called to its end.
     """
@@ -63,12 +61,13 @@ class Step:
     arguments: list[tf.Tensor] = dataclasses.field(default_factory=list)
     results: list[tuple[str, tf.Tensor]] = dataclasses.field(default_factory=list)
     train_op: tf.Operation | None = None
+    host_call: tuple[Callable[..., Any], Any] | None = None
     findings: list[Finding] = dataclasses.field(default_factory=list)
     complete: bool = True
 
 
 def build(
-    estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int | None = None
+    estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int = CORES_PER_HOST
 ) -> Step:
     """Builds a step, by a call of input_fn and one of model_fn as for a TPU core.
 
@@ -76,28 +75,35 @@ def build(
       estimator: the estimator of the program.
       input_fn: function that returns a dataset, or features, or (features, labels).
       mode: a `ModeKeys`.
-      replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
+      replicas: number of cores.
 
     Raises:
       CannotCheck: a function of the program failed, or its configuration is not one for a TPU.
     """
-    if not isinstance(estimator, TPUEstimator):
-        raise CannotCheck(
-            f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
-            f"of {type(estimator).__module__}."
-        )
     config = copy.deepcopy(estimator.config)
-    replicas = replicas or config.tpu_config.num_shards or CORES_PER_HOST
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
     try:
         with _context(estimator, config, replicas).with_mode(mode) as context:
             step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
-            inputs = _Inputs(estimator, context, step, input_fn)
+            inputs = CoreInputs(estimator, context, input_fn)
+            step.findings += inputs.findings
+            step.complete = inputs.complete
             if step.complete:
                 _build(estimator, config, context, inputs, step)
-    except (ValueError, TypeError) as error:
+    except CannotCheck:
+        raise
+    except Exception as error:
         raise CannotCheck(f"{type(error).__name__}: {error}") from error
     return step
+
+
+def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
+    """Returns whether nothing of a call runs on the TPU, with `use_tpu=True`."""
+    request = estimator.backend.request
+    if mode == ModeKeys.EVAL:
+        return not request.eval_on_tpu
+    tables_on_host = request.tables and options.asked_tables(estimator.config) == "host"
+    return mode == ModeKeys.PREDICT and bool(tables_on_host)
 
 
 class _Context(InternalTPUContext):
@@ -106,13 +112,7 @@ class _Context(InternalTPUContext):
     def __init__(self, *args: Any, replicas: int, **kwargs: Any):
         super().__init__(*args, **kwargs)
         cores = replicas * (self._config.tpu_config.num_cores_per_replica or 1)
-        self._metadata = tf.tpu.experimental.TPUSystemMetadata(
-            num_cores=cores,
-            num_hosts=-(-cores // CORES_PER_HOST),
-            num_of_cores_per_host=min(cores, CORES_PER_HOST),
-            topology=None,
-            devices=[],
-        )
+        self._metadata = described.metadata(cores)
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
         return self._metadata
@@ -138,159 +138,11 @@ def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
     return context
 
 
-class _Inputs:
-    """The features, labels and activations of one core, as specs of placeholders.
-
-    Attributes:
-      features, labels: nested `tf.TensorSpec` of static shapes; None if there are no labels.
-      activations: feature key -> `tf.TensorSpec`.
-    """
-
-    def __init__(
-        self,
-        estimator: TPUEstimator,
-        context: _Context,
-        step: Step,
-        input_fn: Callable[..., Any],
-    ):
-        self._context = context
-        self._step = step
-        self._batch_axis = estimator.backend.request.batch_axis
-        if context.global_batch_size is None:
-            name = "predict" if step.mode == ModeKeys.PREDICT else step.mode
-            raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
-        spec = _element_spec(estimator, context, input_fn)
-        features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
-        if isinstance(spec, tuple) and len(spec) != 2:
-            raise CannotCheck(
-                f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
-            )
-        self.activations: dict[str, tf.TensorSpec] = {}
-        embedding_spec = estimator.backend.request.spec
-        if embedding_spec is not None:
-            if not isinstance(features, Mapping):
-                raise CannotCheck("With an EmbeddingConfigSpec, features must be a dict.")
-            features = self._without_ids(dict(features), embedding_spec)
-        self.features = self._on_core(features, "features", 0)
-        self.labels = None if labels is None else self._on_core(labels, "labels", 1)
-
-    def _without_ids(self, features: dict[str, Any], spec: Any) -> dict[str, Any]:
-        batch = self._step.batch
-        tables = tables_of(spec)
-        for table in tables:
-            for feature in table.features:
-                features.pop(feature.key, None)
-                shape = [batch, table.config.dimension]
-                if feature.max_sequence_length:
-                    shape.insert(1, feature.max_sequence_length)
-                    lengths = sequence_length_key(feature.key)
-                    self.activations[lengths] = tf.TensorSpec([batch], tf.int64)
-                self.activations[feature.key] = tf.TensorSpec(shape, tf.float32)
-        for table in tables:
-            for feature in table.features:
-                if feature.weight_key is not None:
-                    features.pop(feature.weight_key, None)
-        for column in spec.tensor_core_feature_columns or ():
-            key = column.get_feature_key_name()
-            features.pop(key, None)
-            shape = [batch, column._tensor_core_shape[1]]
-            mask = key + TENSOR_CORE_MASK_KEY_SUFFIX
-            self.activations[key] = tf.TensorSpec(shape, tf.int32)
-            self.activations[mask] = tf.TensorSpec(shape, tf.float32)
-        return features
-
-    def _on_core(self, specs: Any, name: str, index: int) -> Any:
-        """Returns the specs of one core, without those that the infeed cannot carry: findings."""
-        if isinstance(specs, Mapping):
-            on_core = {
-                key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()
-            }
-            return {key: spec for key, spec in on_core.items() if spec is not None}
-        if isinstance(specs, (list, tuple)):
-            parts = [self._on_core(spec, f"{name}[{i}]", index) for i, spec in enumerate(specs)]
-            return type(specs)(*parts) if hasattr(specs, "_fields") else type(specs)(parts)
-        return self._of_tensor(specs, name, index)
-
-    def _of_tensor(self, spec: Any, name: str, index: int) -> tf.TensorSpec | None:
-        if not isinstance(spec, tf.TensorSpec):
-            self._found(
-                f"{name} is a {type(spec).__name__.removesuffix('Spec')}, and only dense tensors "
-                "reach the model on a TPU",
-                "make it dense in input_fn, or look it up through the EmbeddingConfigSpec",
-            )
-            return None
-        shape = spec.shape
-        if spec.dtype == tf.string:
-            self._found(
-                f"{name} holds strings, and no string reaches a TPU",
-                "turn it into numbers in input_fn, or leave it out of what input_fn returns",
-            )
-        elif not shape.is_fully_defined():
-            text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
-            self._found(f"{name} ({spec.dtype.name}) has the dynamic shape {text}", STATIC_SHAPE)
-        if shape.is_fully_defined():
-            return tf.TensorSpec(self._divided(shape, index, name), spec.dtype)
-        if shape.rank and shape[1:].is_fully_defined():
-            return tf.TensorSpec([self._step.batch, *shape[1:]], spec.dtype)
-        self._step.complete = False
-        return None
-
-    def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
-        """Returns the shape that a core gets of a tensor that its host reads for all its cores."""
-        context = self._context
-        sizes = shape.as_list()
-        if (
-            context.is_input_sharded_per_core()
-            or context.is_input_per_host_with_iterators()
-            or (
-                context.is_input_broadcast_with_iterators()
-                and not context.is_input_slice_broadcast_to_all_cores()
-            )
-        ):
-            return sizes
-        axis = self._batch_axis[min(index, len(self._batch_axis) - 1)] if self._batch_axis else 0
-        cores = context.num_of_replicas_per_host
-        if context.is_input_slice_broadcast_to_all_cores():
-            cores = context.num_replicas
-        if not sizes or sizes[axis] % cores:
-            raise CannotCheck(
-                f"{name} has the shape {tuple(sizes)}, which {cores} cores cannot share evenly in "
-                f"dimension {axis}."
-            )
-        sizes[axis] //= cores
-        return sizes
-
-    def _found(self, problem: str, instead: str) -> None:
-        self._step.findings.append(Finding(problem, instead))
-
-
-def _element_spec(estimator: TPUEstimator, context: _Context, input_fn: Callable[..., Any]) -> Any:
-    names = fn_args(input_fn)
-    if "params" not in names:
-        raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
-    params = copy.deepcopy(estimator.params)
-    add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
-    context_of_input_fn = TPUContext(
-        internal_ctx=context,
-        input_device=HOST_DEVICE,
-        invocation_index=0,
-        call_from_input_fn=True,
-        host_id=0,
-    )
-    add_item_to_params(params, "context", context_of_input_fn)
-    kwargs = {"params": params, "config": context.config, "mode": context.mode}
-    with tf.Graph().as_default():
-        with program.explained("input_fn"):
-            returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
-        if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
-            return returned.element_spec
-        return tf.nest.map_structure(tf.type_spec_from_value, returned)
-
-
 def _build(
-    estimator: TPUEstimator, config: Any, context: _Context, inputs: _Inputs, step: Step
+    estimator: TPUEstimator, config: Any, context: _Context, inputs: CoreInputs, step: Step
 ) -> None:
-    structure = (inputs.features, inputs.labels, inputs.activations)
+    has_labels = inputs.labels is not None
+    structure = (inputs.features, inputs.labels if has_labels else (), inputs.activations)
     specs = tf.nest.flatten(structure)
 
     def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
@@ -316,9 +168,11 @@ def _build(
             TPUEstimatorReplicaContext(tf.reshape(replica, [])),
             program.explained("model_fn"),
         ):
-            spec = wrapper._call_model_fn(features, labels)
+            spec = wrapper._call_model_fn(features, labels if has_labels else None)
         _take(spec, step)
         step.results.extend((f"gradient of {key}", gradient) for key, gradient in gradients.items())
+        if step.mode == ModeKeys.TRAIN:
+            step.results.extend(_of_tables(estimator.backend.request))
         return tf.zeros([])
 
     with step.graph.as_default(), custom_gradients.ending_with_graph(), _control_flow_v2():
@@ -335,6 +189,21 @@ def _build(
             if not (reference or step.findings):
                 raise
             step.complete = False
+
+
+def _of_tables(request: Request) -> Iterator[tuple[str, tf.Tensor]]:
+    """Yields what the core sends to the tables beside gradients: rates, and the multiplier."""
+    step = tf.compat.v1.train.get_global_step()
+    tables = {table.name: table for table in request.tables if table.optimizer is not None}
+    rates = DynamicRates(
+        {name: table.config for name, table in tables.items()},
+        {name: table.optimizer for name, table in tables.items() if table.optimizer},
+    )
+    for number, rate in enumerate(rates.values(step)):
+        yield f"learning rate {number}", rate
+    multiplier = request.spec and request.spec.experimental_gradient_multiplier_fn
+    if multiplier:
+        yield "gradient multiplier", functions.multiplier(multiplier, step)
 
 
 @contextlib.contextmanager
@@ -376,6 +245,8 @@ def _take(spec: Any, step: Step) -> None:
     for name, call in calls.items():
         if call is not None:
             OutfeedHostCall.validate({name: call})
+            if name == "host_call":
+                step.host_call = call
             _outfed(name, call[1], step)
 
 

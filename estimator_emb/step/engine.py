@@ -43,7 +43,7 @@ from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.rates import LearningRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import creation, functions, placement, storage
+from estimator_emb.tables import creation, functions, memory, placement, storage
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.warm_start import with_slots
 
@@ -69,6 +69,7 @@ class TableStep:
       transfer: where lookups and updates run in different session calls, what joins them.
       where: what trains the tables, as the log says it.
       summarizes: True adds figures of the tables to the summaries of a training graph.
+      in_this_process: False if they may be on another machine, without `servers`.
 
     Attributes:
       next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
@@ -91,6 +92,7 @@ class TableStep:
         transfer: Transfer | None = None,
         where: str = "on the host",
         summarizes: bool = False,
+        in_this_process: bool = True,
     ):
         self.spec = spec
         self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
@@ -106,6 +108,7 @@ class TableStep:
         self._look_up_integers = look_up_integers
         self._where = where
         self.summarizes = summarizes and training
+        self._in_this_process = in_this_process and not servers
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
@@ -199,7 +202,13 @@ class TableStep:
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
     def create(self, tables: Sequence[Table]) -> list[storage.StoredTable]:
-        """Creates the variables of tables, in training with the slots of their optimizers."""
+        """Creates the variables of tables, in training with the slots of their optimizers.
+
+        Raises:
+          MemoryError: this machine cannot hold them.
+        """
+        if self._in_this_process:
+            memory.check(tables, self.training)
         with placement.on_cpu():
             return creation.create(tables, self.training, self._as_parts, self._shards)
 

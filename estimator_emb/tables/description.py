@@ -8,6 +8,12 @@ from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec import Table
 
 
+def bytes_of(table: Table, with_slots: bool = True) -> int:
+    """Returns the bytes of a table's float32 values, and of its slots."""
+    slots = len(table.optimizer.slots) if table.optimizer is not None and with_slots else 0
+    return 4 * table.config.vocabulary_size * table.config.dimension * (1 + slots)
+
+
 def describe(
     tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
 ) -> str:

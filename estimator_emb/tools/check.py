@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether a TPU will accept the step of a program, without a TPU.
+"""Checks whether a TPU will accept a program, without a TPU.
 
     estimator-emb check [options] SCRIPT.py [flags of the script]
     estimator-emb check [options] -m MODULE [its flags]
 
 It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
-first time. Then it builds that step as a TPU core would run it, checks it, prints what it found,
-and ends the program. For `train_and_evaluate` it checks both steps. Nothing is trained, and the
-rest of the program does not run.
+first time. Then it checks that call, prints what it found, and ends the program. For
+`train_and_evaluate` it checks both steps. Nothing is trained, and the rest of the program does not
+run.
 
-The exit status is 0 if the step is accepted, 1 if there are findings, 2 if it could not be checked.
+The exit status is 0 if nothing is refused, 1 if something is, 2 if it could not be checked.
 """
 
 import os
@@ -39,7 +39,7 @@ def main(args: list[str]) -> int:
     name = program.name_of(options)
     reports: list[preflight.Report] = []
 
-    def check(estimator: Any, input_fn: Any, mode: str) -> None:
+    def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
         result = preflight.check(
             estimator,
             input_fn,
@@ -49,6 +49,7 @@ def main(args: list[str]) -> int:
             replicas=options.replicas,
             compiler_python=options.compiler_python,
             timeout=options.timeout,
+            has_steps=has_steps,
         )
         print(result, flush=True)
         reports.append(result)
@@ -82,10 +83,10 @@ def main(args: list[str]) -> int:
 
 
 @contextmanager
-def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
+def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
     """Makes Estimators inside be checked when they would train, evaluate or predict."""
 
-    def leave(*steps: tuple[Any, Any, str]) -> None:
+    def leave(*steps: tuple[Any, Any, str, bool]) -> None:
         try:
             for arguments in steps:
                 check(*arguments)
@@ -93,23 +94,30 @@ def _intercepted(check: Callable[[Any, Any, str], None]) -> Iterator[None]:
             raise _Left from error
         raise _Left
 
-    def instead(mode: str) -> Callable[..., None]:
-        def method(self: Any, input_fn: Any, *args: Any, **kwargs: Any) -> None:
-            leave((self, input_fn, mode))
+    def train(
+        self: Any,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: Any = None,
+        max_steps: Any = None,
+        saving_listeners: Any = None,
+    ) -> None:
+        leave((self, input_fn, "train", steps is not None or max_steps is not None))
 
-        return method
+    def evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any) -> None:
+        leave((self, input_fn, "eval", steps is not None))
+
+    def predict(self: Any, input_fn: Any, *args: Any, **kwargs: Any) -> None:
+        leave((self, input_fn, "infer", True))
 
     def train_and_evaluate(self: Any) -> None:
+        training, evaluation = self._train_spec, self._eval_spec
         leave(
-            (self._estimator, self._train_spec.input_fn, "train"),
-            (self._estimator, self._eval_spec.input_fn, "eval"),
+            (self._estimator, training.input_fn, "train", training.max_steps is not None),
+            (self._estimator, evaluation.input_fn, "eval", evaluation.steps is not None),
         )
 
-    methods: dict[str, Any] = {
-        "train": instead("train"),
-        "evaluate": instead("eval"),
-        "predict": instead("infer"),
-    }
+    methods: dict[str, Any] = {"train": train, "evaluate": evaluate, "predict": predict}
     with (
         mock.patch.multiple(Estimator, **methods),
         mock.patch.multiple(estimator_emb.TPUEstimator, **methods),

@@ -80,7 +80,7 @@ def model_fn_with(change=None, optimizer=None, **fields):
     return model_fn
 
 
-def estimator(model_fn, use_tpu=True, embedding_config_spec=None, **tpu_config):
+def estimator(model_fn, use_tpu=True, embedding_config_spec="dlrm", **tpu_config):
     tpu_config.setdefault("num_shards", REPLICAS)
     tpu_config.setdefault("per_host_input_for_training", ee.InputPipelineConfig.PER_HOST_V2)
     return ee.TPUEstimator(
@@ -91,5 +91,5 @@ def estimator(model_fn, use_tpu=True, embedding_config_spec=None, **tpu_config):
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,
-        embedding_config_spec=embedding_config_spec or spec(),
+        embedding_config_spec=spec() if embedding_config_spec == "dlrm" else embedding_config_spec,
     )

@@ -2,16 +2,20 @@
 """Lowering, which needs TensorFlow alone, and libtpu, where the extra is installed."""
 
 import json
+import resource
 import sys
 
 import programs
 import pytest
 import tensorflow as tf
 
+import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.preflight import compiler, lowering
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.processes import lower
+
+pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 _, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
@@ -21,8 +25,8 @@ def line(function, offset=1):
     return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
-def built(model_fn, mode="train"):
-    return step_lib.build(programs.estimator(model_fn), programs.input_fn, mode)
+def built(model_fn, mode="train", **kwargs):
+    return step_lib.build(programs.estimator(model_fn, **kwargs), programs.input_fn, mode)
 
 
 @pytest.fixture
@@ -34,9 +38,10 @@ def lowered(tmp_path, monkeypatch):
         lower.main(work)
         return json.loads((work / f"{result}.json").read_text()), ""
 
-    def of(change):
+    def of(change, **kwargs):
         monkeypatch.setattr(compiler, "_run", run)
-        return compiler._lower(built(programs.model_fn_with(change)), tmp_path, timeout=1)
+        step = built(programs.model_fn_with(change), **kwargs)
+        return compiler._lower(step, tmp_path, timeout=1)
 
     return of
 
@@ -94,6 +99,77 @@ def test_shapes_that_depend_on_values_are_refused(lowered):
     assert words.splitlines()[-1] == f"{line(change, 2)}: op 'zeros'"
 
 
+@pytest.mark.slow
+def test_functions_of_the_tables_are_lowered(lowered):
+    def dynamic(step):
+        return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
+
+    table = ee.TableConfig(1000, 16, combiner="mean", learning_rate_fn=dynamic)
+    features = {"user": ee.FeatureConfig("t"), "history": ee.FeatureConfig("t", 4)}
+    for spec in (
+        ee.EmbeddingConfigSpec(
+            table_to_config_dict={"t": table},
+            feature_to_config_dict=features,
+            optimization_parameters=ee.AdagradParameters(0.1),
+        ),
+        programs.spec()._replace(experimental_gradient_multiplier_fn=dynamic),
+    ):
+        _, outcome, words = lowered(None, embedding_config_spec=spec)
+        assert outcome == "refused" and "must be a compile-time constant" in words
+        assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
+
+
+def branches_of_unequal_shape(logits, features):
+    mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that is not the one that fails.
+    kept = tf.cond(
+        mul > 0,
+        lambda: logits[:2] * 3.0,
+        lambda: tf.sin(logits[:3]),
+    )
+    return tf.reduce_sum(kept)
+
+
+def loop_of_growing_shape(logits, features):
+    total = tf.stop_gradient(logits)
+    return tf.reduce_sum(
+        tf.while_loop(
+            lambda i, x: i < 3,
+            lambda i, x: (i + 1, tf.concat([x, tf.sin(x)], 0)),
+            [0, total],
+            shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 1])],
+        )[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "offset"),
+    [
+        (branches_of_unequal_shape, "Incompatible shapes", 5),
+        pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_branches_and_loops_of_unequal_shape_name_their_line(change, words, offset, lowered):
+    _, outcome, text = lowered(change)
+    assert outcome == "refused"
+    assert words in text
+    assert any(one.startswith(f"{line(change, offset)}: op '") for one in text.splitlines()), text
+    assert "programs.py" not in text
+
+
+def test_values_of_variables_take_no_memory(lowered):
+    """25 GB of weights and slots."""
+
+    def change(logits, features):
+        w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)
+        bits = tf.compat.v1.get_variable("bits", [3], tf.bool, trainable=False)
+        x = tf.tile(features["dense"], [1, 1 << 13])[:, : 1 << 16]
+        return tf.reduce_sum(x @ w) + tf.reduce_sum(tf.cast(bits, tf.float32))
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert lowered(change)[1:] == ("accepted", "")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
 def test_what_only_a_tpu_lowers_is_no_finding(lowered):
     def change(logits, features):
         pairs = [[0, 1], [1, 0]]
@@ -137,13 +213,18 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
 
     lowered(change)  # From here on in this process.
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
-    report = compiled(programs.model_fn_with(change), "v4", "v6e")
+    estimator = programs.estimator(programs.model_fn_with(change), tables="host")
+    report = preflight.check(estimator, programs.input_fn)
     assert report.status == 1 and report.versions is None
     assert (
-        "\nCompiler: the step did not get that far.\n  v4, v6e, 8 replicas: refused\n      "
+        "\nCompiler: the step did not get that far.\n  v4, v6e, dense step, 8 replicas: refused\n"
+        "      "
         f"TensorFlow {tf.__version__} could not lower it: "
     ) in str(report)
-    assert f"\n      {line(change)}: op 'zeros'\nNothing ran" in str(report)
+    assert f"\n      {line(change)}: op 'zeros'\nTables of the Emb" in str(report)
+    assert (
+        "\n  v4, tables: accepted; on the TPU's host, whose memory they need 0.000768 GB of\n"
+    ) in str(report)
 
 
 def test_without_the_extra(monkeypatch):
@@ -208,7 +289,15 @@ def _text(x):
 @pytest.mark.slow
 def test_a_dlrm_is_accepted_for_v4_and_v6e():
     report = compiled(programs.model_fn_with(), "v4", "v6e", compile=True)
-    assert report.status == 0
+    assert report.status == 1  # Its tables cannot run on v6e.
+    assert [str(one).splitlines()[0].split(";")[0] for one in report.tables] == [
+        "v4, tables: accepted",
+        "v6e, tables: refused",
+    ]
+    # With the dense step of the larger of the two compilations.
+    assert report.tables[0].step_bytes == max(
+        one.argument_bytes + one.temporary_bytes for one in report.compilations[:2]
+    )
     assert [(one.topology, one.replicas, one.outcome) for one in report.compilations] == [
         ("v4:2x2x1", 1, "accepted"),
         ("v4:2x2x1", 8, "accepted"),
@@ -228,14 +317,15 @@ def test_a_dlrm_is_accepted_for_v4_and_v6e():
     first = report.compilations[0]
     part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
     assert str(first) == (
-        "v4, 1 replica (topology v4:2x2x1): accepted; per core: floating-point operations "
+        "v4, dense step, 1 replica (topology v4:2x2x1): accepted; per core: floating-point "
+        "operations "
         f"{first.flops:,.0f}, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
         f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
     )
     libtpu = report.versions[1]
     assert (
         f"\nCompiler: the dense step, lowered by TensorFlow {tf.__version__} (CPU kernels, copies "
-        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v4, 1 replica "
+        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v4, dense step, 1 "
     ) in str(report)
 
 
@@ -250,7 +340,12 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
     report = compiled(programs.model_fn_with(change), "v3", compile=True)
     assert report.status == 1
     assert [one.outcome for one in report.compilations] == ["refused", "refused"]
-    assert "RESOURCE_EXHAUSTED" in report.compilations[0].words
+    for one in report.compilations:
+        lines = one.words.splitlines()
+        assert lines[0].startswith("RESOURCE_EXHAUSTED")
+        where = line(change, 2)
+        assert lines[-3] == f"{where}: op 'MatMul_5': makes f32[65536,65536], 16 GiB"
+        assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"
 
 
 @needs_compiler

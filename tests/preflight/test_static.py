@@ -3,13 +3,18 @@
 
 import importlib.resources
 import json
+import re
 
 import programs
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import function
 
 import estimator_emb as ee
 from estimator_emb import preflight
+from estimator_emb.preflight import static
+
+pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 NO_KERNEL = "no TPU kernel has this op. Instead:"
 NO_TYPE = "its TPU kernel does not take this type. Instead:"
@@ -32,7 +37,7 @@ def line(function, offset=1):
     return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
-@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+@pytest.mark.parametrize("mode", ["train", "eval"])
 def test_a_dlrm_passes(mode):
     metrics = {}
     if mode == "eval":
@@ -44,13 +49,19 @@ def test_a_dlrm_passes(mode):
     assert report.findings == () and report.status == 0
     assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
     assert report.op_count > 25
+    # 125 and 625 rows of 16 floats, in training each with a slot.
+    size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
     assert str(report) == (
         f"The {mode} step of one core, one of 8: {report.op_count} ops, 16 samples per core.\n"
-        "Ops and shapes: every op has a TPU kernel for its types, and every input a static shape.\n"
+        "Program, ops and shapes: use_tpu=True raises no error before a session opens, every op "
+        "has a TPU kernel for its types, and every input a static shape.\n"
         "Compiler: skipped. It was not asked for.\n"
+        "Tables of the EmbeddingConfigSpec:\n"
+        f"  v4, tables: accepted; per core of 8: tables and slots {size} % of 16 GiB; the dense "
+        "step, which was not compiled, comes on top\n"
         "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that "
-        "the step computes, the embedding tables (neither their configuration nor their memory), "
-        "or what the host does: input_fn, host_call, the functions of eval_metrics."
+        "the step computes, or what the host does: the records that input_fn reads, host_call, the "
+        "functions of eval_metrics."
     )
 
 
@@ -211,6 +222,85 @@ def test_shapes_that_depend_on_values_are_left_to_the_compiler():
     assert found(change) == []
 
 
+def test_an_iterator_of_model_fn():
+    def change(logits, features):
+        dataset = tf.data.Dataset.from_tensors(1.0).map(lambda x: x + 1).repeat()
+        return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+
+    feeds = "an input of input_fn: the infeed feeds a TPU's step."
+    assert found(change) == [
+        f"{line(change, 2)}: OneShotIterator (op 'OneShotIterator'): {NO_KERNEL} {feeds}",
+        f"{line(change, 2)}: IteratorGetNext (op 'IteratorGetNext'): {NO_KERNEL} {feeds}",
+    ]
+
+
+@pytest.mark.slow
+def test_functions_of_tensorflow_1():
+    @function.Defun(tf.float32)
+    def through_text(x):
+        return tf.strings.to_number(tf.strings.as_string(2.0 * x))
+
+    def change(logits, features):
+        return tf.reduce_sum(through_text(tf.stop_gradient(tf.reduce_sum(logits))))
+
+    assert [re.sub(r"through_text_\w+/", "", one) for one in found(change)] == [
+        f"{line(change)}: AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}",
+        f"{line(change)}: StringToNumber (op 'StringToNumber'): {NO_KERNEL} {STRINGS}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "as_tensors"),
+    [
+        ("none", False),
+        ("None", True),
+        pytest.param("none", True, marks=pytest.mark.slow),
+        pytest.param("None", False, marks=pytest.mark.slow),
+    ],
+)
+def test_predictions_need_no_labels(labels, as_tensors):
+    seen = []
+
+    def input_fn(params):
+        dataset = programs.input_fn(params)
+        if as_tensors:
+            features, _ = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+            return features if labels == "none" else (features, None)
+        return dataset.map(lambda features, _: features if labels == "none" else (features, None))
+
+    def model_fn(features, labels, mode, params):
+        seen.append((sorted(features), labels))
+        return ee.TPUEstimatorSpec(mode, predictions={"dense": features["dense"] * 2.0})
+
+    report = check(model_fn, input_fn, mode="infer", embedding_config_spec=None)
+    assert [str(one) for one in report.findings] == [
+        "features['history'] is a SparseTensor, and only dense tensors reach the model on a TPU. "
+        "Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec."
+    ]
+    assert seen == [(["dense", "user"], None)]
+
+
+def test_predictions_with_tables_in_the_hardware():
+    report = check(programs.model_fn_with(), mode="infer")
+    assert [str(one) for one in report.findings] == [
+        "use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
+        "embedding tables when it predicts on a TPU. Predict on the host, with a TPUEstimator of "
+        "the same model_dir that has use_tpu=False or TPUConfig(device='host')."
+    ]
+
+
+def test_what_the_checker_cannot_follow(monkeypatch):
+    def fails(*_):
+        raise KeyError("of the checker")
+
+    monkeypatch.setattr(static, "findings", fails)
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with())
+    assert str(raised.value) == (
+        "The checker itself cannot follow this program: KeyError: 'of the checker'"
+    )
+
+
 def test_inside_cond():
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -334,7 +424,10 @@ def test_an_optimizer_of_one_core():
         "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
     ]
     one = preflight.check(
-        programs.estimator(_batch_of_all(model_fn)), programs.input_fn, compile=False, replicas=1
+        programs.estimator(_batch_of_all(model_fn), num_shards=None),
+        programs.input_fn,
+        compile=False,
+        replicas=1,
     )
     assert one.findings == () and one.batch_per_core == 128
 
@@ -445,12 +538,15 @@ def test_failures_of_the_program_are_no_findings():
     assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
-def test_a_batch_that_cores_cannot_share():
-    with pytest.raises(preflight.CannotCheck) as raised:
-        check(programs.model_fn_with(), num_shards=3)
-    assert str(raised.value) == (
-        "ValueError: train batch size 128 must be divisible by number of replicas 3"
-    )
+def test_a_batch_that_cores_cannot_share(monkeypatch):
+    monkeypatch.undo()
+    report = check(programs.model_fn_with(), num_shards=3)
+    assert [str(one) for one in report.findings] == [
+        "use_tpu=True raises ValueError: train batch size 128 must be divisible by number of "
+        "replicas 3."
+    ]
+    assert report.status == 1 and report.batch_per_core is None
+    assert str(report).startswith("The train step of one core, one of 3: was not built.\n")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class HostedTables:
             as_parts=True,
             transfer=self.handover,
             where="on the TPU's host",
+            in_this_process=False,
         )
 
     @property

@@ -65,6 +65,11 @@ _GRAPHS = [
             "_is_function": "the same",
         },
     ),
+    *_of(
+        graphs.BranchGradientGraph,
+        {"_forward_graph": "preflight names the line of the op that a gradient in a branch is of"},
+    ),
+    *_of(graphs.LoopGradientGraph, {"_forward_graph": "the same of a loop"}),
     *_of(tf.DType, {"_is_ref_dtype": "reads and writes of reference variables are edges"}),
     *_of(
         graphs.data_nest,
@@ -272,12 +277,17 @@ _TPU_ESTIMATOR = [
         tpu_estimator.StockTPUEstimator,
         {
             "_augment_model_fn": "overridden: builds the step where the program runs",
+            "_convert_eval_steps_to_hooks": "preflight asks whether a TPU takes an evaluation so",
+            "_convert_train_steps_to_hooks": "the same of a training",
             "_ctx": "replaced by the context of an emulated or fed TPU",
             "_embedding_from_feature_columns": "this package names the variables itself",
+            "_get_features_and_labels_from_input_fn": "preflight builds what a TPU's graph has",
+            "_get_features_from_input_fn": "the same",
             "_is_input_fn_invoked": "tells whether a graph is for an export",
             "_iterations_per_training_loop": "how many steps a session call makes",
             "_log_every_n_secs": "how often a training logs",
             "_log_every_n_steps": "the same",
+            "_rendezvous": "a graph that preflight builds needs one, and never uses it",
         },
     ),
     *_of(
@@ -290,6 +300,7 @@ _TPU_ESTIMATOR = [
             "_get_tpu_system_metadata": "overridden: an emulated TPU is not asked",
             "_is_running_on_cpu": "overridden: predictions with tables on the host",
             "_lazy_embedding_config_dict": "holds our TPUEmbedding in place of TensorFlow 2.15's",
+            "_lazy_tpu_system_metadata_dict": "preflight says which TPU an estimator is on",
             "_lazy_validation_dict": "preflight checks modes that have no batch size",
             "_train_batch_size": "as `_eval_batch_size`",
         },

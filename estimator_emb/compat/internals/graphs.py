@@ -7,9 +7,13 @@ from tensorflow.python.data.util import nest as _data_nest
 from tensorflow.python.distribute import distribute_coordinator as _coordinator
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
+from tensorflow.python.framework import none_tensor as _none_tensor
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import cond_v2 as _cond_v2
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
+from tensorflow.python.ops import while_v2 as _while_v2
 from tensorflow.python.training import saver as _saver
 from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
@@ -23,6 +27,15 @@ colocate_with = _ops.colocate_with
 
 gradient_registry = _ops.gradient_registry
 """Holds the function of each `tf.custom_gradient`, and with it its graph, until it is taken out."""
+
+BranchGradientGraph = _cond_v2._CondGradFuncGraph
+"""The graph of the gradient of a branch, which keeps that of the branch."""
+
+LoopGradientGraph = _while_v2._WhileBodyGradFuncGraph
+"""The graph of the gradient of a loop's body, which keeps that of the body."""
+
+function_def_to_graph = _function_def_to_graph.function_def_to_graph
+"""The graph of a function of TensorFlow 1's kind, which keeps none; `preflight` looks into it."""
 
 fn_args = _function_utils.fn_args
 """The arguments of a program's function, through partials and methods, as Estimators tell them."""
@@ -68,6 +81,9 @@ GLOBAL_ITERATORS = _iterator_ops.GLOBAL_ITERATORS
 
 IteratorSaveable = _iterator_ops._IteratorSaveable
 """Saves and restores the position of an iterator of a graph."""
+
+NoneTensorSpec = _none_tensor.NoneTensorSpec
+"""What a dataset says of a None in its elements: labels that are not there, for `preflight`."""
 
 external_state_policy_to_enum = _experimental_iterator_ops._convert_external_state_policy_to_enum
 """The policy of a `CheckpointInputPipelineHook` as `IteratorSaveable` takes it."""

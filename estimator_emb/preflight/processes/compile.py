@@ -19,6 +19,7 @@ os.environ.update(
     TPU_SKIP_MDS_QUERY="1",
     TPU_ACCELERATOR_TYPE="v4-8",
     TPU_WORKER_HOSTNAMES="localhost",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # Two checks may run at a time.
 )
 
 import jax  # noqa: E402
@@ -38,10 +39,17 @@ _SUM = re.compile(
 _COPY = re.compile(r"(= \S+ )copy\(")
 """A copy, as which a variable leaves TensorFlow's module, and of which StableHLO has no form."""
 
+_INSTRUCTION = re.compile(
+    r"= (?P<dtype>[a-z]+\d+\w*)\[(?P<shape>[\d,]*)\]\S* (?P<op>[\w-]+)\("
+    r'[^\n]*op_name="(?P<name>[^"]+)"'
+)
+_NO_TENSORS = ("parameter", "broadcast", "constant", "iota")
+"""Instructions whose results are made where they are used, or were there before."""
+
 
 def stablehlo(module: bytes, replicas: int) -> bytes:
     """Returns the module as the compiler takes it, with sums over `replicas` cores."""
-    text = _hlo.XlaComputation(module).as_hlo_text(True)
+    text = _text(module)
     text = _COPY.sub(r"\1reshape(", text)
     if replicas == 1:
         text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", text)
@@ -51,6 +59,27 @@ def stablehlo(module: bytes, replicas: int) -> bytes:
         raise RuntimeError("A sum over cores was not found in XLA's text of the module.")
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     return _jax.mlir.hlo_to_stablehlo(proto)
+
+
+def _text(module: bytes) -> str:
+    """Returns XLA's text of a module, in which each instruction has the name of its op."""
+    options = _hlo.HloPrintOptions()
+    options.print_metadata = options.print_large_constants = True
+    return _hlo.XlaComputation(module).get_hlo_module().to_string(options)
+
+
+def largest(module: bytes, count: int = 3) -> list[dict]:
+    """Returns the largest tensors that ops of a module make: their types, bytes and op's names."""
+    sizes: dict[tuple[str, str], int] = {}
+    for match in _INSTRUCTION.finditer(_text(module)):
+        bits = re.search(r"\d+", match["dtype"])
+        if bits and match["op"] not in _NO_TENSORS:
+            shape = [int(size) for size in match["shape"].split(",") if size]
+            name = match["name"].split(";")[-1]
+            size = int(np.prod(shape, dtype=object)) * int(bits[0]) // 8
+            sizes.setdefault((f"{match['dtype']}[{match['shape']}]", name), size)
+    ranked = sorted(sizes.items(), key=lambda item: -item[1])[:count]
+    return [{"type": key[0], "op_name": key[1], "bytes": size} for key, size in ranked]
 
 
 def _with_all_reduce(text: str) -> str:
@@ -90,7 +119,11 @@ def compiled(module: bytes, topology: str, replicas: int) -> dict:
         try:
             executable = devices[0].client.compile(parsed, _jax.DeviceList(tuple(devices)), options)
         except jax.errors.JaxRuntimeError as error:
-            return {"ok": False, "error": str(error)}
+            words = str(error)
+            answer = {"ok": False, "error": words}
+            if "memory" in words:
+                answer["largest"] = largest(module)
+            return answer
     memory = executable.get_compiled_memory_stats()
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost

@@ -5,14 +5,31 @@ This is a program of its own, which imports only TensorFlow. It writes step.hlo 
 """
 
 import json
+import math
+import mmap
 import pathlib
 import sys
 
+import numpy as np
 import tensorflow as tf
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_UNRESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class Refused(Exception):
     """The error of a step that XLA does not take, with XLA's words."""
+
+
+def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
+    """Returns zeros that take up addresses, and memory only where they are read."""
+    size = tf.as_dtype(dtype).size
+    if dtype == "bool" or tf.as_dtype(dtype).is_quantized or size not in _WORDS:
+        return tf.zeros(shape, dtype)  # These cannot be made of others, and are small.
+    count = math.prod(shape)
+    pages = mmap.mmap(-1, max(count, 1) * size, flags=_UNRESERVED)
+    words = np.frombuffer(pages, _WORDS[size], count).reshape(shape)
+    return tf.bitcast(tf.experimental.dlpack.from_dlpack(words.__dlpack__()), dtype)
 
 
 def lower(folder: pathlib.Path) -> bool:
@@ -25,7 +42,7 @@ def lower(folder: pathlib.Path) -> bool:
     graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     # XLA asks each variable for its shape, for which it needs a value.
     variables = {
-        variable["name"]: tf.Variable(tf.zeros(variable["shape"], variable["dtype"]))
+        variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))
         for variable in interface["variables"]
     }
     specs = [

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds what a program builds on a TPU, on one that is only described, to see what it raises.
+
+tensorflow-estimator asks the TPU's master which hosts and cores there are. Here the answer is made
+up; everything else is as with `use_tpu=True`, up to the session, which is not opened.
+"""
+
+import collections
+import contextlib
+import copy
+import logging
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb import options
+from estimator_emb.backends.emulated import topology
+from estimator_emb.compat import custom_gradients
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.estimator import TPUEstimator
+from estimator_emb.preflight import program
+from estimator_emb.preflight.report import CannotCheck, Finding
+
+CORES_PER_HOST = 8
+_MASTER = "grpc://described"
+_JOB = "tpu_worker"
+
+
+def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
+    """Returns what a TPU of so many cores says of itself, with eight cores to a host.
+
+    Args:
+      cores: number of cores over all hosts.
+      divided: whether models are divided over cores, for which the TPU tells its topology.
+
+    Raises:
+      CannotCheck: it has a topology, and so many cores have none that is known.
+    """
+    hosts = -(-cores // CORES_PER_HOST)
+    known = None
+    if divided:
+        try:
+            known = topology.emulated(topology.of_cores(cores, "A described TPU"))
+        except ValueError as error:
+            raise CannotCheck(str(error)) from error
+    return tf.tpu.experimental.TPUSystemMetadata(
+        num_cores=cores,
+        num_hosts=hosts,
+        num_of_cores_per_host=min(cores, CORES_PER_HOST),
+        topology=known,
+        devices=tuple(
+            types.SimpleNamespace(name=f"/job:{_JOB}/replica:0/task:{host}/device:CPU:0")
+            for host in range(hosts)
+        ),
+    )
+
+
+class Described:
+    """A program on a TPU that is described.
+
+    Args:
+      estimator: of the program; with `use_tpu=False`, it is made as with `use_tpu=True`.
+      mode: a `ModeKeys`.
+      replicas: number of cores, or of groups of cores that run one model together.
+      has_steps: whether the call says how many steps it takes.
+
+    Attributes:
+      findings: what making the estimator raises, or its call in this mode at once.
+    """
+
+    def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
+        self._mode = mode
+        self.findings: list[Finding] = []
+        with self._found():
+            self._made = _on_described_tpu(estimator, replicas)
+            if mode == ModeKeys.PREDICT:
+                self._made.backend.check_prediction()
+            elif not has_steps and mode == ModeKeys.TRAIN:
+                self._made._convert_train_steps_to_hooks(None, None)
+            elif not has_steps:
+                self._made._convert_eval_steps_to_hooks(None)
+
+    def build(self, input_fn: Callable[..., Any]) -> list[Finding]:
+        """Returns what building the graph raises; it calls input_fn for each host, and model_fn."""
+        if not self.findings:
+            with self._found():
+                _build(self._made, input_fn, self._mode)
+        return self.findings
+
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[None]:
+        try:
+            with _silent():
+                yield
+        except CannotCheck:
+            raise
+        except Exception as error:
+            text = str(error).rstrip(".") or "no message"
+            self.findings.append(
+                Finding(
+                    f"use_tpu=True raises {type(error).__name__}: {text}",
+                    where=program.line_of_error(error),
+                )
+            )
+
+
+def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
+    request = estimator.backend.request
+    config = copy.deepcopy(estimator.config)
+    tpu_config = options.TPUConfig(*config.tpu_config, **_ours(config.tpu_config))._replace(
+        device="tpu", tpu_job_name=_JOB
+    )
+    if tpu_config.num_shards != replicas:
+        tpu_config = tpu_config._replace(num_shards=None)
+    config = config.replace(tpu_config=tpu_config)
+    config._master = config._evaluation_master = _MASTER
+    config._cluster = None
+    made = TPUEstimator(
+        request.model_fn,
+        model_dir=estimator.model_dir,
+        config=config,
+        params={key: value for key, value in estimator.params.items() if key not in _OWN_PARAMS},
+        use_tpu=True,
+        train_batch_size=request.train_batch_size,
+        eval_batch_size=request.eval_batch_size,
+        predict_batch_size=request.predict_batch_size,
+        batch_axis=request.batch_axis,
+        eval_on_tpu=request.eval_on_tpu,
+        embedding_config_spec=request.spec,
+    )
+    each = tpu_config.num_cores_per_replica
+    # By it, the threads of a session tell each other of errors.
+    made._rendezvous = collections.defaultdict(lambda: None)
+    made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(
+        replicas * (each or 1), divided=bool(each)
+    )
+    return made
+
+
+def _ours(tpu_config: Any) -> dict[str, Any]:
+    """Returns what `options.TPUConfig` adds to tensorflow-estimator's, which a program may use."""
+    names = ("device", "bad_ids", "tpu_generation", "tables")
+    return {name: getattr(tpu_config, name, None) for name in names}
+
+
+_OWN_PARAMS = ("batch_size", "context", "use_tpu")
+
+
+def _build(made: TPUEstimator, input_fn: Callable[..., Any], mode: str) -> None:
+    with custom_gradients.forgotten(), tf.Graph().as_default() as graph:
+        tf.compat.v1.set_random_seed(made.config.tf_random_seed)
+        made._create_and_assert_global_step(graph)
+        if mode == ModeKeys.PREDICT:
+            features, _ = made._get_features_from_input_fn(input_fn, mode)
+            labels = None
+        else:
+            features, labels, _ = made._get_features_and_labels_from_input_fn(input_fn, mode)
+        made._call_model_fn(features, labels, mode, made.config)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keeps what building says out of the log: it has been said of the program itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at what a host_call does to the variables of the model."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.preflight import program, static
+from estimator_emb.preflight.report import Finding
+from estimator_emb.preflight.step import Step
+
+_WRITES = (
+    "Assign",
+    "ResourceApply",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
+
+
+def findings(step: Step) -> list[Finding]:
+    """Returns a finding for each variable of the model that the host_call assigns.
+
+    It calls the function of the host_call, with placeholders. What that raises is not told here:
+    the described TPU calls it too.
+    """
+    if step.host_call is None:
+        return []
+    function, tensors = step.host_call
+    before = len(step.graph.get_operations())
+    with step.graph.as_default(), tf.name_scope("host_call"):
+        try:
+            _call(function, tensors, step.replicas)
+        except Exception:
+            return []
+    made = step.graph.get_operations()[before:]
+    found: dict[tuple[str, str | None], tf.Operation] = {}
+    for op in made:
+        for variable, write in _written(op, made):
+            found.setdefault((variable.name, program.line_of(write) or program.line_of(op)), write)
+    return [
+        Finding(
+            f"host_call assigns the variable {name!r} on the host, beside the TPU's steps and in "
+            "no order with them",
+            "assign it in model_fn, with the train_op",
+            write.type,
+            write.name,
+            where=where,
+        )
+        for (name, where), write in found.items()
+    ]
+
+
+def _call(function: Any, tensors: Any, replicas: int) -> None:
+    """Calls a host_call with placeholders for what the host concatenates of all cores."""
+
+    def placeholder(tensor: Any) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+        shape = tensor.shape.as_list() if tensor.shape.rank else []
+        if shape and shape[0]:
+            shape[0] *= replicas
+        return tf.compat.v1.placeholder(tensor.dtype, shape)
+
+    if isinstance(tensors, Mapping):
+        function(**{key: placeholder(tensor) for key, tensor in tensors.items()})
+    else:
+        function(*[placeholder(tensor) for tensor in tensors])
+
+
+def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, Any]]:
+    """Yields (variable, op that writes it) of the variables that were there before an op."""
+    variables = [
+        tensor.op
+        for tensor in op.inputs
+        if tensor.op.type == "VarHandleOp" and tensor.op not in made
+    ]
+    if not variables:
+        return
+    if op.type.startswith(_WRITES):
+        yield variables[0], op
+    for _, graph in static.called(op.node_def, op.graph):
+        for inner in graph.get_operations():
+            if inner.type.startswith(_WRITES):
+                outer = _outer(inner.inputs[0], graph, op)
+                if outer in variables:
+                    yield outer, inner
+
+
+def _outer(resource: tf.Tensor, graph: Any, call: tf.Operation) -> Any:
+    """Returns the variable that a function's argument is; None if it is none of the call's."""
+    for captured, inner in getattr(graph, "captures", ()):
+        if inner is resource:
+            return captured.op
+    for argument, inner in zip(reversed(list(call.inputs)), reversed(graph.inputs), strict=False):
+        if inner is resource:
+            return argument.op
+    return None

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one core gets of a program's input, and what of that input no TPU takes."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb import options
+from estimator_emb.backends.host_context import HOST_DEVICE
+from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.compat.internals.graphs import NoneTensorSpec, fn_args
+from estimator_emb.compat.internals.tpu_estimator import (
+    InternalTPUContext,
+    TPUContext,
+    add_item_to_params,
+)
+from estimator_emb.estimator import TPUEstimator
+from estimator_emb.preflight import program
+from estimator_emb.preflight.report import CannotCheck, Finding
+from estimator_emb.spec import Feature, Table, tables_of
+
+STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
+_TO_IDS = (
+    "ids, made in input_fn: of strings for example by a tf.lookup.StaticHashTable or "
+    "tf.strings.to_hash_bucket_fast"
+)
+
+
+class CoreInputs:
+    """The features, labels and activations of one core, as specs of placeholders.
+
+    Attributes:
+      features, labels: nested `tf.TensorSpec` of static shapes; None if there are no labels.
+      activations: feature key -> `tf.TensorSpec`.
+      findings: what no TPU takes.
+      complete: False if the shape of an input is unknown, so that model_fn cannot be called.
+    """
+
+    def __init__(
+        self,
+        estimator: TPUEstimator,
+        context: InternalTPUContext,
+        input_fn: Callable[..., Any],
+    ):
+        self.findings: list[Finding] = []
+        self.complete = True
+        self._context = context
+        self._batch = context.batch_size_for_model_fn
+        self._batch_axis = estimator.backend.request.batch_axis
+        if context.global_batch_size is None:
+            name = "predict" if context.mode == ModeKeys.PREDICT else context.mode
+            raise CannotCheck(f"{name}_batch_size of the TPUEstimator is None; a TPU needs it.")
+        spec = element_spec(estimator, context, input_fn)
+        features, labels = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, None)
+        if isinstance(labels, NoneTensorSpec):
+            labels = None
+        if isinstance(spec, tuple) and len(spec) != 2:
+            raise CannotCheck(
+                f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
+            )
+        self.activations: dict[str, tf.TensorSpec] = {}
+        embedding_spec = estimator.backend.request.spec
+        if embedding_spec is not None:
+            if not isinstance(features, Mapping):
+                raise CannotCheck("With an EmbeddingConfigSpec, features must be a dict.")
+            on_host = options.asked_tables(estimator.config) == "host"
+            features = self._without_ids(dict(features), embedding_spec, on_host)
+        self.features = self._on_core(features, "features", 0)
+        self.labels = None if labels is None else self._on_core(labels, "labels", 1)
+
+    def _without_ids(self, features: dict[str, Any], spec: Any, on_host: bool) -> dict[str, Any]:
+        batch = self._batch
+        looked_up = [(table, feature) for table in tables_of(spec) for feature in table.features]
+        self._check_ids(features, looked_up, on_host)
+        for table, feature in looked_up:
+            features.pop(feature.key, None)
+            shape = [batch, table.config.dimension]
+            if feature.max_sequence_length:
+                shape.insert(1, feature.max_sequence_length)
+                lengths = sequence_length_key(feature.key)
+                self.activations[lengths] = tf.TensorSpec([batch], tf.int64)
+            self.activations[feature.key] = tf.TensorSpec(shape, tf.float32)
+        for _, feature in looked_up:
+            if feature.weight_key is not None:
+                features.pop(feature.weight_key, None)
+        for column in spec.tensor_core_feature_columns or ():
+            key = column.get_feature_key_name()
+            features.pop(key, None)
+            shape = [batch, column._tensor_core_shape[1]]
+            mask = key + TENSOR_CORE_MASK_KEY_SUFFIX
+            self.activations[key] = tf.TensorSpec(shape, tf.int32)
+            self.activations[mask] = tf.TensorSpec(shape, tf.float32)
+        return features
+
+    def _check_ids(
+        self, features: Mapping[str, Any], looked_up: list[tuple[Table, Feature]], on_host: bool
+    ) -> None:
+        """Finds ids and weights that do not reach the tables; the host's take more forms."""
+        owners: dict[str, str] = {}
+        for table, feature in looked_up:
+            owner = f"feature {feature.key!r} of table {table.name!r}"
+            ids = features.get(feature.key)
+            if ids is None:
+                given = ", ".join(map(repr, sorted(map(str, features)))) or "none"
+                self._found(
+                    f"input_fn does not return {owner}; it returns {given}",
+                    "return its ids under that key, or take the feature out of the "
+                    "EmbeddingConfigSpec",
+                )
+                continue
+            if not ids.dtype.is_integer and not on_host:
+                held = "strings" if ids.dtype == tf.string else ids.dtype.name
+                self._found(f"{owner} holds {held}, and a TPU looks up integers", _TO_IDS)
+            elif feature.weight_key is not None and not on_host:
+                self._check_weights(features, table, feature, owner, owners)
+
+    def _check_weights(
+        self,
+        features: Mapping[str, Any],
+        table: Table,
+        feature: Feature,
+        owner: str,
+        owners: dict[str, str],
+    ) -> None:
+        key = feature.weight_key
+        assert key is not None
+        ids, weights = features[feature.key], features.get(key)
+        first = owners.setdefault(key, owner)
+        if weights is None:
+            self._found(
+                f"input_fn does not return {key!r}, the weights of {owner}",
+                "return them under that key, one for each id",
+            )
+        elif first != owner:
+            self._found(
+                f"{owner} and {first} share the weights {key!r}, and a TPU takes them out of the "
+                "batch for the first",
+                "copy the weights in input_fn, under a key for each feature",
+            )
+        elif table.config.combiner is None and isinstance(ids, tf.TensorSpec):
+            if not feature.max_sequence_length:
+                self._found(
+                    f"{owner} has dense ids under combiner None, one for each sample, and weights",
+                    "ids and weights as SparseTensors, or no weights",
+                )
+        elif isinstance(weights, tf.TensorSpec) and not isinstance(ids, tf.TensorSpec):
+            self._found(
+                f"the weights {key!r} of {owner} are dense, and its ids are not",
+                "weights in the form of the ids: a SparseTensor, with a weight for each id",
+            )
+        elif not (weights.dtype.is_floating or weights.dtype.is_integer):
+            self._found(
+                f"the weights {key!r} of {owner} are of type {weights.dtype.name}", "float32"
+            )
+
+    def _on_core(self, specs: Any, name: str, index: int) -> Any:
+        """Returns the specs of one core, without those that the infeed cannot carry: findings."""
+        if isinstance(specs, Mapping):
+            on_core = {
+                key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()
+            }
+            return {key: spec for key, spec in on_core.items() if spec is not None}
+        if isinstance(specs, (list, tuple)):
+            parts = [self._on_core(spec, f"{name}[{i}]", index) for i, spec in enumerate(specs)]
+            return type(specs)(*parts) if hasattr(specs, "_fields") else type(specs)(parts)
+        return self._of_tensor(specs, name, index)
+
+    def _of_tensor(self, spec: Any, name: str, index: int) -> tf.TensorSpec | None:
+        if not isinstance(spec, tf.TensorSpec):
+            self._found(
+                f"{name} is a {type(spec).__name__.removesuffix('Spec')}, and only dense tensors "
+                "reach the model on a TPU",
+                "make it dense in input_fn, or look it up through the EmbeddingConfigSpec",
+            )
+            return None
+        shape = spec.shape
+        if spec.dtype == tf.string:
+            self._found(
+                f"{name} holds strings, and no string reaches a TPU",
+                "turn it into numbers in input_fn, or leave it out of what input_fn returns",
+            )
+        elif not shape.is_fully_defined():
+            text = "unknown" if shape.rank is None else str(tuple(shape.as_list()))
+            self._found(f"{name} ({spec.dtype.name}) has the dynamic shape {text}", STATIC_SHAPE)
+        if shape.is_fully_defined():
+            return tf.TensorSpec(self._divided(shape, index, name), spec.dtype)
+        if shape.rank and shape[1:].is_fully_defined():
+            return tf.TensorSpec([self._batch, *shape[1:]], spec.dtype)
+        self.complete = False
+        return None
+
+    def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
+        """Returns the shape that a core gets of a tensor that its host reads for all its cores."""
+        context = self._context
+        sizes = shape.as_list()
+        if (
+            context.is_input_sharded_per_core()
+            or context.is_input_per_host_with_iterators()
+            or (
+                context.is_input_broadcast_with_iterators()
+                and not context.is_input_slice_broadcast_to_all_cores()
+            )
+        ):
+            return sizes
+        axis = self._batch_axis[min(index, len(self._batch_axis) - 1)] if self._batch_axis else 0
+        cores = context.num_of_replicas_per_host
+        if context.is_input_slice_broadcast_to_all_cores():
+            cores = context.num_replicas
+        if not sizes or sizes[axis] % cores:
+            raise CannotCheck(
+                f"{name} has the shape {tuple(sizes)}, which {cores} cores cannot share evenly in "
+                f"dimension {axis}."
+            )
+        sizes[axis] //= cores
+        return sizes
+
+    def _found(self, problem: str, instead: str) -> None:
+        self.findings.append(Finding(problem, instead))
+
+
+def element_spec(
+    estimator: TPUEstimator, context: InternalTPUContext, input_fn: Callable[..., Any]
+) -> Any:
+    """Returns the nested type specs of one call of input_fn, which reads no record for that.
+
+    Raises:
+      CannotCheck: input_fn fails, or does not take `params`.
+    """
+    names = fn_args(input_fn)
+    if "params" not in names:
+        raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")
+    params = copy.deepcopy(estimator.params)
+    add_item_to_params(params, "batch_size", context.batch_size_for_input_fn)
+    context_of_input_fn = TPUContext(
+        internal_ctx=context,
+        input_device=HOST_DEVICE,
+        invocation_index=0,
+        call_from_input_fn=True,
+        host_id=0,
+    )
+    add_item_to_params(params, "context", context_of_input_fn)
+    kwargs = {"params": params, "config": context.config, "mode": context.mode}
+    with tf.Graph().as_default():
+        with program.explained("input_fn"):
+            returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
+        if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
+            return returned.element_spec
+        return tf.nest.map_structure(
+            lambda value: NoneTensorSpec() if value is None else tf.type_spec_from_value(value),
+            returned,
+        )

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the tables of a spec can run on a generation of TPUs, and fit into its memory.
+
+The embedding hardware of v2 to v4 keeps tables and slots in the memory of the chips. Each host has
+the rows that `tables.partition` gives it, as the configuration of the hardware says. What follows
+is the reading of what little is published, and nobody has measured it here:
+
+* A row takes whole units of 8 floats: `optimization_parameters.proto` says of
+  `low_dimensional_packing_status` that with it rows of 1, 2 and 4 floats share a unit of 8 floats
+  of the chip's memory.
+* Each slot is as large as its table, as the variables are from which the hardware loads it.
+* The rows of a host are divided evenly over its cores, which no document says.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from estimator_emb import generations, options
+from estimator_emb.backends.base import Request
+from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.preflight.compiler import GENERATIONS
+from estimator_emb.preflight.described import CORES_PER_HOST
+from estimator_emb.preflight.report import Compilation, Tables
+from estimator_emb.spec import Table
+from estimator_emb.tables.description import bytes_of
+from estimator_emb.tables.partition import Partition
+
+_UNIT = 8
+"""The floats in which the embedding hardware counts the columns of a row."""
+
+_PACKED = (1, 2, 4)
+"""Dimensions whose rows share a unit with `low_dimensional_packing_status`."""
+
+_MOST_CORES = 4096
+
+
+def default_generations(request: Request, config: Any) -> tuple[str, ...]:
+    """Returns the generation that the program names, else among v4 and v6e those it can run on."""
+    named = getattr(config.tpu_config, "tpu_generation", None)
+    if named is not None:
+        return (named,)
+    return ("v4",) if _on_hardware(request, config) else ("v4", "v6e")
+
+
+def check(
+    request: Request,
+    config: Any,
+    mode: str,
+    names: Sequence[str],
+    cores: int,
+    compilations: Sequence[Compilation],
+) -> tuple[Tables, ...]:
+    """Returns what is known of the tables of a program for each generation; nothing without any.
+
+    Args:
+      request: what the program asked for.
+      config: its `RunConfig`.
+      mode: a `ModeKeys`; slots are there in training alone.
+      names: names of generations.
+      cores: number of cores over all hosts.
+      compilations: the answers of the compiler about the dense step.
+    """
+    if not request.tables:
+        return ()
+    if not _on_hardware(request, config):
+        size = sum(bytes_of(table, mode == ModeKeys.TRAIN) for table in request.tables)
+        where = f"on the TPU's host, whose memory they need {size / 1e9:,.3g} GB of"
+        return tuple(Tables(name, "accepted", where) for name in names)
+    return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
+
+
+def _on_hardware(request: Request, config: Any) -> bool:
+    return bool(request.tables) and options.asked_tables(config) != "host"
+
+
+def _on_cores(
+    request: Request, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
+) -> Tables:
+    assert request.spec is not None
+    try:
+        generations.check_spec(request.spec, name)
+    except ValueError as error:
+        return Tables(name, "refused", str(error))
+    strategy, training = request.spec.partition_strategy, mode == ModeKeys.TRAIN
+    memory = GENERATIONS[name].core_bytes
+    used = table_bytes(request.tables, cores, strategy, training)
+    steps = [
+        compilation.argument_bytes + compilation.temporary_bytes
+        for compilation in compilations
+        if compilation.generation == name
+        and compilation.argument_bytes is not None
+        and compilation.temporary_bytes is not None
+    ]
+    step = max(steps, default=None)
+    if used + (step or 0) <= memory:
+        return Tables(name, "accepted", "", cores, used, step, memory)
+    words = (
+        f"Tables{' and slots' if training else ''} take {used / 2**30:,.3g} GiB of each of {cores} "
+        f"cores{'' if step is None else f', the dense step {step / 2**30:,.3g} GiB'}, and a core "
+        f"has {memory / 2**30:g} GiB. {_largest(request.tables, training)}"
+        f"{_what_fits(request.tables, cores, strategy, training, memory - (step or 0))}"
+    )
+    return Tables(name, "refused", words, cores, used, step, memory)
+
+
+def table_bytes(
+    tables: Sequence[Table], cores: int, strategy: str, training: bool, divisor: int = 1
+) -> int:
+    """Returns the bytes of tables and slots on the fullest core.
+
+    Args:
+      tables: those of a spec.
+      cores: number of cores over all hosts, of which each has eight at the most.
+      strategy: 'div' or 'mod'.
+      training: whether slots are there.
+      divisor: a number that dimensions are divided by, to see what would fit.
+    """
+    hosts = -(-cores // CORES_PER_HOST)
+    total = 0
+    for table in tables:
+        config, optimizer = table.config, table.optimizer
+        # Every host has at least a row, of padding where the table has too few.
+        rows = max(Partition(max(config.vocabulary_size, hosts), hosts, strategy).sizes)
+        rows = -(-rows // -(-cores // hosts))
+        columns = max(1, config.dimension // divisor)
+        packed = getattr(optimizer, "low_dimensional_packing_status", False)
+        if not (packed and columns in _PACKED):
+            columns = -(-columns // _UNIT) * _UNIT
+        slots = len(optimizer.slots) if optimizer is not None and training else 0
+        total += 4 * rows * columns * (1 + slots)
+    return total
+
+
+def _largest(tables: Sequence[Table], training: bool) -> str:
+    table = max(tables, key=lambda table: bytes_of(table, training))
+    slots = len(table.optimizer.slots) if table.optimizer is not None and training else 0
+    return (
+        f"The largest is {table.name!r}: {table.config.vocabulary_size:,} rows of "
+        f"{table.config.dimension}{f', and {slots} slots' if slots > 1 else ''}"
+        f"{', and 1 slot' if slots == 1 else ''}."
+    )
+
+
+def _what_fits(
+    tables: Sequence[Table], cores: int, strategy: str, training: bool, room: int
+) -> str:
+    more, divisor = cores, 1
+    while more <= _MOST_CORES and table_bytes(tables, more, strategy, training) > room:
+        more *= 2
+    widest = max(table.config.dimension for table in tables)
+    while divisor < widest and table_bytes(tables, cores, strategy, training, divisor) > room:
+        divisor *= 2
+    ways = []
+    if more <= _MOST_CORES:
+        ways.append(f"on {more} cores")
+    if table_bytes(tables, cores, strategy, training, divisor) <= room:
+        ways.append(f"with dimensions divided by {divisor}")
+    fitting = f" They would fit {' or '.join(ways)}." if ways else ""
+    return f"{fitting} TPUConfig(tables='host') keeps them in the memory of the TPU's host instead."

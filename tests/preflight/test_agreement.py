@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`check` and `use_tpu=True` agree on programs, good and bad.
+
+The judge is `tpu_described`: it makes the program's estimator with `use_tpu=True` and trains,
+evaluates or predicts on a TPU whose master's answer is made up, until a session would open. The
+check is asked as the command asks it, where the environment emulates a TPU.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_described
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb import embedding, preflight
+
+v1 = tf.compat.v1
+CORES = tpu_described.CORES_PER_HOST
+BATCH = 4 * CORES
+PIPELINES = ee.InputPipelineConfig
+SGD = ee.StochasticGradientDescentParameters
+ADAGRAD = ee.AdagradParameters
+
+
+def spec(tables=None, features=None, **kwargs):
+    """Of a table of 6 rows and dimension 4, and a feature 'a'."""
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict=tables or {"t": ee.TableConfig(6, 4, combiner="mean")},
+        feature_to_config_dict=features or {"a": ee.FeatureConfig("t")},
+        **{"optimization_parameters": SGD(0.1), **kwargs},
+    )
+
+
+def of_table(parameters=None, combiner="mean", dimension=4, rows=6, features=None, **config):
+    """A spec of one table, its optimizer among its own fields."""
+    table = ee.TableConfig(
+        rows, dimension, combiner=combiner, optimization_parameters=parameters or SGD(0.1), **config
+    )
+    return spec({"t": table}, features, optimization_parameters=None)
+
+
+WEIGHTED = {"a": ee.FeatureConfig("t", weight_key="w")}
+
+
+def of_columns(*columns):
+    return ee.EmbeddingConfigSpec(feature_columns=list(columns), optimization_parameters=SGD(0.1))
+
+
+def words(key="a"):
+    return fc.categorical_column_with_vocabulary_list(key, ["ant", "bee", "cat"])
+
+
+def ids(key="a"):
+    return fc.categorical_column_with_identity(key, 6)
+
+
+def sparse(values, dtype=tf.int64):
+    """The same values in every sample."""
+
+    def of(batch):
+        places = [[sample, place] for sample in range(batch) for place in range(len(values))]
+        return tf.SparseTensor(
+            places, tf.constant(list(values) * batch, dtype), [batch, len(values)]
+        )
+
+    return of
+
+
+def dense(value, dtype=tf.int64):
+    return lambda batch: tf.constant(np.stack([value] * batch), dtype)
+
+
+def ragged(batch):
+    return tf.RaggedTensor.from_row_lengths(tf.ones([2 * batch], tf.int64), [2] * batch)
+
+
+def change(of):
+    """A change of model_fn's loss."""
+    return {"loss": of}
+
+
+def to_number(loss, features):
+    return loss + tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(loss)))
+
+
+def numpy_rate(step):
+    return tf.ensure_shape(tf.numpy_function(lambda: np.float32(0.1), [], tf.float32), [])
+
+
+def fails(*_):
+    raise ZeroDivisionError("of the program")
+
+
+def scaffold_of(loss):
+    return {"scaffold_fn": lambda: loss + 1.0}
+
+
+def host_call(function, tensors=lambda loss: [loss[None]]):
+    return lambda loss: {"host_call": (function, tensors(loss))}
+
+
+def assigns_step(loss):
+    return v1.assign_add(v1.train.get_global_step(), 1)
+
+
+def assigns_in_a_branch(loss):
+    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
+    return tf.cond(loss[0] > 0, lambda: w.assign(2.0).op, lambda: tf.no_op())
+
+
+def assigns_its_own(loss):
+    own = v1.get_local_variable("of_host_call", initializer=0.0)
+    return own.assign_add(loss[0])
+
+
+@dataclasses.dataclass
+class Case:
+    """A program.
+
+    Attributes:
+      found: a part of the first finding; None if the program is good.
+      spec: function that makes its EmbeddingConfigSpec; None for a program without.
+      features: key -> function of the batch size, besides 'x'.
+      mode: 'train', 'eval' or 'infer'.
+      loss: (loss, features) -> the loss in its place.
+      fields: loss -> fields of the TPUEstimatorSpec.
+      returns: (mode, loss, train_op, fields) -> what model_fn returns.
+      batch: samples over all cores.
+      static: whether batches have a static size.
+      given: what input_fn gives, of features and labels.
+      tpu_config: fields of the TPUConfig.
+      arguments: of the TPUEstimator.
+      generations: those that are checked; None for the default.
+      steps: arguments of train or evaluate by which a call does not say how many steps it takes.
+    """
+
+    found: str | None = None
+    spec: Callable[[], Any] | None = spec
+    features: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": sparse([1, 2])})
+    mode: str = "train"
+    loss: Any = lambda loss, features: loss
+    fields: Any = lambda loss: {}
+    returns: Any = lambda mode, loss, train_op, fields: ee.TPUEstimatorSpec(
+        mode, loss=loss, train_op=train_op, **fields
+    )
+    batch: int = BATCH
+    static: bool = True
+    given: Any = lambda features, labels: (features, labels)
+    tpu_config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    generations: Any = None
+    steps: dict[str, None] = dataclasses.field(default_factory=dict)
+
+    def input_fn(self, params):
+        size = params["batch_size"]
+        shown = size if self.static else None
+
+        def batch(_):
+            features = {"x": tf.ones([size, 3])}
+            features.update({key: make(size) for key, make in self.features.items()})
+            if not self.static:
+                features["x"] = v1.placeholder_with_default(features["x"], [shown, 3])
+            return self.given(features, tf.ones([size, 1]))
+
+        return tf.data.Dataset.range(100).map(batch)
+
+    def model_fn(self, features, labels, mode, params):
+        read = [tf.reduce_sum(tf.cast(features["x"], tf.float32))]
+        made = self.spec and self.spec()
+        if made is not None and made.feature_columns and self.mode != "infer":
+            read.append(tf.reduce_sum(fc.DenseFeatures(list(made.feature_columns))(features)))
+        elif made is not None:
+            read += [tf.reduce_sum(features[key]) for key in made.feature_to_config_dict or ()]
+        w = v1.get_variable("w", initializer=1.0)
+        loss = self.loss(tf.add_n(read) * w, features)
+        if mode == "infer":
+            predictions = {"x": tf.cast(features["x"], tf.float32) * w}
+            return ee.TPUEstimatorSpec(mode, predictions=predictions)
+        train_op = None
+        if mode == "train":
+            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return self.returns(mode, loss, train_op, self.fields(loss))
+
+    def estimator(self, model_dir):
+        arguments = {
+            "train_batch_size": self.batch,
+            "eval_batch_size": self.batch,
+            "predict_batch_size": self.batch,
+            "embedding_config_spec": self.spec and self.spec(),
+            **self.arguments,
+        }
+        tpu_config = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu_config}
+        config = ee.RunConfig(
+            model_dir=str(model_dir),
+            master=tpu_described.MASTER,
+            tpu_config=ee.TPUConfig(2, **tpu_config),
+        )
+        return ee.TPUEstimator(self.model_fn, config=config, use_tpu=True, **arguments)
+
+    def judged(self, model_dir):
+        """What `use_tpu=True` raises on the described TPU; None if nothing."""
+        try:
+            made = self.estimator(model_dir)
+            made.described = tpu_described.metadata(1)
+            made._directory.to_read = lambda *_: None
+            if self.mode == "train":
+                tpu_described.train(made, self.input_fn, **self.steps)
+            elif self.mode == "eval":
+                tpu_described.evaluate(made, self.input_fn, **self.steps)
+            else:
+                with tpu_described._stopped_at(v1.train, "MonitoredSession", made, {}):
+                    next(made.predict(self.input_fn))
+        except Exception as error:
+            return error
+        return None
+
+    def checked(self, model_dir, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+            made = self.estimator(model_dir)
+        replicas = None if "num_shards" in self.tpu_config else CORES
+        return preflight.check(
+            made,
+            self.input_fn,
+            self.mode,
+            self.generations,
+            compile=False,
+            replicas=replicas,
+            has_steps=not self.steps,
+        )
+
+
+STRINGS = {"a": sparse(["ant", "bee"], tf.string)}
+BOTH = {"a": sparse([1, 2]), "w": sparse([0.5, 1.5], tf.float32)}
+V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
+TABLES_ON_HOST = {"tables": "host"}
+
+GOOD = {
+    "config dicts": Case(),
+    "int32 ids": Case(features={"a": sparse([1, 2], tf.int32)}),
+    "int16 ids beside int64": Case(
+        spec=lambda: spec(features={key: ee.FeatureConfig("t") for key in "ab"}),
+        features={"a": sparse([1, 2], tf.int16), "b": sparse([1, 2])},
+    ),
+    "dense ids": Case(features={"a": dense([1, 2])}),
+    "ragged ids": Case(features={"a": ragged}),
+    "one dense id for each sample": Case(
+        spec=lambda: of_table(combiner=None), features={"a": dense(1)}
+    ),
+    "weights": Case(spec=lambda: spec(features=WEIGHTED), features=BOTH),
+    "integer weights": Case(
+        spec=lambda: spec(features=WEIGHTED), features={**BOTH, "w": sparse([1, 2])}
+    ),
+    "dense weights of dense ids": Case(
+        spec=lambda: spec(features=WEIGHTED),
+        features={"a": dense([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
+    ),
+    "a sequence": Case(
+        spec=lambda: spec(features={"a": ee.FeatureConfig("t", max_sequence_length=3)})
+    ),
+    "a column": Case(spec=lambda: of_columns(fc.embedding_column(ids(), 4))),
+    "shared columns": Case(
+        spec=lambda: of_columns(*fc.shared_embedding_columns([ids("a"), ids("b")], 4)),
+        features={"a": sparse([1, 2]), "b": sparse([3], tf.int32)},
+    ),
+    "PER_HOST_V1": Case(tpu_config=V1),
+    "'mod'": Case(spec=lambda: spec(partition_strategy="mod")),
+    "pipelined": Case(spec=lambda: spec(pipeline_execution_with_tensor_core=True)),
+    "clipping with accumulation": Case(spec=lambda: spec(clipping_limit=0.5)),
+    "a learning_rate_fn": Case(
+        spec=lambda: of_table(learning_rate_fn=lambda step: 0.1 / (1 + tf.cast(step, tf.float32)))
+    ),
+    "a multiplier": Case(spec=lambda: spec(experimental_gradient_multiplier_fn=lambda step: -0.5)),
+    "a host_call": Case(fields=host_call(lambda loss: tf.reduce_mean(loss))),
+    "a host_call with a variable of its own": Case(fields=host_call(assigns_its_own)),
+    "an evaluation": Case(mode="eval"),
+    "an evaluation on the host": Case(
+        mode="eval", spec=None, features={}, loss=to_number, arguments={"eval_on_tpu": False}
+    ),
+    "an evaluation on the host without steps": Case(
+        mode="eval", spec=None, features={}, arguments={"eval_on_tpu": False}, steps={"steps": None}
+    ),
+    "no tables": Case(spec=None, features={}),
+    "a prediction without tables": Case(mode="infer", spec=None, features={}),
+    "a prediction from features alone": Case(
+        mode="infer", spec=None, features={}, given=lambda features, labels: features
+    ),
+    "tables on the host": Case(tpu_config={**TABLES_ON_HOST, "tpu_generation": "v6e"}),
+    "tables on the host of a v5e, evaluated": Case(
+        mode="eval", tpu_config={**TABLES_ON_HOST, "tpu_generation": "v5e"}
+    ),
+    "two tables with optimizers of their own": Case(
+        spec=lambda: spec(
+            {
+                "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
+                "u": ee.TableConfig(6, 2, combiner="sum", optimization_parameters=SGD(0.1)),
+            },
+            {"a": ee.FeatureConfig("t"), "b": ee.FeatureConfig("u")},
+            optimization_parameters=None,
+        ),
+        features={"a": sparse([1, 2]), "b": dense([3, -1])},
+    ),
+}
+
+RAISE = {
+    "ids that are strings": Case(
+        "feature 'a' of table 't' holds strings, and a TPU looks up integers",
+        features=STRINGS,
+    ),
+    "dense ids that are strings": Case(
+        "feature 'a' of table 't' holds strings, and a TPU looks up integers",
+        features={"a": dense(["ant", "bee"], tf.string)},
+    ),
+    "a vocabulary column": Case(
+        "feature 'a' of table 'tbl_a' holds strings",
+        spec=lambda: of_columns(fc.embedding_column(words(), 4)),
+        features=STRINGS,
+    ),
+    "ids that are floats": Case(
+        "feature 'a' of table 't' holds float32, and a TPU looks up integers",
+        features={"a": sparse([1.0, 2.0], tf.float32)},
+    ),
+    "ids of int16": Case(
+        "int16 not in list of allowed values", features={"a": sparse([1, 2], tf.int16)}
+    ),
+    "dense ids of int16": Case(
+        "int16 not in list of allowed values", features={"a": dense([1, 2], tf.int16)}
+    ),
+    "a feature that is missing": Case(
+        "input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
+        features={"b": sparse([1, 2])},
+    ),
+    "a feature that is missing, tables on the host": Case(
+        "input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
+        features={"b": sparse([1, 2])},
+        tpu_config=TABLES_ON_HOST,
+    ),
+    "weights that are missing": Case(
+        "input_fn does not return 'w', the weights of feature 'a' of table 't'",
+        spec=lambda: spec(features=WEIGHTED),
+    ),
+    "weights that two features share": Case(
+        "feature 'b' of table 't' and feature 'a' of table 't' share the weights 'w'",
+        spec=lambda: spec(features={**WEIGHTED, "b": ee.FeatureConfig("t", weight_key="w")}),
+        features={**BOTH, "b": sparse([3, 4])},
+    ),
+    "dense weights of sparse ids": Case(
+        "the weights 'w' of feature 'a' of table 't' are dense, and its ids are not",
+        spec=lambda: spec(features=WEIGHTED),
+        features={"a": sparse([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
+    ),
+    "weights of one dense id for each sample": Case(
+        "feature 'a' of table 't' has dense ids under combiner None",
+        spec=lambda: of_table(combiner=None, features=WEIGHTED),
+        features={"a": dense(1), "w": dense(0.5, tf.float32)},
+    ),
+    "clipping without accumulation": Case(
+        "clipping_limit=0.5",
+        spec=lambda: spec(
+            clipping_limit=0.5,
+            optimization_parameters=ADAGRAD(0.1, use_gradient_accumulation=False),
+        ),
+    ),
+    "slot_variable_creation_fn": Case(
+        "works on the host only",
+        spec=lambda: of_table(embedding.Adagrad(0.1, slot_variable_creation_fn=fails)),
+    ),
+    "an optimizer of one dimension": Case(
+        "FrequencyEstimatorParameters needs dimension 1; got 4",
+        spec=lambda: of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
+    ),
+    "no optimizer": Case("'t' has no optimizer", spec=lambda: spec(optimization_parameters=None)),
+    "v6e": Case("SparseCore, which", tpu_config={"tpu_generation": "v6e"}),
+    "v5e": Case("has no embedding hardware", tpu_config={"tpu_generation": "v5e"}),
+    "bad_ids": Case("bad_ids='drop' works on the host only", tpu_config={"bad_ids": "drop"}),
+    "a prediction with tables": Case("looks up no embedding tables", mode="infer"),
+    "pipelined, tables on the host": Case(
+        "pipeline_execution_with_tensor_core must be False",
+        spec=lambda: spec(pipeline_execution_with_tensor_core=True),
+        tpu_config=TABLES_ON_HOST,
+    ),
+    "divided models, tables on the host": Case(
+        "num_cores_per_replica must be None; got 2",
+        tpu_config={**TABLES_ON_HOST, "num_cores_per_replica": 2},
+    ),
+    "one shard": Case("num_shards", tpu_config={"num_shards": 1}),
+    "a batch that cores cannot share": Case(
+        f"train batch size 7 must be divisible by number of replicas {CORES}", batch=7
+    ),
+    "a training without steps": Case(
+        "one of `steps` or `max_steps` must be set", steps={"max_steps": None}
+    ),
+    "an evaluation without steps": Case(
+        "Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
+    ),
+    "no batch size of evaluation": Case(
+        "eval_batch_size", mode="eval", arguments={"eval_batch_size": None}
+    ),
+    "no batch size of prediction": Case(
+        "predict_batch_size",
+        mode="infer",
+        spec=None,
+        features={},
+        arguments={"predict_batch_size": None},
+    ),
+    "a negative rate": Case(
+        "Table 't': learning_rate_fn", spec=lambda: of_table(learning_rate_fn=lambda step: -0.1)
+    ),
+    "a rate of a vector": Case(
+        "must return a number or a scalar tensor; got the shape (1,)",
+        spec=lambda: of_table(learning_rate_fn=lambda step: tf.constant([0.1])),
+    ),
+    "a rate that fails": Case("of the program", spec=lambda: of_table(learning_rate_fn=fails)),
+    "a multiplier that returns nothing": Case(
+        "experimental_gradient_multiplier_fn <lambda>",
+        spec=lambda: spec(experimental_gradient_multiplier_fn=lambda step: None),
+    ),
+    "a dynamic batch": Case("features['x'] (float32) has the dynamic shape", static=False),
+    "a string for the model": Case(
+        "features['text'] holds strings",
+        features={"a": sparse([1, 2]), "text": dense("ant", tf.string)},
+    ),
+    "a sparse tensor for the model": Case(
+        "features['extra'] is a SparseTensor",
+        features={"a": sparse([1, 2]), "extra": sparse([1, 2])},
+    ),
+    "features that are no dict": Case(
+        "use_tpu=True raises", given=lambda features, labels: (features["x"], labels)
+    ),
+    "three things of input_fn": Case(
+        "use_tpu=True raises", given=lambda features, labels: (features, labels, labels)
+    ),
+    "a scaffold that reads the TPU": Case("use_tpu=True raises", fields=scaffold_of),
+    "a scalar for the host_call": Case(
+        "host_call[0] is a scalar", fields=host_call(lambda loss: loss, lambda loss: [loss])
+    ),
+    "a host_call that fails": Case("of the program", fields=host_call(fails)),
+    "an EstimatorSpec of an evaluation": Case(
+        "returned a EstimatorSpec in mode 'eval'",
+        mode="eval",
+        returns=lambda mode, loss, train_op, fields: ee.EstimatorSpec(mode, loss=loss),
+    ),
+}
+
+LATER = {
+    "weights that are strings": Case(
+        "the weights 'w' of feature 'a' of table 't' are of type string",
+        spec=lambda: spec(features=WEIGHTED),
+        features={"a": sparse([1, 2]), "w": sparse(["ant", "bee"], tf.string)},
+    ),
+    "a string op": Case("no TPU kernel has this op", loss=to_number),
+    "a rate from NumPy": Case("PyFunc", spec=lambda: of_table(learning_rate_fn=numpy_rate)),
+    "a multiplier from NumPy": Case(
+        "PyFunc", spec=lambda: spec(experimental_gradient_multiplier_fn=numpy_rate)
+    ),
+    "a rate from NumPy, tables on the host": Case(
+        "PyFunc",
+        spec=lambda: of_table(learning_rate_fn=numpy_rate),
+        tpu_config=TABLES_ON_HOST,
+    ),
+    "a host_call that assigns the step": Case(
+        "host_call assigns the variable 'global_step'", fields=host_call(assigns_step)
+    ),
+    "a host_call that assigns in a branch": Case(
+        "host_call assigns the variable 'w'", fields=host_call(assigns_in_a_branch)
+    ),
+    "tables that do not fit": Case(
+        "Tables and slots take", spec=lambda: of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
+    ),
+    "tables on v6e": Case("SparseCore, which", generations=["v4", "v6e"]),
+    "tables on v5p": Case("SparseCore, which", generations=["v5p"]),
+}
+"""Programs of which `use_tpu=True` raises nothing before a session opens."""
+
+FAST = ("config dicts", "a rate that fails")
+
+
+def table():
+    for kind, cases in (("good", GOOD), ("raises", RAISE), ("later", LATER)):
+        for name, case in cases.items():
+            marks = [] if name in FAST else [pytest.mark.slow]
+            yield pytest.param(kind, case, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "case"), table())
+def test_they_agree(kind, case, tmp_path, monkeypatch):
+    error = case.judged(tmp_path / "judged")
+    assert (error is not None) == (kind == "raises"), error
+    report = case.checked(tmp_path / "checked", monkeypatch)
+    refusals = [*map(str, report.findings)]
+    refusals += [str(one) for one in report.tables if one.outcome == "refused"]
+    assert report.status == (0 if kind == "good" else 1), refusals
+    if kind == "good":
+        assert not refusals
+        assert all(one.outcome == "accepted" for one in report.tables)
+    else:
+        assert any(case.found in one for one in refusals), refusals
+    assert not (tmp_path / "checked").exists()
+
+
+def test_there_are_forty():
+    assert len(GOOD) >= 20 and len(RAISE) + len(LATER) >= 40

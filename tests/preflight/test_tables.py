@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of tables on the embedding hardware, and the generations that have it."""
+
+import programs
+import pytest
+
+import estimator_emb as ee
+from estimator_emb import embedding, preflight
+from estimator_emb.preflight import tables
+from estimator_emb.preflight.report import Compilation
+from estimator_emb.spec import Table, tables_of
+
+GIB = 2**30
+
+
+def spec(rows, dimension, parameters=None, **kwargs):
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict={"t": ee.TableConfig(rows, dimension, combiner="sum")},
+        feature_to_config_dict={"user": ee.FeatureConfig("t")},
+        optimization_parameters=parameters or ee.AdagradParameters(0.1),
+        **kwargs,
+    )
+
+
+def bytes_per_core(made, cores, training=True):
+    return tables.table_bytes(tables_of(made), cores, made.partition_strategy, training)
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize(
+    ("rows", "dimension", "cores", "rows_per_core", "columns"),
+    [
+        (1000, 16, 8, 125, 16),
+        (1001, 16, 8, 126, 16),
+        (1000, 13, 8, 125, 16),  # Columns in units of 8.
+        (1000, 1, 8, 125, 8),
+        (1000, 16, 2, 500, 16),
+        (1001, 16, 32, 32, 16),  # 251 rows on the fullest of 4 hosts.
+        (3, 16, 32, 1, 16),  # A host without a row has one of padding.
+    ],
+)
+def test_bytes_per_core(rows, dimension, cores, rows_per_core, columns, strategy):
+    # A table and Adam's two slots, of float32.
+    made = spec(rows, dimension, ee.AdamParameters(0.1), partition_strategy=strategy)
+    assert bytes_per_core(made, cores) == 4 * 3 * rows_per_core * columns
+    assert bytes_per_core(made, cores, training=False) == 4 * rows_per_core * columns
+
+
+@pytest.mark.parametrize(("dimension", "columns"), [(1, 1), (2, 2), (3, 8), (4, 4), (5, 8)])
+def test_rows_that_are_packed(dimension, columns):
+    packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
+    table = ee.TableConfig(1000, dimension, combiner="sum")
+    found = [Table("t", table, (), optimizer=packed)]
+    assert tables.table_bytes(found, 8, "div", True) == 4 * 2 * 125 * columns
+
+
+def checked(made, mode="train", generations=("v3",), cores=8, compilations=(), **tpu_config):
+    estimator = programs.estimator(
+        programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
+    )
+    request, config = estimator.backend.request, estimator.config
+    return tables.check(request, config, mode, generations, cores, compilations)
+
+
+def test_a_hundred_gigabytes_on_a_v3_8():
+    made = spec(390_625_000, 64)  # 100 GB, and as much of Adagrad's slot.
+    (refused,) = checked(made)
+    assert str(refused) == (
+        "v3, tables: refused\n"
+        "      Tables and slots take 23.3 GiB of each of 8 cores, and a core has 16 GiB. The "
+        "largest is 't': 390,625,000 rows of 64, and 1 slot. They would fit on 16 cores or with "
+        "dimensions divided by 2. TPUConfig(tables='host') keeps them in the memory of the TPU's "
+        "host instead."
+    )
+    assert refused.table_bytes == 25 * 10**9
+    (accepted,) = checked(made, cores=16)
+    assert str(accepted) == (
+        "v3, tables: accepted; per core of 16: tables and slots 11.6 GiB, 73 % of 16 GiB; the "
+        "dense step, which was not compiled, comes on top"
+    )
+    assert [one.outcome for one in checked(made, mode="eval")] == ["accepted"]  # Without slots.
+
+
+def test_the_dense_step_is_added():
+    made = spec(250_000_000, 64)  # 14.9 GiB per core of 8.
+    steps = [
+        Compilation(name, "", replicas, "accepted", argument_bytes=size, temporary_bytes=GIB // 2)
+        for name, replicas, size in (("v3", 1, 0), ("v3", 8, GIB), ("v4", 8, 0))
+    ]
+    v3, v4 = checked(made, generations=("v3", "v4"), compilations=steps)
+    assert str(v4) == (
+        "v4, tables: accepted; per core of 8: tables and slots 14.9 GiB, the dense step 512 MiB, "
+        "together 96 % of 16 GiB"
+    )
+    assert v3.outcome == "refused"
+    assert v3.words.startswith(
+        "Tables and slots take 14.9 GiB of each of 8 cores, the dense step 1.5 GiB, and a core has "
+        "16 GiB. The largest is 't': 250,000,000 rows of 64, and 1 slot. They would fit on 16 "
+    )
+
+
+@pytest.mark.parametrize(
+    ("generation", "outcome", "words"),
+    [
+        ("v2", "accepted", ""),
+        ("v4", "accepted", ""),
+        ("v5e", "refused", "EmbeddingConfigSpec: TPU v5e has no embedding hardware, so the tables"),
+        ("v5p", "refused", "EmbeddingConfigSpec: the embedding hardware of TPU v5p is SparseCore"),
+        ("v6e", "refused", "EmbeddingConfigSpec: the embedding hardware of TPU v6e is SparseCore"),
+    ],
+)
+def test_generations(generation, outcome, words):
+    (found,) = checked(spec(1000, 16), generations=(generation,))
+    assert found.outcome == outcome and found.words.startswith(words)
+    (on_host,) = checked(spec(1000, 16), generations=(generation,), tables="host")
+    assert str(on_host) == (
+        f"{generation}, tables: accepted; on the TPU's host, whose memory they need 0.000128 GB of"
+    )
+    assert checked(None, generations=(generation,)) == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "tpu_config", "names"),
+    [
+        (spec(1000, 16), {}, ("v4",)),
+        (spec(1000, 16), {"tables": "host"}, ("v4", "v6e")),
+        (None, {}, ("v4", "v6e")),
+        (spec(1000, 16), {"tpu_generation": "v2"}, ("v2",)),
+        (None, {"tpu_generation": "v5e"}, ("v5e",)),
+        (spec(1000, 16), {"tpu_generation": "v6e"}, ("v6e",)),
+    ],
+)
+def test_default_generations(made, tpu_config, names):
+    estimator = programs.estimator(
+        programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
+    )
+    assert tables.default_generations(estimator.backend.request, estimator.config) == names
+
+
+def test_refused_tables_are_findings():
+    made = preflight.Report("train", 8, 4, 10, tables=checked(spec(1000, 16), generations=["v6e"]))
+    assert made.status == 1
+    assert "\nTables of the EmbeddingConfigSpec:\n  v6e, tables: refused\n      Emb" in str(made)

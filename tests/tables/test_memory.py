@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that the machine cannot hold are refused before anything is allocated."""
+
+import logging
+
+import harness
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.tables import memory
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors({"a": tf.zeros([8, 1], tf.int64)}).repeat(2)
+
+
+def model_fn(features, labels, mode, params):
+    w = tf.compat.v1.get_variable("w", initializer=1.0)
+    loss = tf.reduce_sum(features["a"]) * w
+    if mode == "infer":
+        return ee.EstimatorSpec(mode, predictions={"a": features["a"]})
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def estimator(model_dir, device):
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir), tpu_config=ee.TPUConfig(2, device=device or None)
+        ),
+        use_tpu=device is not None,
+        train_batch_size=8,
+        eval_batch_size=8,
+        predict_batch_size=8,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            table_to_config_dict={
+                "large": ee.TableConfig(250_000, 10, combiner="sum"),
+                "small": ee.TableConfig(10, 10, combiner="sum"),
+            },
+            feature_to_config_dict={"a": ee.FeatureConfig("large"), "b": ee.FeatureConfig("small")},
+            optimization_parameters=ee.AdamParameters(0.1),
+        ),
+    )
+
+
+def both(params):
+    return input_fn(params).map(lambda features: {**features, "b": features["a"]})
+
+
+REFUSAL = (
+    "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
+    "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
+    "optimizer with fewer slots, divide them over parameter servers on several machines, or use a "
+    "machine with more memory."
+)
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
+    """The log has the same figure before."""
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    monkeypatch.setattr(memory, "of_machine", lambda: 25_000_000)
+    with pytest.raises(MemoryError) as raised:
+        estimator(tmp_path, device).train(both, max_steps=2)
+    assert str(raised.value) == REFUSAL
+    assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
+    assert not list(tmp_path.glob("*.ckpt*"))
+
+
+def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "of_machine", lambda: 9_000_000)
+    with pytest.raises(MemoryError) as raised:
+        next(estimator(tmp_path, None).predict(both))
+    assert str(raised.value).startswith(
+        "The embedding tables need 10.0 MB, and this machine has 9.0 MB of memory. The largest is "
+        "'large': 250,000 rows of 10, 10.0 MB. Make"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8 << 30),
+        ({"/proc/meminfo": "MemTotal: 1 kB\nSwapTotal:    1024 kB\n"}, (8 << 30) + (1 << 20)),
+        ({"/sys/fs/cgroup/memory.max": "max\n"}, 8 << 30),
+        ({"/sys/fs/cgroup/memory.max": "1000000\n"}, 1_000_000),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8 << 30),
+    ],
+)
+def test_the_memory_of_the_machine(files, expected, monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
+    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(memory, "_text", lambda file: files.get(file, ""))
+    assert memory.of_machine() == expected
+
+
+def test_this_machine_has_some():
+    assert memory.of_machine() > 1 << 28
