@@ -9,5 +9,16 @@ own compiler. docs/preflight.md says what that shows, and what it cannot.
 from estimator_emb.preflight.checking import check
 from estimator_emb.preflight.compiler import GENERATIONS
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
+from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
+from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 
-__all__ = ["GENERATIONS", "CannotCheck", "Compilation", "Finding", "Report", "check"]
+__all__ = [
+    "GENERATIONS",
+    "CannotCheck",
+    "Compilation",
+    "Finding",
+    "Report",
+    "SparseCoreLimits",
+    "SparseCoreResult",
+    "check",
+]

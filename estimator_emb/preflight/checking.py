@@ -8,6 +8,9 @@ import estimator_emb.estimator
 from estimator_emb.preflight import compiler, static
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.report import CannotCheck, Compilation, Report
+from estimator_emb.preflight.sparsecore import tables
+from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
+from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 
 MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
 
@@ -21,6 +24,7 @@ def check(
     replicas: int | None = None,
     compiler_python: str | None = None,
     timeout: float = 600.0,
+    sparse_core_limits: SparseCoreLimits | None = None,
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
@@ -40,6 +44,8 @@ def check(
       compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
         of the environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
+      sparse_core_limits: the sizes for which lookup and update of the tables are compiled for
+        generations that have SparseCores; None means the defaults of `SparseCoreLimits`.
 
     Returns:
       What was found.
@@ -91,6 +97,11 @@ def check(
             step, generations, python, timeout
         )
         notes += compiler_notes
+    sparse_core: tuple[SparseCoreResult, ...] = ()
+    if compile is not False and not missing:
+        sparse_core = tables.of_step(
+            estimator, step, generations, python, timeout, sparse_core_limits
+        )
     return Report(
         mode=mode,
         replicas=step.replicas,
@@ -101,4 +112,5 @@ def check(
         skipped=skipped,
         versions=versions,
         notes=tuple(notes),
+        sparse_core=sparse_core,
     )

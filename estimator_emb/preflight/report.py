@@ -3,6 +3,8 @@
 
 import dataclasses
 
+from estimator_emb.preflight.sparsecore import results
+
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""
 
@@ -112,6 +114,8 @@ class Report:
       versions: those of (TensorFlow, libtpu), which lowered and compiled; None if nothing was
         compiled.
       notes: what was left out, and what else the reader should know.
+      sparse_core: the compiler's answers about the tables on SparseCore, which are no part of the
+        exit status, because TPUEstimator drives no SparseCore.
     """
 
     mode: str
@@ -123,6 +127,7 @@ class Report:
     skipped: str = ""
     versions: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    sparse_core: tuple[results.SparseCoreResult, ...] = ()
 
     @property
     def status(self) -> int:
@@ -158,6 +163,7 @@ class Report:
         elif self.compilations:
             lines.append("Compiler: the step did not get that far.")
         lines += [f"  {compilation}" for compilation in self.compilations]
+        lines += results.report(self.sparse_core)
         lines.append(_NOT_SHOWN)
         return "\n".join(lines)
 

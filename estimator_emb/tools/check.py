@@ -38,6 +38,9 @@ def main(args: list[str]) -> int:
     options = parsers.parse("check", args)
     name = program.name_of(options)
     reports: list[preflight.Report] = []
+    limits = preflight.SparseCoreLimits(
+        options.max_ids_per_partition, options.max_unique_ids_per_partition
+    )
 
     def check(estimator: Any, input_fn: Any, mode: str) -> None:
         result = preflight.check(
@@ -49,6 +52,7 @@ def main(args: list[str]) -> int:
             replicas=options.replicas,
             compiler_python=options.compiler_python,
             timeout=options.timeout,
+            sparse_core_limits=limits,
         )
         print(result, flush=True)
         reports.append(result)

@@ -35,7 +35,7 @@ def lowered(tmp_path, monkeypatch):
         return json.loads((work / f"{result}.json").read_text()), ""
 
     def of(change):
-        monkeypatch.setattr(compiler, "_run", run)
+        monkeypatch.setattr(compiler, "run", run)
         return compiler._lower(built(programs.model_fn_with(change)), tmp_path, timeout=1)
 
     return of
@@ -137,10 +137,10 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
 
     lowered(change)  # From here on in this process.
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
-    report = compiled(programs.model_fn_with(change), "v4", "v6e")
+    report = compiled(programs.model_fn_with(change), "v3", "v4")
     assert report.status == 1 and report.versions is None
     assert (
-        "\nCompiler: the step did not get that far.\n  v4, v6e, 8 replicas: refused\n      "
+        "\nCompiler: the step did not get that far.\n  v3, v4, 8 replicas: refused\n      "
         f"TensorFlow {tf.__version__} could not lower it: "
     ) in str(report)
     assert f"\n      {line(change)}: op 'zeros'\nNothing ran" in str(report)
