@@ -194,6 +194,10 @@ def test_evaluation_looks_up_only(fake_compiler):
     asked = fake_compiler(lambda text: ACCEPTED)
     (result,) = ask([table("a", optimizer=None)], generations=["v6e"], training=False)
     assert len(asked) == 1 and result.stacks[0].update is None
+    assert report((result,))[0] == (
+        "SparseCore: the lookup of the tables, given to libtpu 1.2. TPUEstimator drives no "
+        "SparseCore, so this is not how the program trains."
+    )
     assert ask([]) == ()
 
 
@@ -219,7 +223,7 @@ def test_a_rule_that_cannot_be_said_is_refused_and_its_table_looked_up(fake_comp
     assert str(result.stacks[1].update) == (
         "refused: it cannot be said for SparseCore: AdamParameters(lazy_adam=False) changes all "
         "rows of the table in each step, and SparseCore updates only those that the batch looks "
-        "up; lazy_adam=True does so too."
+        "up: use lazy_adam=True."
     )
     assert result.outcome == "refused"
 
@@ -237,6 +241,20 @@ def test_what_cannot_be_laid_out_is_not_compiled(fake_compiler):
         "SparseCores share its samples evenly, and 6 samples per core are no multiple of 4"
     )
     assert asked == [] and not report((three, odd))[0].endswith("libtpu")
+
+
+def test_the_words_of_the_compiler_are_told_apart(fake_compiler):
+    words = "E3001: No viable count:\nmax_nz_per_row = 256" + " and more" * 100
+    fake_compiler(lambda text: {"ok": False, "error": words} if "@rule" in text else ACCEPTED)
+    (result,) = ask([table("a")], generations=["v6e"])
+    assert result.outcome == "refused"
+    said = str(result).splitlines()
+    assert said[2] == "    lookup accepted; per chip: arguments 1 MiB, temporaries 0.5 MiB"
+    assert said[3] == "    update refused: E3001: No viable count:"
+    assert said[4].startswith("      max_nz_per_row = 256 and more") and said[4].endswith(" ...")
+    fake_compiler(lambda text: {"ok": False, "error": "INTERNAL: a bug"})
+    (result,) = ask([table("a")], generations=["v6e"])
+    assert result.outcome == "not compiled"
 
 
 def test_tables_that_fit_one_by_one_and_not_together_are_refused():
@@ -269,7 +287,7 @@ def test_the_tables_of_a_program_compile_for_v5p_and_v6e():
         for answer, tables in ((stack.lookup, 1), (stack.update, 2)):
             # The arguments have the tables, and what else is in them is ids and activations.
             assert answer.argument_bytes > tables * stack.table_bytes / 2
-    assert "SparseCore: lookup and update of the tables" in str(found)
+    assert "SparseCore: the lookup of the tables and their update" in str(found)
 
 
 @pytest.mark.slow

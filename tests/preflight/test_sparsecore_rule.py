@@ -121,13 +121,13 @@ REFUSED = {
     "not lazy": (
         optimizers.AdamParameters(0.1, lazy_adam=False),
         "AdamParameters(lazy_adam=False) changes all rows of the table in each step, and "
-        "SparseCore updates only those that the batch looks up; lazy_adam=True does so too",
+        "SparseCore updates only those that the batch looks up: use lazy_adam=True",
     ),
     "not accumulated": (
         optimizers.StochasticGradientDescentParameters(0.1, use_gradient_accumulation=False),
         "StochasticGradientDescentParameters(use_gradient_accumulation=False) updates a row once "
         "for each core that looks it up, and SparseCore sums the gradients of all 8 cores before "
-        "one update",
+        "one update: use use_gradient_accumulation=True",
     ),
 }
 
@@ -153,7 +153,11 @@ def test_a_rule_cannot_branch_on_rows():
         def update(self, math, lr, g, w, *slots):
             return (w if g > 0 else -w,)
 
-    with pytest.raises(TypeError, match=r"^A rule cannot branch on the rows it updates: use where"):
+    reason = (
+        "the rule of Branching is more than arithmetic on rows: TypeError: A rule cannot branch on "
+        "the rows it updates: use where()."
+    )
+    with pytest.raises(NoRule, match=f"^{re.escape(reason)}$"):
         trace(Branching(0.1), None, cores=1)
 
 

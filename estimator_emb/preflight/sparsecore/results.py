@@ -24,7 +24,8 @@ class Answer:
 
     def __str__(self) -> str:
         if self.outcome != "accepted":
-            return f"{self.outcome}: {self.words}"
+            lines = [line.strip() for line in self.words.splitlines()]
+            return "\n    ".join([f"{self.outcome}: {lines[0]}", *lines[1:]])
         assert self.argument_bytes is not None and self.temporary_bytes is not None
         return (
             f"accepted; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "
@@ -139,10 +140,11 @@ def report(results: tuple[SparseCoreResult, ...]) -> list[str]:
         return []
     versions = sorted({result.libtpu for result in results if result.libtpu})
     asked = f", given to libtpu {' and '.join(versions)}" if versions else ""
+    training = any(stack.update is not None for result in results for stack in result.stacks)
+    update = " and their update by the rules of this package's optimizers" if training else ""
     lines = [
-        "SparseCore: lookup and update of the tables, with the rules of this package's "
-        f"optimizers{asked}. TPUEstimator drives no SparseCore, so this is not how the program "
-        "trains.",
+        f"SparseCore: the lookup of the tables{update}{asked}. TPUEstimator drives no SparseCore, "
+        "so this is not how the program trains.",
         f"  Assumed: {results[0].limits}.",
     ]
     for result in results:

@@ -78,7 +78,7 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None, core
       cores: number of cores whose gradients SparseCore sums before it calls the function.
 
     Raises:
-      NoRule: the step is not published, or is no function of one row and its summed gradient.
+      NoRule: the rule is not published, or is no function of one row and its summed gradient.
     """
     name = type(parameters).__name__
     if parameters.only_on_hardware:
@@ -86,24 +86,31 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None, core
     if parameters.updates_untouched_rows:
         raise NoRule(
             f"{name}(lazy_adam=False) changes all rows of the table in each step, and SparseCore "
-            "updates only those that the batch looks up; lazy_adam=True does so too"
+            "updates only those that the batch looks up: use lazy_adam=True"
         )
     if not parameters.use_gradient_accumulation and cores > 1:
         raise NoRule(
             f"{name}(use_gradient_accumulation=False) updates a row once for each core that looks "
-            f"it up, and SparseCore sums the gradients of all {cores} cores before one update"
+            f"it up, and SparseCore sums the gradients of all {cores} cores before one update: use "
+            "use_gradient_accumulation=True"
         )
     function = _Function()
-    results = step(
-        parameters,
-        function.math(),
-        _Symbol(function, "%lr"),
-        _Symbol(function, "%g"),
-        _Symbol(function, "%w"),
-        tuple(_Symbol(function, f"%s{slot}") for slot in range(len(parameters.slots))),
-        clipping_limit,
-    )
-    return Rule(tuple(function.statements), tuple(function.name_of(result) for result in results))
+    try:
+        results = step(
+            parameters,
+            function.math(),
+            _Symbol(function, "%lr"),
+            _Symbol(function, "%g"),
+            _Symbol(function, "%w"),
+            tuple(_Symbol(function, f"%s{slot}") for slot in range(len(parameters.slots))),
+            clipping_limit,
+        )
+        names = tuple(function.name_of(result) for result in results)
+    except Exception as error:  # A rule of the program's own may do anything.
+        raise NoRule(
+            f"the rule of {name} is more than arithmetic on rows: {type(error).__name__}: {error}"
+        ) from error
+    return Rule(tuple(function.statements), names)
 
 
 class _Function:
@@ -123,6 +130,8 @@ class _Function:
     def name_of(self, value: Any) -> str:
         """Returns the name of a symbol, or of the constant that a number becomes."""
         if isinstance(value, _Symbol):
+            if value.type_name != ROW:
+                raise TypeError("A comparison is no number: use where().")
             return value.name
         bits = int(np.float32(value).view(np.uint32))
         return self.value(f"stablehlo.constant dense<0x{bits:08X}> : {ROW}").name
