@@ -99,9 +99,8 @@ def check(
         notes += compiler_notes
     sparse_core: tuple[SparseCoreResult, ...] = ()
     if compile is not False and not missing:
-        sparse_core = tables.of_step(
-            estimator, step, generations, python, timeout, sparse_core_limits
-        )
+        table_step = tables.of_step(estimator, step, sparse_core_limits)
+        sparse_core = tables.compile_tables(table_step, generations, python, timeout)
     return Report(
         mode=mode,
         replicas=step.replicas,

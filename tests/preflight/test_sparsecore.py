@@ -165,9 +165,8 @@ def fake_compiler(monkeypatch):
 
 
 def ask(given, batch=16, replicas=8, generations=("v4", "v5p", "v6e"), training=True, **kwargs):
-    return tables_lib.compile_tables(
-        given, None, training, batch, replicas, generations, "python", 100.0, **kwargs
-    )
+    step = tables_lib.TableStep(given, None, training, batch, replicas, **kwargs)
+    return tables_lib.compile_tables(step, generations, "python", 100.0)
 
 
 ACCEPTED = {"ok": True, "argument_bytes": 2**20, "temporary_bytes": 2**19}
@@ -190,6 +189,33 @@ def test_each_generation_with_sparse_cores_is_asked_once_about_each_program(fake
     )
 
 
+@pytest.mark.parametrize(("mode", "count"), [("train", 2), ("eval", 1), ("infer", 0)])
+def test_a_program_is_asked_about_by_its_mode(mode, count, fake_compiler, monkeypatch):
+    """And what is said of its dense step makes no difference."""
+    asked = fake_compiler(lambda text: {"ok": False, "error": "too large"})
+    monkeypatch.setattr(compiler, "interpreter", lambda given: ("python", ""))
+    monkeypatch.setattr(compiler, "compile_step", lambda *_: ((), None, []))
+    estimator = programs.estimator(programs.model_fn_with())
+
+    def check(**kwargs):
+        limits = SparseCoreLimits(9)
+        return preflight.check(
+            estimator,
+            programs.input_fn,
+            mode,
+            generations=["v4", "v6e"],
+            sparse_core_limits=limits,
+            **kwargs,
+        )
+
+    found = check()
+    assert len(asked) == count
+    assert [result.outcome for result in found.sparse_core] == ["refused"] * min(count, 1)
+    assert all(r"max_ids_per_partition\22: 9," in text for _, _, text in asked)
+    assert found.status == 0
+    assert check(compile=False).sparse_core == () and len(asked) == count
+
+
 def test_evaluation_looks_up_only(fake_compiler):
     asked = fake_compiler(lambda text: ACCEPTED)
     (result,) = ask([table("a", optimizer=None)], generations=["v6e"], training=False)
@@ -198,7 +224,6 @@ def test_evaluation_looks_up_only(fake_compiler):
         "SparseCore: the lookup of the tables, given to libtpu 1.2. TPUEstimator drives no "
         "SparseCore, so this is not how the program trains."
     )
-    assert ask([]) == ()
 
 
 def test_a_program_that_ends_the_compiler_leaves_the_others_their_answers(fake_compiler):
@@ -237,10 +262,19 @@ def test_what_cannot_be_laid_out_is_not_compiled(fake_compiler):
     )
     (odd,) = ask([table("a")], batch=6, generations=["v5p"])
     assert str(odd) == (
-        "v5p, 8 chips of 4 SparseCores each (topology v5p:2x2x2): not compiled: a chip's "
-        "SparseCores share its samples evenly, and 6 samples per core are no multiple of 4"
+        "v5p, 8 chips of 4 SparseCores each: not compiled: a chip's SparseCores share its samples "
+        "evenly, and 6 samples per core are no multiple of 4"
     )
-    assert asked == [] and not report((three, odd))[0].endswith("libtpu")
+    (divided,) = ask([table("a")], generations=["v6e"], cores_per_replica=2)
+    assert divided.words == (
+        "num_cores_per_replica=2 divides the model, and it is not known how SparseCores would "
+        "share the samples of a replica"
+    )
+    assert asked == []
+    assert report((three, odd))[0] == (
+        "SparseCore: the lookup of the tables. TPUEstimator drives no SparseCore, so this is not "
+        "how the program trains."
+    )
 
 
 def test_the_words_of_the_compiler_are_told_apart(fake_compiler):
@@ -303,9 +337,8 @@ def test_every_optimizer_compiles():
         table(f"t_{name}", 1000, parameters.required_dimension or 32, parameters)
         for name, parameters in longest.items()
     ]
-    for result in tables_lib.compile_tables(
-        given, 0.5, True, 64, 8, ["v5p", "v6e"], PYTHON, 1200.0
-    ):
+    step = tables_lib.TableStep(given, 0.5, True, 64, 8)
+    for result in tables_lib.compile_tables(step, ["v5p", "v6e"], PYTHON, 1200.0):
         assert result.outcome == "accepted", str(result)
 
 
@@ -348,4 +381,5 @@ def test_the_sparse_cores_of_a_chip_are_those_that_jax_knows():
 
 
 def ask_compiler(given, **kwargs):
-    return tables_lib.compile_tables(given, None, True, 64, 1, ["v6e"], PYTHON, 600.0, **kwargs)
+    step = tables_lib.TableStep(given, None, True, 64, 1, **kwargs)
+    return tables_lib.compile_tables(step, ["v6e"], PYTHON, 600.0)

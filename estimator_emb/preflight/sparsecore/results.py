@@ -24,8 +24,8 @@ class Answer:
 
     def __str__(self) -> str:
         if self.outcome != "accepted":
-            lines = [line.strip() for line in self.words.splitlines()]
-            return "\n    ".join([f"{self.outcome}: {lines[0]}", *lines[1:]])
+            words = "\n    ".join(line.strip() for line in self.words.splitlines())
+            return f"{self.outcome}: {words}"
         assert self.argument_bytes is not None and self.temporary_bytes is not None
         return (
             f"accepted; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "

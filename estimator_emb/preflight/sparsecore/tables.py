@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks libtpu about the lookup and the update of a spec's tables on SparseCore."""
 
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -26,125 +27,108 @@ _WORDS = 700
 """The most characters of the compiler's words that a report repeats."""
 
 
+@dataclasses.dataclass(frozen=True)
+class TableStep:
+    """What the tables of a spec do in one step.
+
+    Attributes:
+      tables: the tables.
+      clipping_limit: that of the `EmbeddingConfigSpec`.
+      training: True if the step looks up and updates, False if it only looks up.
+      batch: number of samples of one replica.
+      replicas: number of replicas of the model.
+      cores_per_replica: `TPUConfig.num_cores_per_replica`, or 1.
+      limits: the sizes of SparseCore's buffers.
+    """
+
+    tables: Sequence[Table]
+    clipping_limit: float | None
+    training: bool
+    batch: int
+    replicas: int
+    cores_per_replica: int = 1
+    limits: SparseCoreLimits = SparseCoreLimits()
+
+
 def of_step(
-    estimator: TPUEstimator,
-    step: Step,
-    generations: Sequence[str],
-    python: str,
-    timeout: float,
-    limits: SparseCoreLimits | None = None,
-) -> tuple[SparseCoreResult, ...]:
-    """Compiles lookup and update of the tables of a step; see `compile_tables`."""
+    estimator: TPUEstimator, step: Step, limits: SparseCoreLimits | None = None
+) -> TableStep | None:
+    """Returns what the tables of a program do in a step; None if it uses none on a TPU.
+
+    Args:
+      estimator: the estimator of the program.
+      step: its step.
+      limits: the sizes of SparseCore's buffers; None means the defaults of `SparseCoreLimits`.
+    """
     spec = estimator.backend.request.spec
-    if spec is None or step.mode == ModeKeys.PREDICT:
-        return ()
-    return compile_tables(
-        tables_of(spec),
+    tables = tables_of(spec)
+    if spec is None or not tables or step.mode == ModeKeys.PREDICT:
+        return None
+    return TableStep(
+        tables,
         spec.clipping_limit,
         step.mode == ModeKeys.TRAIN,
         step.batch,
         step.replicas,
-        generations,
-        python,
-        timeout,
-        limits,
+        estimator.config.tpu_config.num_cores_per_replica or 1,
+        limits or SparseCoreLimits(),
     )
 
 
 def compile_tables(
-    tables: Sequence[Table],
-    clipping_limit: float | None,
-    training: bool,
-    batch: int,
-    replicas: int,
-    generations: Sequence[str],
-    python: str,
-    timeout: float,
-    limits: SparseCoreLimits | None = None,
+    step: TableStep | None, generations: Sequence[str], python: str, timeout: float
 ) -> tuple[SparseCoreResult, ...]:
     """Compiles lookup and update of tables for each generation that has SparseCores.
 
     Nothing is trained, and no memory is needed for the tables.
 
     Args:
-      tables: the tables of a spec; none gives no results.
-      clipping_limit: that of the `EmbeddingConfigSpec`.
-      training: True compiles lookups and updates, False lookups.
-      batch: number of samples of one chip.
-      replicas: number of chips, each of which is one core of the program.
+      step: what the tables do; None gives no results.
       generations: names of generations; those without SparseCores are left out.
       python: path of an interpreter that has jax, jaxlib and libtpu.
       timeout: seconds that each generation may take.
-      limits: the sizes of SparseCore's buffers; None means the defaults of `SparseCoreLimits`.
 
     Returns:
       What the compiler says, for each generation that has SparseCores.
     """
-    limits = limits or SparseCoreLimits()
-    if not tables:
+    if step is None:
         return ()
     return tuple(
-        _compile(tables, clipping_limit, training, batch, replicas, name, python, timeout, limits)
-        for name in generations
-        if name in SPARSE_CORES
+        _compile(step, name, python, timeout) for name in generations if name in SPARSE_CORES
     )
 
 
-def _compile(
-    tables: Sequence[Table],
-    clipping_limit: float | None,
-    training: bool,
-    batch: int,
-    replicas: int,
-    generation: str,
-    python: str,
-    timeout: float,
-    limits: SparseCoreLimits,
-) -> SparseCoreResult:
-    chips = Chips(replicas, SPARSE_CORES[generation])
-    known = compiler.GENERATIONS[generation]
-    sizes = known.topologies
-    topology = (
-        f"{generation}:{sizes[min(sizes) if replicas == 1 else replicas]}"
-        if (replicas == 1 or replicas in sizes)
-        else ""
+def _compile(step: TableStep, generation: str, python: str, timeout: float) -> SparseCoreResult:
+    chips = Chips(step.replicas, SPARSE_CORES[generation])
+    topology, problem = _topology(step, generation, chips)
+    result = SparseCoreResult(
+        generation, topology, chips.count, chips.sparse_cores, str(step.limits), words=problem
     )
-    problem = ""
-    if not topology:
-        counts = ", ".join(str(count) for count in (1, *sorted(sizes)))
-        problem = f"no topology with {replicas} chips is known, but with {counts}"
-    elif batch % chips.sparse_cores:
-        problem = (
-            f"a chip's SparseCores share its samples evenly, and {batch} samples per core are no "
-            f"multiple of {chips.sparse_cores}"
-        )
     if problem:
-        return SparseCoreResult(
-            generation, topology, replicas, chips.sparse_cores, str(limits), words=problem
-        )
-    stacks = stacks_of(tables, batch, chips)
+        return result
+    stacks = stacks_of(step.tables, step.batch, chips)
     programs: dict[tuple[int, str], str] = {}
     reasons: dict[int, str] = {}
     for index, stack in enumerate(stacks):
-        programs[index, "lookup"] = module.lookup(stack, chips, limits)
-        if training:
+        programs[index, "lookup"] = module.lookup(stack, chips, step.limits)
+        if step.training:
             try:
-                programs[index, "update"] = _update(stack, clipping_limit, chips, limits)
+                programs[index, "update"] = _update(stack, chips, step)
             except NoRule as reason:
                 reasons[index] = str(reason)
     # Stacks of the same shapes and rule are the same program.
     texts = list(dict.fromkeys(programs.values()))
-    answers, libtpu = _ask(texts, topology, replicas, python, timeout)
+    answers, libtpu = _ask(texts, topology, chips.count, python, timeout)
     answer_to = dict(zip(texts, answers, strict=True))
-    results = []
+    stack_results = []
     for index, stack in enumerate(stacks):
         update = None
         if index in reasons:
             update = Answer("refused", f"it cannot be said for SparseCore: {reasons[index]}.")
-        elif training:
+        elif step.training:
             update = answer_to[programs[index, "update"]]
         optimizer = stack.tables[0].optimizer
-        results.append(
+        stack_results.append(
             StackResult(
                 tuple(table.name for table in stack.tables),
                 type(optimizer).__name__ if optimizer else "",
@@ -156,26 +140,40 @@ def _compile(
                 update,
             )
         )
-    return SparseCoreResult(
-        generation,
-        topology,
-        replicas,
-        chips.sparse_cores,
-        str(limits),
-        tuple(results),
-        libtpu,
-        known.core_bytes,
+    return dataclasses.replace(
+        result,
+        stacks=tuple(stack_results),
+        libtpu=libtpu,
+        memory_bytes=compiler.GENERATIONS[generation].core_bytes,
     )
 
 
-def _update(
-    stack: Stack, clipping_limit: float | None, chips: Chips, limits: SparseCoreLimits
-) -> str:
+def _topology(step: TableStep, generation: str, chips: Chips) -> tuple[str, str]:
+    """Returns (libtpu's name of the topology or '', why it cannot be compiled for it or '')."""
+    sizes = compiler.GENERATIONS[generation].topologies
+    size = min(sizes) if chips.count == 1 else chips.count
+    if step.cores_per_replica > 1:
+        return "", (
+            f"num_cores_per_replica={step.cores_per_replica} divides the model, and it is not "
+            "known how SparseCores would share the samples of a replica"
+        )
+    if size not in sizes:
+        counts = ", ".join(str(count) for count in (1, *sorted(sizes)))
+        return "", f"no topology with {chips.count} chips is known, but with {counts}"
+    if step.batch % chips.sparse_cores:
+        return "", (
+            f"a chip's SparseCores share its samples evenly, and {step.batch} samples per core are "
+            f"no multiple of {chips.sparse_cores}"
+        )
+    return f"{generation}:{sizes[size]}", ""
+
+
+def _update(stack: Stack, chips: Chips, step: TableStep) -> str:
     optimizer = stack.tables[0].optimizer
     if optimizer is None:
         raise NoRule("it has no optimizer")
-    rule = trace(optimizer, clipping_limit, chips.count)
-    return module.update(stack, rule, chips, limits)
+    rule = trace(optimizer, step.clipping_limit, chips.count)
+    return module.update(stack, rule, chips, step.limits)
 
 
 def _ask(
