@@ -8,7 +8,7 @@ import estimator_emb.estimator
 from estimator_emb.preflight import compiler, static
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.report import CannotCheck, Compilation, Report
-from estimator_emb.preflight.sparsecore import tables
+from estimator_emb.preflight.sparsecore import compiling
 from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
 from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 
@@ -99,8 +99,10 @@ def check(
         notes += compiler_notes
     sparse_core: tuple[SparseCoreResult, ...] = ()
     if compile is not False and not missing:
-        table_step = tables.of_step(estimator, step, sparse_core_limits)
-        sparse_core = tables.compile_tables(table_step, generations, python, timeout)
+        table_step = compiling.of_program(
+            estimator, mode, step.replicas, step.batch, sparse_core_limits
+        )
+        sparse_core = compiling.compile_tables(table_step, generations, python, timeout)
     return Report(
         mode=mode,
         replicas=step.replicas,

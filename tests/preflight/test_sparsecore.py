@@ -14,7 +14,7 @@ import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.optimizers import PARAMETERS
 from estimator_emb.preflight import compiler
-from estimator_emb.preflight.sparsecore import tables as tables_lib
+from estimator_emb.preflight.sparsecore import compiling
 from estimator_emb.preflight.sparsecore.layout import (
     SPARSE_CORES,
     Chips,
@@ -165,8 +165,8 @@ def fake_compiler(monkeypatch):
 
 
 def ask(given, batch=16, replicas=8, generations=("v4", "v5p", "v6e"), training=True, **kwargs):
-    step = tables_lib.TableStep(given, None, training, batch, replicas, **kwargs)
-    return tables_lib.compile_tables(step, generations, "python", 100.0)
+    step = compiling.TableStep(given, None, training, batch, replicas, **kwargs)
+    return compiling.compile_tables(step, generations, "python", 100.0)
 
 
 ACCEPTED = {"ok": True, "argument_bytes": 2**20, "temporary_bytes": 2**19}
@@ -214,6 +214,16 @@ def test_a_program_is_asked_about_by_its_mode(mode, count, fake_compiler, monkey
     assert all(r"max_ids_per_partition\22: 9," in text for _, _, text in asked)
     assert found.status == 0
     assert check(compile=False).sparse_core == () and len(asked) == count
+
+
+def test_the_batch_of_a_replica_is_its_share_where_no_step_says_it():
+    estimator = programs.estimator(programs.model_fn_with(), num_cores_per_replica=2)
+    limits = SparseCoreLimits(9)
+    step = compiling.of_program(estimator, "train", 8, None, limits)
+    assert (step.batch, step.training, step.cores_per_replica) == (programs.PER_CORE, True, 2)
+    assert step.limits == limits
+    assert compiling.of_program(estimator, "eval", 4, 3).batch == 3
+    assert compiling.of_program(estimator, "infer", 8) is None
 
 
 def test_evaluation_looks_up_only(fake_compiler):
@@ -337,8 +347,8 @@ def test_every_optimizer_compiles():
         table(f"t_{name}", 1000, parameters.required_dimension or 32, parameters)
         for name, parameters in longest.items()
     ]
-    step = tables_lib.TableStep(given, 0.5, True, 64, 8)
-    for result in tables_lib.compile_tables(step, ["v5p", "v6e"], PYTHON, 1200.0):
+    step = compiling.TableStep(given, 0.5, True, 64, 8)
+    for result in compiling.compile_tables(step, ["v5p", "v6e"], PYTHON, 1200.0):
         assert result.outcome == "accepted", str(result)
 
 
@@ -381,5 +391,5 @@ def test_the_sparse_cores_of_a_chip_are_those_that_jax_knows():
 
 
 def ask_compiler(given, **kwargs):
-    step = tables_lib.TableStep(given, None, True, 64, 1, **kwargs)
-    return tables_lib.compile_tables(step, ["v6e"], PYTHON, 600.0)
+    step = compiling.TableStep(given, None, True, 64, 1, **kwargs)
+    return compiling.compile_tables(step, ["v6e"], PYTHON, 600.0)

@@ -20,7 +20,7 @@ from estimator_emb.preflight.sparsecore.layout import (
 )
 from estimator_emb.preflight.sparsecore.results import Answer, SparseCoreResult, StackResult
 from estimator_emb.preflight.sparsecore.rule import NoRule, trace
-from estimator_emb.preflight.step import ModeKeys, Step
+from estimator_emb.preflight.step import ModeKeys
 from estimator_emb.spec import Table, tables_of
 
 _WORDS = 700
@@ -50,26 +50,38 @@ class TableStep:
     limits: SparseCoreLimits = SparseCoreLimits()
 
 
-def of_step(
-    estimator: TPUEstimator, step: Step, limits: SparseCoreLimits | None = None
+def of_program(
+    estimator: TPUEstimator,
+    mode: str,
+    replicas: int,
+    batch: int | None = None,
+    limits: SparseCoreLimits | None = None,
 ) -> TableStep | None:
     """Returns what the tables of a program do in a step; None if it uses none on a TPU.
 
     Args:
       estimator: the estimator of the program.
-      step: its step.
+      mode: a `ModeKeys`.
+      replicas: number of replicas of the model.
+      batch: number of samples of one replica; None means its share of the estimator's batch size.
       limits: the sizes of SparseCore's buffers; None means the defaults of `SparseCoreLimits`.
     """
-    spec = estimator.backend.request.spec
-    tables = tables_of(spec)
-    if spec is None or not tables or step.mode == ModeKeys.PREDICT:
+    asked = estimator.backend.request
+    tables = tables_of(asked.spec)
+    if asked.spec is None or not tables or mode == ModeKeys.PREDICT:
+        return None
+    training = mode == ModeKeys.TRAIN
+    if batch is None:
+        size = asked.train_batch_size if training else asked.eval_batch_size
+        batch = (size or 0) // replicas
+    if not batch:
         return None
     return TableStep(
         tables,
-        spec.clipping_limit,
-        step.mode == ModeKeys.TRAIN,
-        step.batch,
-        step.replicas,
+        asked.spec.clipping_limit,
+        training,
+        batch,
+        replicas,
         estimator.config.tpu_config.num_cores_per_replica or 1,
         limits or SparseCoreLimits(),
     )
