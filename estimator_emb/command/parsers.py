@@ -134,6 +134,18 @@ def check() -> argparse.ArgumentParser:
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
     )
+    parser.add_argument(
+        "--max_ids_per_partition",
+        type=argument_types.positive(int),
+        default=256,
+        help="v5p, v6e: ids that one SparseCore's samples may have among the rows of another, in a "
+        "minibatch; default 256",
+    )
+    parser.add_argument(
+        "--max_unique_ids_per_partition",
+        type=argument_types.positive(int),
+        help="distinct ones among these; default 256, or all if they are fewer",
+    )
     _add_program(parser)
     return parser
 

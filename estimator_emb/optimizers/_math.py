@@ -2,8 +2,8 @@
 """The operations an optimizer rule may use, for each kind of array it runs on.
 
 A rule is written once, with Python's arithmetic operators and the functions below. Training runs
-it on TensorFlow tensors; the native kernels are generated from it; the tests run it on NumPy
-arrays.
+it on TensorFlow tensors; the native kernels and the functions that preflight compiles for
+SparseCore are generated from it; the tests run it on NumPy arrays.
 """
 
 import dataclasses

@@ -10,5 +10,17 @@ the memory that tables take. docs/preflight.md says what that shows, and what it
 from estimator_emb.preflight.checking import check
 from estimator_emb.preflight.compiler import GENERATIONS
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report, Tables
+from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
+from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 
-__all__ = ["GENERATIONS", "CannotCheck", "Compilation", "Finding", "Report", "Tables", "check"]
+__all__ = [
+    "GENERATIONS",
+    "CannotCheck",
+    "Compilation",
+    "Finding",
+    "Report",
+    "SparseCoreLimits",
+    "SparseCoreResult",
+    "Tables",
+    "check",
+]

@@ -140,7 +140,7 @@ def compile_step(
                     "was compiled."
                 )
             (work / "targets.json").write_text(json.dumps(targets))
-            result, words = _run(python, "compile.py", work, "compiled", timeout)
+            result, words = run(python, "compile.py", work, "compiled", timeout)
             libtpu = (result or {}).get("libtpu", libtpu)
             compilations += _compilations(name, targets, result, words, step)
     return tuple(compilations), (tf.__version__, libtpu), notes
@@ -152,7 +152,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
         lowering.write(step, work)
     except lowering.CannotLower as error:
         return False, "not compiled", f"It cannot be lowered without a TPU: {error}"
-    result, words = _run(sys.executable, "lower.py", work, "lowered", timeout)
+    result, words = run(sys.executable, "lower.py", work, "lowered", timeout)
     if result is None:
         return False, "not compiled", f"Lowering by TensorFlow {tf.__version__} failed: {words}"
     if result["ok"]:
@@ -172,7 +172,7 @@ def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
     return targets
 
 
-def _run(
+def run(
     python: str, process: str, work: pathlib.Path, result: str, timeout: float
 ) -> tuple[Any, str]:
     """Runs a process; returns (what it wrote to its result file or None, why there is none)."""

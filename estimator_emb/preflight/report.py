@@ -3,6 +3,8 @@
 
 import dataclasses
 
+from estimator_emb.preflight.sparsecore import results
+
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""
 
@@ -150,6 +152,8 @@ class Report:
       tables: for each generation, what is known of the tables; if there are findings, only those
         that are refused.
       notes: what was left out, and what else the reader should know.
+      sparse_core: the compiler's answers about the tables on SparseCore, which are no part of the
+        exit status, because TPUEstimator drives no SparseCore.
     """
 
     mode: str
@@ -162,6 +166,7 @@ class Report:
     versions: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
     tables: tuple[Tables, ...] = ()
+    sparse_core: tuple[results.SparseCoreResult, ...] = ()
 
     @property
     def status(self) -> int:
@@ -203,6 +208,7 @@ class Report:
         if self.tables:
             lines.append("Tables of the EmbeddingConfigSpec:")
             lines += [f"  {tables}" for tables in self.tables]
+        lines += results.report(self.sparse_core)
         lines.append(_NOT_SHOWN)
         return "\n".join(lines)
 

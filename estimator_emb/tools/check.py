@@ -38,6 +38,9 @@ def main(args: list[str]) -> int:
     options = parsers.parse("check", args)
     name = program.name_of(options)
     reports: list[preflight.Report] = []
+    limits = preflight.SparseCoreLimits(
+        options.max_ids_per_partition, options.max_unique_ids_per_partition
+    )
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
         result = preflight.check(
@@ -50,6 +53,7 @@ def main(args: list[str]) -> int:
             compiler_python=options.compiler_python,
             timeout=options.timeout,
             has_steps=has_steps,
+            sparse_core_limits=limits,
         )
         print(result, flush=True)
         reports.append(result)

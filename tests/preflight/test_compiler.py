@@ -39,7 +39,7 @@ def lowered(tmp_path, monkeypatch):
         return json.loads((work / f"{result}.json").read_text()), ""
 
     def of(change, **kwargs):
-        monkeypatch.setattr(compiler, "_run", run)
+        monkeypatch.setattr(compiler, "run", run)
         step = built(programs.model_fn_with(change), **kwargs)
         return compiler._lower(step, tmp_path, timeout=1)
 

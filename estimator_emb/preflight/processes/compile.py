@@ -102,17 +102,22 @@ def _with_all_reduce(text: str) -> str:
     return text[:entry] + sums + text[entry:]
 
 
-def compiled(module: bytes, topology: str, replicas: int) -> dict:
-    """Returns what the compiler says about one topology."""
-    client_devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    devices = list(client_devices)[:replicas]
+def target(topology: str, replicas: int) -> tuple[list, xla_client.CompileOptions]:
+    """Returns the devices of a topology on which replicas would run, and the compiler's options."""
+    described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    devices = list(described.devices)[:replicas]
     options = xla_client.CompileOptions()
-    build = options.executable_build_options
-    for target in (options, build):
-        target.num_replicas, target.num_partitions = replicas, 1
-        target.device_assignment = xla_client.DeviceAssignment.create(
+    for part in (options, options.executable_build_options):
+        part.num_replicas, part.num_partitions = replicas, 1
+        part.device_assignment = xla_client.DeviceAssignment.create(
             np.array([[device.id] for device in devices])
         )
+    return devices, options
+
+
+def compiled(module: bytes, topology: str, replicas: int) -> dict:
+    """Returns what the compiler says about one topology."""
+    devices, options = target(topology, replicas)
     code = stablehlo(module, replicas)
     with mlir.make_ir_context():
         parsed = ir.Module.parse(code)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiler's answers about the tables of a spec on SparseCore, and their text."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The compiler's answer about one program.
+
+    Attributes:
+      outcome: 'accepted', 'refused', or 'not compiled' if the compiler gave no answer, or if there
+        is no such program.
+      words: why, if the program was not accepted.
+      argument_bytes: bytes of ids, activations or their gradients, weights and slots on one chip;
+        this and the following are None if the program was not accepted.
+      temporary_bytes: bytes that the program needs besides them on one chip.
+    """
+
+    outcome: str
+    words: str = ""
+    argument_bytes: int | None = None
+    temporary_bytes: int | None = None
+
+    def __str__(self) -> str:
+        if self.outcome != "accepted":
+            words = "\n    ".join(line.strip() for line in self.words.splitlines())
+            return f"{self.outcome}: {words}"
+        assert self.argument_bytes is not None and self.temporary_bytes is not None
+        return (
+            f"accepted; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "
+            f"{_bytes(self.temporary_bytes)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class StackResult:
+    """The answers about the tables of one stack.
+
+    Attributes:
+      tables: the names of the tables.
+      optimizer: what the report calls their optimizer; '' if they have none.
+      rows, dimension: the shape of the stack on one chip, with padding.
+      table_bytes: bytes of its weights and slots on one chip, with padding.
+      used_bytes: the same without padding, on average over the chips.
+      lookup: the answer about the lookup.
+      update: the answer about the update; None if the step does not train.
+    """
+
+    tables: tuple[str, ...]
+    optimizer: str
+    rows: int
+    dimension: int
+    table_bytes: int
+    used_bytes: float
+    lookup: Answer
+    update: Answer | None
+
+    def __str__(self) -> str:
+        names = ", ".join(repr(name) for name in self.tables)
+        one = len(self.tables) == 1
+        lines = [
+            f"{'table' if one else 'tables stacked:'} {names}"
+            f"{f' ({self.optimizer})' if self.optimizer else ''}: {self.rows:,} x "
+            f"{self.dimension} per chip, {_bytes(self.table_bytes)} with slots, of which padding "
+            f"{100 * (1 - self.used_bytes / self.table_bytes):.2g} %",
+            f"  lookup {self.lookup}",
+        ]
+        if self.update is not None:
+            lines.append(f"  update {self.update}")
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseCoreResult:
+    """The answers about the tables of a spec for one generation.
+
+    Attributes:
+      generation: 'v5p' or 'v6e'.
+      topology: libtpu's name of what it compiled for; '' if nothing was compiled.
+      chips: number of chips, each one core of the program.
+      sparse_cores: number of SparseCores of each.
+      limits: the sizes that were assumed, in words.
+      stacks: the answers about each stack.
+      libtpu: version of libtpu, or '' if nothing was compiled.
+      memory_bytes: memory of one chip.
+      words: why nothing was compiled, or ''.
+    """
+
+    generation: str
+    topology: str
+    chips: int
+    sparse_cores: int
+    limits: str
+    stacks: tuple[StackResult, ...] = ()
+    libtpu: str = ""
+    memory_bytes: int = 0
+    words: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Returns 'refused' or 'not compiled' if one program was, else 'accepted'."""
+        if self.words:
+            return "not compiled"
+        if self.table_bytes > self.memory_bytes:
+            return "refused"
+        answers = [answer for stack in self.stacks for answer in (stack.lookup, stack.update)]
+        outcomes = {answer.outcome for answer in answers if answer is not None}
+        for outcome in ("refused", "not compiled"):
+            if outcome in outcomes:
+                return outcome
+        return "accepted"
+
+    @property
+    def table_bytes(self) -> int:
+        """Returns the bytes of the weights and slots of all stacks on one chip."""
+        return sum(stack.table_bytes for stack in self.stacks)
+
+    def __str__(self) -> str:
+        chips = "1 chip" if self.chips == 1 else f"{self.chips} chips"
+        topology = f" (topology {self.topology})" if self.topology else ""
+        title = (
+            f"{self.generation}, {chips} of {self.sparse_cores} SparseCores each{topology}: "
+            f"{self.outcome}"
+        )
+        if self.words:
+            return f"{title}: {self.words}"
+        part = self.table_bytes / self.memory_bytes
+        lines = [
+            f"{title}; tables and slots per chip: {_bytes(self.table_bytes)}, "
+            f"{100 * part:.2g} % of {self.memory_bytes / 2**30:g} GiB",
+            *(line for stack in self.stacks for line in str(stack).splitlines()),
+        ]
+        return "\n  ".join(lines)
+
+
+def report(results: tuple[SparseCoreResult, ...]) -> list[str]:
+    """Returns the lines of a report about SparseCore; none without results."""
+    if not results:
+        return []
+    versions = sorted({result.libtpu for result in results if result.libtpu})
+    asked = f", given to libtpu {' and '.join(versions)}" if versions else ""
+    training = any(stack.update is not None for result in results for stack in result.stacks)
+    update = " and their update by the rules of this package's optimizers" if training else ""
+    lines = [
+        f"SparseCore: the lookup of the tables{update}{asked}. TPUEstimator drives no SparseCore, "
+        "so this is not how the program trains.",
+        f"  Assumed: {results[0].limits}.",
+    ]
+    for result in results:
+        lines += [f"  {line}" for line in str(result).splitlines()]
+    return lines
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"
