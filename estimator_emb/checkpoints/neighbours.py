@@ -35,7 +35,7 @@ def nearest(
 
     Raises:
       ValueError: there is no such checkpoint, table, id or label; the row has no direction; or
-        `count` is less than 1.
+        `count` is less than 1; or the values are not those that were saved.
     """
     if count < 1:
         raise ValueError(f"nearest: count must be at least 1; got {count}.")
@@ -52,6 +52,7 @@ def nearest(
             like = found
         if not 0 <= like < rows:
             raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
+        values.check(weights.name)
         read = reading.reader(values, weights.name, order)
         row = read(weights.name, like, like + 1)[0].astype(np.float64)
         if not np.isfinite(row).all() or not row.any():

@@ -102,7 +102,7 @@ WRONG = {
     "--b=ESTIMATOR_EMB_NATVE=0 @script": (
         "--b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE, "
         "COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, NATIVE, NATIVE_SANITIZE, SHARDS, TABLES, "
-        "TOPOLOGY, WAIT_LIMIT"
+        "TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT"
     ),
     "--b=TF_CONFIG={} @script": "--b: TF_CONFIG names a cluster, and a side is one process",
     '--b="\'x" @script': '--b: "\'x" cannot be read: No closing quotation',
