@@ -162,6 +162,8 @@ def _of_table(
     histogram = np.zeros(1 << 16, np.int64)
     nan = infinite = finite_rows = 0
     total = largest = 0.0
+    for name in (variable.name, *variable.slots):
+        values.check(name)
     for _, piece in values.pieces(variable.name):
         piece = piece if piece.dtype.itemsize >= 4 else piece.astype(np.float32)
         nan += int(np.isnan(piece).sum())
@@ -329,6 +331,8 @@ def _difference(
         return Difference(name, "shape", shape, there.shapes[name])
     if dtype != there.dtypes[name]:
         return Difference(name, "type", dtype.name, there.dtypes[name].name)
+    here.check(name)
+    there.check(name)
     if not shape or dtype == tf.string:
         one, other = (np.array(values.whole(name), object) for values in (here, there))
         advance(here.size(name))
