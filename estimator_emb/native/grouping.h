@@ -4,6 +4,7 @@
 #ifndef ESTIMATOR_EMB_NATIVE_GROUPING_H_
 #define ESTIMATOR_EMB_NATIVE_GROUPING_H_
 
+#include <math.h>
 #include <string.h>
 
 #include "rows.h"
@@ -14,6 +15,17 @@ namespace {
 int bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
 
 constexpr int kMostBits = 11;  // Most bits that one pass of the sort looks at.
+
+// How many passes sort keys by their high bits, and how many of these each looks at.
+struct Passes {
+  int number, bits;
+
+  Passes(int64_t keys, int64_t vocabulary) {
+    const int all = bits_of(vocabulary - 1), most = keys < 1024 ? 8 : kMostBits;
+    number = (all + most - 1) / most;
+    bits = number ? (all + number - 1) / number : 0;
+  }
+};
 
 // Does one pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`; equal keys
 // keep their order.
@@ -31,19 +43,14 @@ void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bit
   for (int64_t k = 0; k < n; ++k) to[starts[(from[k] >> shift) & mask]++] = from[k];
 }
 
-// Sorts keys by their high 32 bits, all below 2^bits, and keeps the order of equal keys. Returns
-// the array that holds them then: `keys` or `other`.
-uint64_t* sort(uint64_t* keys, uint64_t* other, int64_t n, int bits) {
-  const int most = n < 1024 ? 8 : kMostBits;
-  const int passes = (bits + most - 1) / most;
-  for (int pass = 0; pass < passes; ++pass) {
-    const int digit = (bits + passes - 1) / passes;
-    sort_pass(keys, other, n, 32 + pass * digit, digit);
-    uint64_t* const sorted = other;
-    other = keys;
-    keys = sorted;
+// Sorts keys by their high 32 bits and keeps the order of equal keys. They are in `other` before if
+// the number of passes is odd, else in `keys`, and in `keys` afterwards.
+void sort(const Passes& passes, uint64_t* keys, uint64_t* other, int64_t n) {
+  for (int pass = 0; pass < passes.number; ++pass) {
+    const bool last_to_keys = (passes.number - pass) % 2 == 1;
+    sort_pass(last_to_keys ? other : keys, last_to_keys ? keys : other, n,
+              32 + pass * passes.bits, passes.bits);
   }
-  return keys;
 }
 
 // Returns whether payloads are occurrences, each with a gain of its own.
@@ -64,7 +71,7 @@ struct Collection {
   uint64_t payload;      // The number of the feature's payload 0.
   float* gains;
   uint32_t* segments;
-  const float* gradients;  // Gradients of the segments, to be brought into the cache.
+  const float* rows_of_segments;  // Gradients or activations, to be brought into the cache.
   int64_t dimension;
 };
 
@@ -88,10 +95,10 @@ struct Occurrences : Collection {
   }
 
   // Brings the gradient of a segment into the cache: now, in the order of segments, it is several
-  // times faster than later in the order of the rows.
+  // times faster than later in the order of the rows of the table.
   template <bool kAll>
   void fetch(int64_t segment) const {
-    if (kAll) prefetch(gradients + segment * dimension, dimension);
+    if (kAll) prefetch(rows_of_segments + segment * dimension, dimension);
   }
 
   // Appends the keys of this part at `keys`; fills `gains` (with counts, or weights) and
@@ -176,6 +183,148 @@ struct Occurrences : Collection {
     }
   }
 };
+
+// Turns counts, or weights, into gains. `norms` is scratch memory, [batch].
+void finish_gains(const Feature& f, float* gains, const uint32_t* segments, float* norms) {
+  if (f.weights == nullptr) {
+    for (int64_t b = 0; b < f.batch; ++b) {
+      gains[b] = quotient(1.0f, f.combiner == kMean ? gains[b] : sqrtf(gains[b]));
+    }
+    return;
+  }
+  if (f.combiner == kSum) return;
+  memset(norms, 0, sizeof(float) * f.batch);
+  const bool mean = f.combiner == kMean;
+  for (int64_t j = 0; j < f.count; ++j) {
+    norms[segments[j]] += mean ? gains[j] : gains[j] * gains[j];
+  }
+  for (int64_t j = 0; j < f.count; ++j) {
+    const float norm = norms[segments[j]];
+    gains[j] = quotient(gains[j], mean ? norm : sqrtf(norm));
+  }
+}
+
+// An allocator of pieces of scratch memory. Those of the largest alignment must be taken first.
+struct Scratch {
+  char* at;
+
+  template <typename T>
+  T* take(int64_t number) {
+    T* const taken = reinterpret_cast<T*>(at);
+    at += sizeof(T) * number;
+    return taken;
+  }
+};
+
+// How much there is of a table's occurrences.
+struct Extent {
+  int64_t occurrences = 0, batch = 0;
+  int payload_bits;
+  bool fits;  // Into keys.
+
+  Extent(const Feature* features, int count) {
+    int64_t most = 0;
+    for (int i = 0; i < count; ++i) {
+      const Feature& f = features[i];
+      const int64_t payloads = indexed(f) ? f.count : f.segments();
+      occurrences += f.count;
+      if (payloads > most) most = payloads;
+      if (f.batch > batch) batch = f.batch;
+    }
+    payload_bits = bits_of(most);
+    fits = payload_bits <= 31 && payload_bits + bits_of(count - 1) <= 32 && occurrences <= INT32_MAX;
+  }
+};
+
+// A table's occurrences sorted by row, with their gains: pieces of memory of `bytes`.
+struct Order {
+  int64_t* number;  // Of keys.
+  uint64_t* keys;   // With one more, since `put` writes one ahead.
+  Scratch payloads;
+
+  Order(void* memory, int64_t occurrences) : payloads{static_cast<char*>(memory)} {
+    number = payloads.take<int64_t>(1);
+    keys = payloads.take<uint64_t>(occurrences + 1);
+  }
+
+  // Returns where a feature's gains, or segments, are: of one feature after the other. It is null
+  // where all gains are 1, or payloads are segments.
+  float* take_gains(const Feature& f) {
+    return gains_of(f) ? payloads.take<float>(gains_of(f)) : nullptr;
+  }
+  uint32_t* take_segments(const Feature& f) {
+    return indexed(f) ? payloads.take<uint32_t>(f.count) : nullptr;
+  }
+
+  // Sets the gains and segments of `sources` to those that were written.
+  void read(const Feature* features, int count, Source* sources) const {
+    Order unread = *this;
+    for (int i = 0; i < count; ++i) {
+      sources[i].gains = unread.take_gains(features[i]);
+      sources[i].segments = unread.take_segments(features[i]);
+    }
+  }
+
+  // Returns the first key of part `part` of `parts`; no row is in two parts.
+  int64_t part_begins(int part, int parts) const {
+    int64_t at = *number * part / parts;
+    while (at > 0 && at < *number && keys[at] >> 32 == keys[at - 1] >> 32) ++at;
+    return at;
+  }
+
+  static int64_t bytes(const Feature* features, int count) {
+    int64_t total = 0, bytes = 0;
+    for (int i = 0; i < count; ++i) {
+      total += features[i].count;
+      bytes += sizeof(float) * gains_of(features[i]) +
+               (indexed(features[i]) ? sizeof(uint32_t) * features[i].count : 0);
+    }
+    return sizeof(int64_t) + sizeof(uint64_t) * (total + 1) + (bytes + 7) / 8 * 8;
+  }
+};
+
+// What is needed to sort, and not afterwards.
+struct Sorter {
+  uint64_t* other;  // [occurrences + 1]
+  float* norms;     // [batch]
+
+  Sorter(Scratch& scratch, const Extent& extent)
+      : other(scratch.take<uint64_t>(extent.occurrences + 1)),
+        norms(scratch.take<float>(extent.batch)) {}
+
+  static int64_t bytes(const Extent& extent) {
+    return sizeof(uint64_t) * (extent.occurrences + 1) + sizeof(float) * extent.batch;
+  }
+};
+
+// Writes the order of the occurrences of part `part` of `parts`, and where `sources` has their gains
+// and segments.
+Result write_order(const Feature* features, int count, const Extent& extent,
+                   const float* const* rows_of_segments, const Rows& rows, int64_t vocabulary, int part,
+                   int parts, const Sorter& sorter, Order order, Source* sources) {
+  const Passes passes(extent.occurrences / parts, vocabulary);
+  uint64_t* const keys = passes.number % 2 ? sorter.other : order.keys;
+  uint64_t* end = keys;
+  for (int i = 0; i < count; ++i) {
+    const Feature& f = features[i];
+    float* const gains = order.take_gains(f);
+    uint32_t* const segments = order.take_segments(f);
+    const Collection to{static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
+                        static_cast<uint32_t>(parts), static_cast<uint64_t>(rows.first),
+                        static_cast<uint64_t>(rows.last),
+                        static_cast<uint64_t>(i) << extent.payload_bits, gains, segments,
+                        rows_of_segments[i], rows.dimension};
+    const Result result = f.wide ? Occurrences<int64_t>{{to}, f}.collect_all(end)
+                                 : Occurrences<int32_t>{{to}, f}.collect_all(end);
+    if (result != kGood) return result;
+    if (gains != nullptr) finish_gains(f, gains, segments, sorter.norms);
+    sources[i].gains = gains;
+    sources[i].segments = segments;
+  }
+  *order.number = end - keys;
+  sort(passes, order.keys, sorter.other, *order.number);
+  return kGood;
+}
 
 }  // namespace
 }  // namespace estimator_emb

@@ -69,100 +69,82 @@ bool places_ascend(const Feature* f) {
   return true;
 }
 
-// Turns counts, or weights, into gains. `norms` is scratch memory, [batch].
-void finish_gains(const Feature& f, float* gains, const uint32_t* segments, float* norms) {
-  if (f.weights == nullptr) {
-    for (int64_t b = 0; b < f.batch; ++b) {
-      gains[b] = quotient(1.0f, f.combiner == kMean ? gains[b] : sqrtf(gains[b]));
-    }
-    return;
-  }
-  if (f.combiner == kSum) return;
-  memset(norms, 0, sizeof(float) * f.batch);
-  const bool mean = f.combiner == kMean;
-  for (int64_t j = 0; j < f.count; ++j) {
-    norms[segments[j]] += mean ? gains[j] : gains[j] * gains[j];
-  }
-  for (int64_t j = 0; j < f.count; ++j) {
-    const float norm = norms[segments[j]];
-    gains[j] = quotient(gains[j], mean ? norm : sqrtf(norm));
-  }
+// As Rows::single.
+bool single(const Source* sources, int count) {
+  return count == 1 && sources[0].segments == nullptr;
 }
 
-// An allocator of pieces of scratch memory. Those of the largest alignment must be taken first.
-struct Scratch {
-  char* at;
+int64_t order_bytes(const Feature* features, int count) { return Order::bytes(features, count); }
 
-  template <typename T>
-  T* take(int64_t number) {
-    T* const taken = reinterpret_cast<T*>(at);
-    at += sizeof(T) * number;
-    return taken;
-  }
-};
+int64_t scratch_bytes(const Feature* features, int count, int64_t dimension) {
+  return sizeof(Source) * count + Order::bytes(features, count) +
+         Sorter::bytes(Extent(features, count)) + sizeof(float) * dimension;
+}
 
-int64_t update_scratch(const Feature* features, int count, int64_t dimension) {
-  int64_t total = 0, bytes = sizeof(float) * dimension, most = 0;
+Result lookup_in_order(const Feature* features, int count, const float* table, int64_t vocabulary,
+                       int64_t dimension, void* memory, void* scratch_memory,
+                       float* const* activations) {
+  const Extent extent(features, count);
+  if (!extent.fits) return kTooMany;
+  Scratch scratch{static_cast<char*>(scratch_memory)};
+  Source* const sources = scratch.take<Source>(count);
+  Rows every{};
+  every.dimension = dimension;
+  const Order order(memory, extent.occurrences);
+  const Result result = write_order(features, count, extent, activations, every, vocabulary, 0, 1,
+                                    Sorter(scratch, extent), order, sources);
+  if (result != kGood) return result;
+  for (int i = 0; i < count; ++i) clear(activations[i], features[i].batch, dimension);
+  add_rows(order.keys, *order.number, sources, extent.payload_bits, single(sources, count), table,
+           dimension, activations);
   for (int i = 0; i < count; ++i) {
-    total += features[i].count;
-    bytes += sizeof(float) * gains_of(features[i]) +
-             (indexed(features[i]) ? sizeof(uint32_t) * features[i].count : 0);
-    if (features[i].batch > most) most = features[i].batch;
+    if (!normalised(features[i])) continue;
+    float* sum = activations[i];
+    for (int64_t b = 0; b < features[i].batch; ++b, sum += dimension) {
+      for (int64_t column = 0; column < dimension; ++column) sum[column] *= sources[i].gains[b];
+    }
   }
-  return bytes + sizeof(uint64_t) * (2 * total + 1) + sizeof(float) * most +
-         sizeof(Source) * count;
+  return kGood;
 }
 
 Result update(const Feature* features, const float* const* gradients, int count,
-              int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* memory) {
+              int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, const void* known,
+              void* memory) {
   if (rows->last) {
     rows->first = vocabulary * part / parts;
     rows->last = vocabulary * (part + 1) / parts;
     if (rows->first == rows->last) return kGood;
   }
-  int64_t total = 0, most = 0, batch = 0;
-  for (int i = 0; i < count; ++i) {
-    const Feature& f = features[i];
-    const int64_t payloads = indexed(f) ? f.count : f.segments();
-    total += f.count;
-    if (payloads > most) most = payloads;
-    if (f.batch > batch) batch = f.batch;
-  }
-  const int payload_bits = bits_of(most);
-  if (payload_bits > 31 || payload_bits + bits_of(count - 1) > 32 || total > INT32_MAX) {
-    return kTooMany;
-  }
-
+  const Extent extent(features, count);
+  if (!extent.fits) return kTooMany;
   Scratch scratch{static_cast<char*>(memory)};
-  Source* sources = scratch.take<Source>(count);
-  uint64_t* keys = scratch.take<uint64_t>(total + 1);  // `put` writes one key ahead.
-  uint64_t* other = scratch.take<uint64_t>(total);
-  float* norms = scratch.take<float>(batch);
+  Source* const sources = scratch.take<Source>(count);
+  void* const own = scratch.take<char>(Order::bytes(features, count));
+  const Sorter sorter(scratch, extent);
   rows->scratch = scratch.take<float>(rows->dimension);
-
-  uint64_t* end = keys;
-  for (int i = 0; i < count; ++i) {
-    const Feature& f = features[i];
-    float* gains = gains_of(f) ? scratch.take<float>(gains_of(f)) : nullptr;
-    uint32_t* segments = indexed(f) ? scratch.take<uint32_t>(f.count) : nullptr;
-    const Collection to{static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
-                        static_cast<uint32_t>(parts), static_cast<uint64_t>(rows->first),
-                        static_cast<uint64_t>(rows->last),
-                        static_cast<uint64_t>(i) << payload_bits, gains, segments, gradients[i],
-                        rows->dimension};
-    const Result result = f.wide ? Occurrences<int64_t>{{to}, f}.collect_all(end)
-                                 : Occurrences<int32_t>{{to}, f}.collect_all(end);
+  Order order(known == nullptr ? own : const_cast<void*>(known), extent.occurrences);
+  if (known == nullptr) {
+    const Result result = write_order(features, count, extent, gradients, *rows, vocabulary, part,
+                                      parts, sorter, order, sources);
     if (result != kGood) return result;
-    if (gains != nullptr) finish_gains(f, gains, segments, norms);
-    sources[i] = Source{gradients[i], gains, segments, static_cast<uint32_t>(f.limit ? f.limit : 1)};
+    rows->keys = order.keys;
+    rows->count = *order.number;
+  } else {
+    order.read(features, count, sources);
+    const int64_t begin = order.part_begins(part, parts);
+    rows->keys = order.keys + begin;
+    rows->count = order.part_begins(part + 1, parts) - begin;
+    // As `Occurrences` does.
+    for (int i = 0; i < count; ++i) prefetch(gradients[i], features[i].segments() * rows->dimension);
   }
-
-  rows->count = end - keys;
-  rows->keys = sort(keys, other, rows->count, bits_of(vocabulary - 1));
-  rows->payload_bits = payload_bits;
+  for (int i = 0; i < count; ++i) {
+    sources[i].gradients = gradients[i];
+    sources[i].positions = features[i].limit ? features[i].limit : 1;
+  }
+  rows->payload_bits = extent.payload_bits;
   rows->sources = sources;
-  rows->single = count == 1 && sources[0].segments == nullptr;
-  rows->samples = rows->cores > 1 && batch > rows->cores ? batch / rows->cores : 1;
+  rows->single = single(sources, count);
+  rows->samples = rows->cores > 1 && extent.batch > rows->cores ? extent.batch / rows->cores : 1;
   rule(rows);
   return kGood;
 }
@@ -184,5 +166,6 @@ extern "C" __attribute__((visibility("default"))) const estimator_emb::Kernels K
     estimator_emb::ids_in_range,    estimator_emb::finite,
     estimator_emb::places_in_range, estimator_emb::places_ascend,
     estimator_emb::lookup,          estimator_emb::lookup_unsorted,
-    estimator_emb::update_scratch,  estimator_emb::update,
+    estimator_emb::order_bytes,     estimator_emb::scratch_bytes,
+    estimator_emb::lookup_in_order, estimator_emb::update,
     estimator_emb::sums};

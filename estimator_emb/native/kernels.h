@@ -89,13 +89,21 @@ struct Kernels {
   // Does so for a whole kPlaces feature in any order. `norms` is scratch memory, [batch].
   Result (*lookup_unsorted)(const Feature*, const float* table, int64_t vocabulary,
                             int64_t dimension, float* norms, float* activations);
-  // Returns the bytes of scratch memory that `update` needs.
-  int64_t (*update_scratch)(const Feature* features, int count, int64_t dimension);
+  // Returns the bytes of the order of a table's occurrences.
+  int64_t (*order_bytes)(const Feature* features, int count);
+  // Returns the bytes of scratch memory that `lookup_in_order` and `update` need.
+  int64_t (*scratch_bytes)(const Feature* features, int count, int64_t dimension);
+  // Sorts the occurrences of a table by row, writes their order for `update`, and the activations
+  // of all features as sums of rows that are read in this order. No feature may be a sequence.
+  Result (*lookup_in_order)(const Feature* features, int count, const float* table,
+                            int64_t vocabulary, int64_t dimension, void* order, void* scratch,
+                            float* const* activations);
   // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row. A
   // caller whose rule updates every row sets `last` of `rows` to 1, and the part is a range of
-  // rows.
+  // rows. `order` is what `lookup_in_order` wrote, or null: then occurrences are sorted here.
   Result (*update)(const Feature* features, const float* const* gradients, int count,
-                   int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, void* scratch);
+                   int64_t vocabulary, int part, int parts, Rule rule, Rows* rows,
+                   const void* order, void* scratch);
   // A rule that writes the sum of a row's gradients in the place of the row.
   Rule sums;
 };

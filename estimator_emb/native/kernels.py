@@ -116,6 +116,13 @@ class NativeKernels(Checked):
         self._transfer = transfer
         self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
+        # What a lookup has sorted, the update of the same session call need not sort.
+        self._keeps_orders = (
+            transfer is None
+            and bool(rules)
+            and not any(table.trained_by.updates_untouched_rows for table in tables)
+        )
+        self._orders: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
@@ -123,9 +130,10 @@ class NativeKernels(Checked):
         if self._transfer:
             self._transfer.kernels = kind_of(self._features, batch)
         with tf.control_dependencies([self.checked]):
-            self._read = self._ops.host_tables_lookup(
+            self._read, self._orders = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
                 F=len(used),
+                N=len(self._tables) if self._keeps_orders else 0,
                 **self._features,
             )
 
@@ -149,6 +157,7 @@ class NativeKernels(Checked):
                 ],
                 rates=tf.stack(rates),
                 gradients=computed,
+                orders=self._orders,
                 cores=[
                     1 if one.use_gradient_accumulation else self._num_cores for one in optimizers
                 ],

@@ -20,8 +20,6 @@ inline float normaliser(Combiner combiner, float weights, float squares) {
   return combiner == kMean ? weights : combiner == kSqrtn ? sqrtf(squares) : 1.0f;
 }
 
-inline float quotient(float x, float y) { return y == 0 ? 0.0f : x / y; }
-
 // `past_cache` says that what is written will be read only after other writes have driven it out of
 // the cache, so that it need not be brought there first.
 template <int64_t D>
@@ -246,6 +244,52 @@ Result lookup_unsorted(const Feature* f, const float* table, int64_t vocabulary,
                        int64_t dimension, float* norms, float* out) {
   return (f->wide ? lookup_ids<int64_t> : lookup_ids<int32_t>)(
       *f, table, vocabulary, dimension, 0, f->count, 0, f->segments(), norms, out);
+}
+
+// Adds the rows of a table, in the order of `keys`, to the segments in which they occur. D is as in
+// Sum, and kSingle as Rows::single.
+template <int64_t D, bool kSingle>
+void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
+              const float* table, int64_t any_dimension, float* const* activations) {
+  const int64_t dimension = D ? D : any_dimension, ahead = keys_ahead(dimension);
+  float* const first = activations[0];
+  const auto source = [&](uint32_t key) { return key >> payload_bits; };
+  const auto payload = [&](uint32_t key) { return key & ((1u << payload_bits) - 1); };
+  const auto segment = [&](uint32_t key) {
+    if (kSingle) return first + int64_t{key} * dimension;
+    const uint32_t* const segments = sources[source(key)].segments;
+    const int64_t u = payload(key);
+    return activations[source(key)] + (segments ? segments[u] : u) * dimension;
+  };
+  for (int64_t k = 0; k < count; ++k) {
+    if (k + ahead < count) prefetch(table + (keys[k + ahead] >> 32) * dimension, dimension);
+    if (k + kAhead / 2 < count) prefetch(segment(keys[k + kAhead / 2]), dimension);
+    const uint32_t key = keys[k];
+    float gain = 1.0f;
+    if (!kSingle && sources[source(key)].segments) gain = sources[source(key)].gains[payload(key)];
+    add<D>(segment(key), gain, table + (keys[k] >> 32) * dimension, dimension);
+  }
+}
+
+template <int64_t D>
+void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
+              bool single, const float* table, int64_t dimension, float* const* activations) {
+  (single ? add_rows<D, true> : add_rows<D, false>)(keys, count, sources, payload_bits, table,
+                                                    dimension, activations);
+}
+
+void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
+              bool single, const float* table, int64_t dimension, float* const* activations) {
+#define ESTIMATOR_EMB_ADD(D) \
+  add_rows<D>(keys, count, sources, payload_bits, single, table, dimension, activations)
+  switch (dimension) {
+    case 8: return ESTIMATOR_EMB_ADD(8);
+    case 16: return ESTIMATOR_EMB_ADD(16);
+    case 32: return ESTIMATOR_EMB_ADD(32);
+    case 64: return ESTIMATOR_EMB_ADD(64);
+    default: return ESTIMATOR_EMB_ADD(0);
+  }
+#undef ESTIMATOR_EMB_ADD
 }
 
 }  // namespace

@@ -117,13 +117,22 @@ REGISTER_OP("HostTablesLookup")
     .Attr("T: int >= 1")
     .ESTIMATOR_EMB_FEATURES.Output("activations: F * float32")
     .Attr("F: int >= 1")
+    .Output("orders: N * uint8")  // Of each table, for its update; empty if it has none.
+    .Attr("N: int >= 0")          // The number of tables, or 0.
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape)
     .Doc("The activations of all features of all tables.");
 
 class Lookup : public FeaturesKernel {
  public:
-  explicit Lookup(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {}
+  explicit Lookup(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
+    tensorflow::int64 orders;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
+    features_of_.resize(orders);
+    for (size_t i = 0; orders && i < table_of_.size(); ++i) {
+      features_of_.at(table_of_[i]).push_back(i);
+    }
+  }
 
   void Compute(OpKernelContext* ctx) override {
     std::vector<Feature> features;
@@ -138,24 +147,63 @@ class Lookup : public FeaturesKernel {
       total += features[i].count;
       activations += features[i].segments() * tables.columns(table_of_[i]);
     }
-    std::vector<Chunk> chunks;
+    const int64_t fair = total / threads_of(ctx) + 1;
     std::vector<float*> outputs;
     for (size_t i = 0; i < features.size(); ++i) {
       Feature& f = features[i];
       f.past_cache = activations > kCached;
-      const int64_t columns = tables.columns(table_of_[i]);
       TensorShape shape({f.batch});
       if (f.limit) shape.AddDim(f.limit);
-      shape.AddDim(columns);
+      shape.AddDim(tables.columns(table_of_[i]));
       Tensor* out;
       OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &out));
       outputs.push_back(out->flat<float>().data());
-      const int64_t fair = total / threads_of(ctx) + 1;
-      divide(f, i, std::max<int64_t>(1, (f.count + fair - 1) / fair), &chunks);
+    }
+    std::vector<Ordered> ordered;
+    std::vector<bool> done(features.size());
+    for (size_t t = 0; t < features_of_.size(); ++t) {
+      Ordered one{static_cast<int>(t)};
+      for (int i : features_of_[t]) {
+        one.features.push_back(features[i]);
+        one.activations.push_back(outputs[i]);
+      }
+      const bool worthwhile = reads_in_order(one.features, tables.rows(t), tables.columns(t), fair);
+      const int64_t bytes =
+          worthwhile ? kernels().order_bytes(one.features.data(), one.features.size()) : 0;
+      Tensor* order;
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(features.size() + t, TensorShape({bytes}), &order));
+      if (!worthwhile) continue;
+      one.order = order->flat<uint8_t>().data();
+      for (int i : features_of_[t]) done[i] = true;
+      ordered.push_back(std::move(one));
+    }
+    std::vector<Chunk> chunks;
+    for (size_t i = 0; i < features.size(); ++i) {
+      const int64_t parts = std::max<int64_t>(1, (features[i].count + fair - 1) / fair);
+      if (!done[i]) divide(features[i], i, parts, &chunks);
     }
     std::vector<std::atomic<int>> results(features.size());
-    run_all(ctx, chunks.size(), [&](int c) {
-      const Chunk& chunk = chunks[c];
+    const int first_chunk = ordered.size();
+    run_all(ctx, first_chunk + chunks.size(), [&](int task) {
+      if (task < first_chunk) {
+        const Ordered& one = ordered[task];
+        const int count = one.features.size();
+        const int64_t columns = tables.columns(one.table);
+        const Result result = kernels().lookup_in_order(
+            one.features.data(), count, tables.data(one.table), tables.rows(one.table), columns,
+            one.order,
+            scratch_of_thread(kernels().scratch_bytes(one.features.data(), count, columns)),
+            one.activations.data());
+        for (int i : features_of_[one.table]) results[i] = result;
+        if (result == kGood || result == kTooMany) return;
+        for (int i : features_of_[one.table]) {  // One of them is at fault.
+          const Feature& f = features[i];
+          results[i] = kernels().lookup(&f, tables.data(one.table), tables.rows(one.table), columns,
+                                        0, f.count, 0, f.segments(), outputs[i]);
+        }
+        return;
+      }
+      const Chunk& chunk = chunks[task - first_chunk];
       const int table = table_of_[chunk.feature];
       const Result result = kernels().lookup(
           &features[chunk.feature], tables.data(table), tables.rows(table), tables.columns(table),
@@ -182,6 +230,29 @@ class Lookup : public FeaturesKernel {
     int64_t begin, end;   // Occurrences.
     int64_t first, last;  // Segments.
   };
+
+  // A table whose rows are read in their order.
+  struct Ordered {
+    int table;
+    std::vector<Feature> features;
+    std::vector<float*> activations;
+    void* order;
+  };
+
+  // Returns whether it takes less time to sort the occurrences of a table here, which its update
+  // then need not do, and read each row once. That is so if samples have several ids, many rows occur
+  // in a table beyond the near cache, and all sums stay in it. One thread does all.
+  static bool reads_in_order(const std::vector<Feature>& features, int64_t rows, int64_t columns,
+                             int64_t fair) {
+    int64_t occurrences = 0, segments = 0;
+    for (const Feature& f : features) {
+      if (f.limit) return false;
+      occurrences += f.count;
+      segments += f.segments();
+    }
+    return occurrences <= fair && occurrences >= 4 * segments && occurrences >= rows / 16 &&
+           rows * columns > kCached / 2 && segments * columns <= kCached;
+  }
 
   // Cuts a feature at the borders of samples.
   static void divide(const Feature& f, int index, int64_t parts, std::vector<Chunk>* chunks) {
@@ -213,6 +284,8 @@ class Lookup : public FeaturesKernel {
       first = last;
     }
   }
+
+  std::vector<std::vector<int>> features_of_;  // By table; empty without orders.
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesLookup").Device(tensorflow::DEVICE_CPU), Lookup);
 
@@ -222,6 +295,8 @@ REGISTER_OP("HostTablesUpdate")
     .Input("rates: float32")  // [tables]
     .ESTIMATOR_EMB_FEATURES.Input("gradients: F * float32")
     .Attr("F: int >= 1")
+    .Input("orders: N * uint8")  // Those of the lookup of the same features.
+    .Attr("N: int >= 0")
     .Attr("rules: list(string)")
     .Attr("slots: list(int)")
     .Attr("constants: list(float)")  // Those of one table after those of another.
@@ -244,13 +319,19 @@ class Update : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
+    tensorflow::int64 orders;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
     const size_t n = names.size();
+    OP_REQUIRES(ctx, orders == 0 || orders == static_cast<tensorflow::int64>(n),
+                errors::InvalidArgument("There must be an order for each table, or none."));
     OP_REQUIRES(ctx,
                 slots.size() == n && constants_of.size() == n && every_row.size() == n &&
                     cores.size() == n,
                 errors::InvalidArgument("The attributes of tables differ in length."));
     int variable = 0, constant = 0;
     for (size_t t = 0; t < n; ++t) {
+      OP_REQUIRES(ctx, !orders || !every_row[t],
+                  errors::InvalidArgument("Where every row is updated, orders cannot be given."));
       OP_REQUIRES(ctx, cores[t] >= 1 && (cores[t] == 1 || !every_row[t]),
                   errors::InvalidArgument("Several cores cannot update every row."));
       Table table{};
@@ -272,9 +353,10 @@ class Update : public FeaturesKernel {
   void Compute(OpKernelContext* ctx) override {
     std::vector<Feature> features;
     OP_REQUIRES_OK(ctx, read(ctx, &features));
-    OpInputList handles, gradients;
+    OpInputList handles, gradients, orders;
     OP_REQUIRES_OK(ctx, ctx->input_list("variables", &handles));
     OP_REQUIRES_OK(ctx, ctx->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(ctx, ctx->input_list("orders", &orders));
     const Tensor* rates;
     OP_REQUIRES_OK(ctx, ctx->input("rates", &rates));
     Variables variables(/*write=*/true);
@@ -284,6 +366,7 @@ class Update : public FeaturesKernel {
       std::vector<Feature> features;
       std::vector<const float*> gradients;
       std::vector<float*> variables;
+      const void* order = nullptr;
       int64_t count = 0;  // Of what there is to do.
     };
     std::vector<Batch> batches(tables_.size());
@@ -309,6 +392,13 @@ class Update : public FeaturesKernel {
         batch.features.push_back(features[i]);
         batch.gradients.push_back(gradients[i].flat<float>().data());
         batch.count += features[i].count;
+      }
+      if (orders.size() && orders[t].NumElements()) {
+        OP_REQUIRES(ctx,
+                    orders[t].NumElements() ==
+                        kernels().order_bytes(batch.features.data(), batch.features.size()),
+                    errors::InvalidArgument("An order is of other features than its table's."));
+        batch.order = orders[t].flat<uint8_t>().data();
       }
       if (table.every_row) batch.count += variables.rows(table.variable);
       total += batch.count;
@@ -343,9 +433,9 @@ class Update : public FeaturesKernel {
       const int count = batch.features.size();
       const Result result = kernels().update(
           batch.features.data(), batch.gradients.data(), count, variables.rows(table.variable),
-          task.part, task.parts, table.rule, &rows,
+          task.part, task.parts, table.rule, &rows, batch.order,
           scratch_of_thread(
-              kernels().update_scratch(batch.features.data(), count, rows.dimension)));
+              kernels().scratch_bytes(batch.features.data(), count, rows.dimension)));
       if (result != kGood) results[task.table] = result;
     });
     for (size_t t = 0; t < tables_.size(); ++t) {

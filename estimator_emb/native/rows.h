@@ -51,6 +51,18 @@ struct Sum<0> {
   }
 };
 
+// sum += gain * row. D is as in Sum.
+template <int64_t D>
+inline void add(float* sum, float gain, const float* row, int64_t dimension) {
+  for (int64_t i = 0; i < D / 8; ++i) {
+    reinterpret_cast<V*>(sum)[i] += gain * reinterpret_cast<const V*>(row)[i];
+  }
+  if (D) return;
+  for (int64_t i = 0; i < dimension; ++i) sum[i] += gain * row[i];
+}
+
+inline float quotient(float x, float y) { return y == 0 ? 0.0f : x / y; }
+
 inline void prefetch(const float* row, int64_t dimension) {
   for (int64_t i = 0; i < dimension; i += 16) __builtin_prefetch(row + i);
 }

@@ -409,7 +409,7 @@ class RowGradients : public RoutedKernel {
       const int64_t dimension = dimensions_[table], real = rows_of(layout, table);
       if (real == 0) return;
       const int64_t bytes =
-          (kernels().update_scratch(of_table.data(), count, dimension) + 7) / 8 * 8;
+          (kernels().scratch_bytes(of_table.data(), count, dimension) + 7) / 8 * 8;
       const bool in_place = shards_of_[table] == 1;
       auto* const scratch = static_cast<char*>(
           scratch_of_thread(bytes + (in_place ? 0 : sizeof(float) * real * dimension)));
@@ -421,7 +421,7 @@ class RowGradients : public RoutedKernel {
       rows.variables = &whole;
       rows.cores = 1;
       const Result result = kernels().update(of_table.data(), given.data(), count, real, 0, 1,
-                                             kernels().sums, &rows, scratch);
+                                             kernels().sums, &rows, nullptr, scratch);
       if (result != kGood) results[table] = result;
       if (in_place) return;
       each_shard(layout, table, [&](int server, int64_t to, int64_t from, int64_t length) {

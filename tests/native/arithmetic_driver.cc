@@ -71,9 +71,10 @@ int main(int argc, char** argv) {
   rows.constants = constants.data();
   rows.learning_rate = rate[0];
   rows.cores = 1;
-  std::vector<uint64_t> scratch(kernels->update_scratch(&feature, 1, dimension) / 8 + 1);
+  std::vector<uint64_t> scratch(kernels->scratch_bytes(&feature, 1, dimension) / 8 + 1);
   const float* const of_feature = gradients.data();
-  check(kernels->update(&feature, &of_feature, 1, table_rows, 0, 1, rule, &rows, scratch.data()) ==
+  check(kernels->update(&feature, &of_feature, 1, table_rows, 0, 1, rule, &rows, nullptr,
+                        scratch.data()) ==
             kGood,
         "The update failed.");
 

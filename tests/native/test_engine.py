@@ -443,6 +443,7 @@ def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
                 shapes=[],
                 weights=[],
                 gradients=[tf.ones([2, 8])],
+                orders=[],
                 forms=[0],
                 combiners=[0],
                 limits=[0],

@@ -188,13 +188,14 @@ struct Whole {
         {"sizes", std::vector<int64>(kFeatures, kRows)},
         {"most_samples", std::vector<int64>(kFeatures, kBatch)},
         {"batch_size", int64{-1}}}));
-    lookup = made("HostTablesLookup", of_features());
-    update = made("HostTablesUpdate", with(of_features(), of_rules(kTables)));
+    lookup = made("HostTablesLookup", with(of_features(), {{"N", int64{0}}}));
+    update = made("HostTablesUpdate",
+                  with(with(of_features(), of_rules(kTables)), {{"N", int64{0}}}));
   }
 
   void step(Process* process, const Batch& batch) {
     Inputs inputs = batch.inputs;
-    inputs["others"];
+    inputs["others"], inputs["orders"];
     const auto found = process->run(good.get(), inputs, {DT_BOOL});
     check(found[0].scalar<bool>()(), "The ids are not good.");
     inputs["tables"] = inputs["variables"] = handles_of(tables);

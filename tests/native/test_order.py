@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose rows are read in their order: a lookup sorts for itself and for its update."""
+
+import os
+
+import harness
+import host_engine
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.native.kernels import rule_arguments
+
+pytestmark = pytest.mark.usefixtures("native")
+
+TABLES = max(2, os.cpu_count() or 1)
+"""At least as many as threads; one thread reads all of a table."""
+BATCH = 90
+DENSE, PLACES = 1, 2
+
+
+def lists(rng, rows, width=9):
+    """Returns lists of ids that often occur twice, an empty and a long one among them."""
+    ids = [list((rng.zipf(1.3, width) * 7919) % rows) for _ in range(BATCH)]
+    ids[3], ids[4] = [], ids[4] * 4
+    return ids
+
+
+def features_of(rng, rows):
+    """Returns the features of one table: in places of any order, weighted, and a matrix."""
+    plain, weighted = (harness.sparse(lists(rng, rows)) for _ in range(2))
+    order = rng.permutation(len(plain.values))
+    plain = plain._replace(indices=plain.indices[order], values=plain.values[order])
+    weights = weighted._replace(values=rng.integers(-2, 4, len(weighted.values)).astype(np.float32))
+    matrix = rng.integers(-1, rows, [BATCH, 8]).astype(np.int32)
+    matrix[5] = -1
+    return {"plain": plain, "weighted": weighted, "weights": weights, "matrix": matrix}
+
+
+@pytest.mark.parametrize(
+    "rows, dimension, combiner, cores",
+    [
+        (20_000, 8, "mean", 1),
+        (9_000, 16, "sqrtn", 1),
+        (30_000, 5, "sum", 1),
+        (9_000, 32, "mean", 4),
+    ],
+)
+def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, cores):
+    rng = np.random.default_rng(rows)
+    accumulated = cores == 1
+    batch, slopes, of_table = {}, {}, {}
+    for table in range(TABLES):
+        of_features = features_of(rng, rows)
+        if not accumulated:  # Each core has its part of a dense batch.
+            del of_features["plain"], of_features["weighted"], of_features["weights"]
+            of_features["matrix"] = np.repeat(of_features["matrix"], 2, 0)[: BATCH // 4 * 4]
+        for name, value in of_features.items():
+            batch[f"{name}{table}"] = value
+            if name != "weights":
+                size = BATCH // 4 * 4 if not accumulated else BATCH
+                slopes[f"{name}{table}"] = rng.normal(size=[size, dimension]).astype(np.float32)
+                of_table[f"{name}{table}"] = ee.FeatureConfig(
+                    f"t{table}", weight_key=f"weights{table}" if name == "weighted" else None
+                )
+    start = rng.normal(size=[rows, dimension]).astype(np.float32)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict=of_table,
+        table_to_config_dict={
+            f"t{table}": ee.TableConfig(rows, dimension, harness.initializer(start), combiner)
+            for table in range(TABLES)
+        },
+        optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
+    )
+    batches = [(batch, slopes)] * 2
+    want = host_engine.train(spec, batches, native=False, num_cores=cores)
+    got = host_engine.train(spec, batches, native=True, num_cores=cores)
+    for of_got, of_want in zip(got[0], want[0], strict=True):
+        for key, value in of_want.items():
+            np.testing.assert_allclose(of_got[key], value, rtol=2e-5, atol=5e-6, err_msg=key)
+    for name, value in want[1].items():
+        np.testing.assert_allclose(got[1][name], value, rtol=2e-5, atol=5e-6, err_msg=name)
+
+
+def step(native, rows, dimension, ids, limits=0, sparse=False, rate=1.0):
+    """Looks up by the ops alone, and updates by descent along a gradient of ones.
+
+    Returns:
+      The order of the first table, its activation and its rows.
+    """
+    start = np.random.default_rng(1).normal(size=[rows, dimension]).astype(np.float32)
+    with tf.Graph().as_default():
+        handles = []
+        for table in range(TABLES):
+            variable = tf.compat.v1.get_variable(
+                f"t{table}", initializer=start, use_resource=True, dtype=tf.float32
+            )
+            handles.append(variable)
+        rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
+        of_features = {
+            "ids": [tf.constant(ids.reshape(-1) if sparse else ids)] * TABLES,
+            "places": [tf.constant(np.argwhere(ids > -9).astype(np.int64))] * TABLES
+            if sparse
+            else [],
+            "shapes": [tf.constant(ids.shape, tf.int64)] * TABLES if sparse else [],
+            "weights": [],
+            "forms": [PLACES if sparse else DENSE] * TABLES,
+            "combiners": [0] * TABLES,
+            "limits": [limits] * TABLES,
+            "weighted": [False] * TABLES,
+            "owners": [f"Feature x of table t{table}" for table in range(TABLES)],
+            "table_of": list(range(TABLES)),
+        }
+        activations, orders = native.ops.host_tables_lookup(
+            tables=[variable.handle for variable in handles],
+            F=TABLES,
+            N=TABLES,
+            **of_features,
+        )
+        with tf.control_dependencies(activations):
+            update = native.ops.host_tables_update(
+                variables=[variable.handle for variable in handles],
+                rates=[rate] * TABLES,
+                gradients=[tf.ones_like(activation) for activation in activations],
+                orders=orders,
+                every_row=[False] * TABLES,
+                cores=[1] * TABLES,
+                **rule_arguments([rule] * TABLES),
+                **of_features,
+            )
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            order, activation, _ = session.run([orders[0], activations[0], update])
+            return start, order, activation, session.run(handles[0])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("wide", [np.int32, np.int64])
+def test_an_order_is_written_and_followed(native, sparse, wide):
+    rng = np.random.default_rng(2)
+    ids = rng.zipf(1.3, [BATCH, 14]) * 7919 % 20_000
+    start, order, activation, trained = step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
+    number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
+    assert number == ids.size
+    np.testing.assert_array_equal(keys >> 32, np.sort(ids.reshape(-1)))
+    want = start[ids].astype(np.float64).sum(1)
+    np.testing.assert_allclose(activation, want, rtol=1e-5, atol=1e-5)
+    counts = np.bincount(ids.reshape(-1), minlength=20_000)
+    np.testing.assert_allclose(trained, start - counts[:, None], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "why, rows, dimension, shape, limits",
+    [
+        ("one id in each sample", 20_000, 8, [5_000, 1], 0),
+        ("few rows of the table occur", 200_000, 8, [90, 20], 0),
+        ("the table is in the cache", 2_000, 8, [90, 20], 0),
+        ("the activations are not", 20_000, 8, [40_000, 4], 0),
+        ("sequences", 20_000, 8, [90, 20], 20),
+    ],
+)
+def test_where_it_would_take_longer_there_is_no_order(native, why, rows, dimension, shape, limits):
+    ids = np.random.default_rng(3).integers(0, rows, shape)
+    start, order, activation, trained = step(native, rows, dimension, ids, limits)
+    assert order.size == 0, why
+    want = start[ids] if limits else start[ids].astype(np.float64).sum(1)
+    np.testing.assert_allclose(activation, want, rtol=1e-5, atol=1e-5)
+    counts = np.bincount(ids.reshape(-1), minlength=rows)
+    np.testing.assert_allclose(trained, start - counts[:, None], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [-2, 20_000])
+def test_a_bad_id_is_named(native, bad):
+    ids = np.random.default_rng(4).integers(0, 20_000, [BATCH, 14])
+    ids[7, 3] = bad
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        step(native, 20_000, 8, ids)
+    assert f"Feature x of table t0: id {bad} is outside [0, 20000)." in str(error.value)
