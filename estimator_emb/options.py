@@ -21,6 +21,11 @@ TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
 TABLE_SUMMARIES_VARIABLE = "ESTIMATOR_EMB_TABLE_SUMMARIES"
+SUMMARY_STEPS_APART = 50
+"""Where nobody asks for figures of tables, they come no more often than in every so many steps.
+
+They take about as much time as the embedding work of the step that writes them.
+"""
 WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
 
 
@@ -60,9 +65,11 @@ class TPUConfig(StockTPUConfig):
         in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
         CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
-      table_summaries: True shows in TensorBoard how each table trains on the host, at every
+      table_summaries: whether TensorBoard shows how each table trains on the host, at every
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
-        variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0, and that to False.
+        variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0. Without either it is shown unless
+        `save_summary_steps` is below 50, where it would take more than 3 % of the time, and not on
+        a TPU, where True is an error.
 
     Raises:
       ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
@@ -193,14 +200,25 @@ def asked_bad_ids(config: Any) -> str:
     return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
 
 
-def asked_table_summaries(config: Any) -> bool:
-    """Returns whether TensorBoard is to show how each table trains."""
+def asked_table_summaries(config: Any) -> bool | None:
+    """Returns whether TensorBoard is to show how each table trains; None if nobody says."""
     chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
     if chosen is not None:
         return bool(chosen)
-    text = os.environ.get(TABLE_SUMMARIES_VARIABLE) or "0"
+    text = os.environ.get(TABLE_SUMMARIES_VARIABLE)
+    if not text:
+        return None
     variable = f"Environment variable {TABLE_SUMMARIES_VARIABLE}"
     return _check_choice(variable, text, ("0", "1")) == "1"
+
+
+def table_summaries_on_host(config: Any) -> bool:
+    """Returns whether a training on the host shows in TensorBoard how each table trains."""
+    steps = getattr(config, "save_summary_steps", None)
+    if not steps:
+        return False
+    asked = asked_table_summaries(config)
+    return bool(steps >= SUMMARY_STEPS_APART if asked is None else asked)
 
 
 def check_on_tpu(config: Any) -> None:

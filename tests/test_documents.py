@@ -100,7 +100,9 @@ COMMANDS = {
     "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": {
         "/tmp/ratings": "MODEL --train_steps=200"
     },
-    "estimator-emb run --table-summaries examples/": {"/tmp/clicks": "MODEL --train_steps=50"},
+    "estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks --iter": {
+        "/tmp/clicks": "MODEL --train_steps=50"
+    },
     "tensorboard --logdir": "Shows pages; test_summaries.py reads the files that it shows.",
     ".venv/bin/estimator-emb run examples/legacy_tpu_binary.py": {"/tmp/clicks": "MODEL"},
     ".venv/bin/estimator-emb run --shards=8 examples/": {"/tmp/clicks8": "MODEL"},

@@ -138,8 +138,7 @@ class HostTables(Backend):
     def __init__(self, request: Request):
         super().__init__(request)
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
-        wanted = options.asked_table_summaries(request.config)
-        self._summarizes = bool(wanted and getattr(request.config, "save_summary_steps", None))
+        self._summarizes = options.table_summaries_on_host(request.config)
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 

@@ -303,8 +303,9 @@ def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--table-summaries",
         action=argparse.BooleanOptionalAction,
-        help="shows in TensorBoard how each embedding table trains, unless the program's TPUConfig "
-        "says otherwise; by default what ESTIMATOR_EMB_TABLE_SUMMARIES says, or not",
+        help="whether TensorBoard shows how each embedding table trains, unless the program's "
+        "TPUConfig says it; by default what ESTIMATOR_EMB_TABLE_SUMMARIES says, or else yes if "
+        "save_summary_steps is 50 or more",
     )
 
 

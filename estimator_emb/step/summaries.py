@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorBoard shows of each table while it trains: `TPUConfig(table_summaries=True)`.
+"""What TensorBoard shows of each table while it trains, but for `TPUConfig(table_summaries=False)`.
 
 The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
 fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so

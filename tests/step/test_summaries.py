@@ -430,7 +430,8 @@ def asked(**kwargs):
 
 
 def test_the_option_and_the_environment(monkeypatch):
-    assert not asked()
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    assert asked() is None
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
     assert asked() and asked(table_summaries=True) and not asked(table_summaries=False)
     assert not options.asked_table_summaries(
@@ -447,6 +448,35 @@ def test_the_option_and_the_environment(monkeypatch):
     with pytest.raises(ValueError) as raised:
         ee.TPUConfig(table_summaries="on")
     assert str(raised.value) == "TPUConfig: table_summaries must be True or False; got 'on'."
+
+
+@pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (49, False), (50, True)])
+def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
+    chosen = ee.RunConfig(
+        save_summary_steps=every, tpu_config=ee.TPUConfig(table_summaries=not wanted)
+    )
+    assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
+
+
+@pytest.mark.parametrize("cores", [None, 1], ids=["host", "emulated"])
+@pytest.mark.parametrize("variable", [None, "0"])
+def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    if variable:
+        monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", variable)
+
+    def config(save_summary_steps, **kwargs):
+        assert save_summary_steps < 50
+        return ee.RunConfig(save_summary_steps=100, **kwargs)
+
+    trained(tmp_path, spec_of(), inputs(), cores, summaries=None, config=config)
+    tags = {tag for tag in written(tmp_path)[1] if tag.startswith("embedding/")}
+    figures = {"learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm"}
+    figures |= {"gradient_norm", "share_clipped"}
+    wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}
+    assert tags == (set() if variable else wanted)
 
 
 def test_flags_of_run():
