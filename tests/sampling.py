@@ -3,8 +3,13 @@
 
 `@pytest.mark.sampled(30)` leaves 30 of a test's cases. Which ones follows from the variable's text,
 for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
-were left out, and how to have the same sample again. The functions with names of pytest are its
-hooks, which `conftest.py` takes over.
+were left out, and how to have the same sample again.
+
+With ESTIMATOR_EMB_SHARE=20-60 besides, a slow test runs if the variable draws for it a number from
+20 to 59 of 100: of two TensorFlows that are given 0-50 and 50-100 each runs what the other leaves.
+Tests that are sampled, marked `any_version` or for some versions only are not shared out.
+
+The functions with names of pytest are its hooks, which `conftest.py` takes over.
 """
 
 import collections
@@ -14,6 +19,7 @@ import random
 import pytest
 
 VARIABLE = "ESTIMATOR_EMB_SAMPLE"
+SHARE = "ESTIMATOR_EMB_SHARE"
 _COUNTS = pytest.StashKey[dict[str, list[int]]]()
 
 
@@ -38,12 +44,17 @@ def pytest_collection_modifyitems(config, items):
     counts = config.stash.setdefault(_COUNTS, {})
     if not seed():
         return
+    left_out = [item for item in items if not _shared(item)]
+    if left_out:
+        counts["the slow tests that several TensorFlows share"] = [
+            sum(_is_shared_out(item) for item in items) - len(left_out),
+            sum(_is_shared_out(item) for item in items),
+        ]
     cases = collections.defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is not None:
             cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
-    left_out = []
     for (test, count), of_test in cases.items():
         drawn = random.Random(f"{seed()} {test}").sample(of_test, min(count, len(of_test)))
         left_out += [item for item in of_test if item not in drawn]
@@ -51,6 +62,18 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_shared_out(item):
+    names = {mark.name for mark in item.iter_markers()}
+    return "slow" in names and not names & {"sampled", "any_version", "skipif"}
+
+
+def _shared(item):
+    """Returns whether a test runs here, of those that are shared out among TensorFlows."""
+    first, _, end = os.environ.get(SHARE, "0-100").partition("-")
+    drawn = random.Random(f"{seed()} {item.nodeid.partition('[')[0]}").randrange(100)
+    return not _is_shared_out(item) or int(first) <= drawn < int(end)
 
 
 def pytest_sessionfinish(session):
@@ -69,6 +92,7 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     """Says what was left out."""
     for test, (drawn, among) in config.stash.get(_COUNTS, {}).items():
+        share = f" {SHARE}={os.environ[SHARE]}" if SHARE in os.environ else ""
         terminalreporter.write_line(
-            f"sampled {drawn} of {among} cases of {test}: {VARIABLE}={seed()} draws the same"
+            f"sampled {drawn} of {among} cases of {test}: {VARIABLE}={seed()}{share} draws the same"
         )
