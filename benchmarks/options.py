@@ -31,6 +31,7 @@ OPTIONS = {
     "bad ids left out": {"bad_ids": "drop"},
     "every row": {"every_row": True},
     "table summaries, each step": {"table_summaries": True},
+    "one core": {"cores": 1},
     "eight cores": {"cores": 8},
     "eight cores, not accumulated": {"cores": 8, "accumulated": False},
 }

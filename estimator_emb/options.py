@@ -21,10 +21,10 @@ TABLES = ("tpu", "host")
 BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
 BAD_IDS = ("error", "drop")
 TABLE_SUMMARIES_VARIABLE = "ESTIMATOR_EMB_TABLE_SUMMARIES"
-SUMMARY_STEPS_APART = 50
+SUMMARY_STEPS_APART = 100
 """Where nobody asks for figures of tables, they come no more often than in every so many steps.
 
-They take about as much time as the embedding work of the step that writes them.
+They take about twice the time of the embedding work of the step that writes them.
 """
 WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
 
@@ -68,7 +68,7 @@ class TPUConfig(StockTPUConfig):
       table_summaries: whether TensorBoard shows how each table trains on the host, at every
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0. Without either it is shown unless
-        `save_summary_steps` is below 50, where it would take more than 3 % of the time, and not on
+        `save_summary_steps` is below 100, where it could take more than 3 % of the time, and not on
         a TPU, where True is an error.
 
     Raises:

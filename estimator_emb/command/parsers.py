@@ -305,7 +305,7 @@ def _add_how_to_run(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether TensorBoard shows how each embedding table trains, unless the program's "
         "TPUConfig says it; by default what ESTIMATOR_EMB_TABLE_SUMMARIES says, or else yes if "
-        "save_summary_steps is 50 or more",
+        "save_summary_steps is 100 or more",
     )
 
 

@@ -71,7 +71,7 @@ struct Collection {
   uint64_t payload;      // The number of the feature's payload 0.
   float* gains;
   uint32_t* segments;
-  const float* rows_of_segments;  // Gradients or activations, to be brought into the cache.
+  const float* gradients;  // Of the segments, to be brought into the cache; null if there are none.
   int64_t dimension;
 };
 
@@ -98,7 +98,7 @@ struct Occurrences : Collection {
   // times faster than later in the order of the rows of the table.
   template <bool kAll>
   void fetch(int64_t segment) const {
-    if (kAll) prefetch(rows_of_segments + segment * dimension, dimension);
+    if (kAll && gradients) prefetch(gradients + segment * dimension, dimension);
   }
 
   // Appends the keys of this part at `keys`; fills `gains` (with counts, or weights) and
@@ -232,7 +232,8 @@ struct Extent {
       if (f.batch > batch) batch = f.batch;
     }
     payload_bits = bits_of(most);
-    fits = payload_bits <= 31 && payload_bits + bits_of(count - 1) <= 32 && occurrences <= INT32_MAX;
+    fits = payload_bits <= 31 && payload_bits + bits_of(count - 1) <= 32 &&
+           occurrences <= INT32_MAX;
   }
 };
 
@@ -297,11 +298,11 @@ struct Sorter {
   }
 };
 
-// Writes the order of the occurrences of part `part` of `parts`, and where `sources` has their gains
-// and segments.
+// Writes the order of the occurrences of part `part` of `parts`, and sets the gains and segments of
+// `sources`. `gradients` may be null.
 Result write_order(const Feature* features, int count, const Extent& extent,
-                   const float* const* rows_of_segments, const Rows& rows, int64_t vocabulary, int part,
-                   int parts, const Sorter& sorter, Order order, Source* sources) {
+                   const float* const* gradients, const Rows& rows, int64_t vocabulary,
+                   int part, int parts, const Sorter& sorter, Order order, Source* sources) {
   const Passes passes(extent.occurrences / parts, vocabulary);
   uint64_t* const keys = passes.number % 2 ? sorter.other : order.keys;
   uint64_t* end = keys;
@@ -313,7 +314,7 @@ Result write_order(const Feature* features, int count, const Extent& extent,
                         static_cast<uint32_t>(parts), static_cast<uint64_t>(rows.first),
                         static_cast<uint64_t>(rows.last),
                         static_cast<uint64_t>(i) << extent.payload_bits, gains, segments,
-                        rows_of_segments[i], rows.dimension};
+                        gradients ? gradients[i] : nullptr, rows.dimension};
     const Result result = f.wide ? Occurrences<int64_t>{{to}, f}.collect_all(end)
                                  : Occurrences<int32_t>{{to}, f}.collect_all(end);
     if (result != kGood) return result;

@@ -91,7 +91,7 @@ Result lookup_in_order(const Feature* features, int count, const float* table, i
   Rows every{};
   every.dimension = dimension;
   const Order order(memory, extent.occurrences);
-  const Result result = write_order(features, count, extent, activations, every, vocabulary, 0, 1,
+  const Result result = write_order(features, count, extent, nullptr, every, vocabulary, 0, 1,
                                     Sorter(scratch, extent), order, sources);
   if (result != kGood) return result;
   for (int i = 0; i < count; ++i) clear(activations[i], features[i].batch, dimension);
@@ -134,8 +134,9 @@ Result update(const Feature* features, const float* const* gradients, int count,
     const int64_t begin = order.part_begins(part, parts);
     rows->keys = order.keys + begin;
     rows->count = order.part_begins(part + 1, parts) - begin;
-    // As `Occurrences` does.
-    for (int i = 0; i < count; ++i) prefetch(gradients[i], features[i].segments() * rows->dimension);
+    for (int i = 0; i < count; ++i) {  // As `Occurrences` does.
+      prefetch(gradients[i], features[i].segments() * rows->dimension);
+    }
   }
   for (int i = 0; i < count; ++i) {
     sources[i].gradients = gradients[i];

@@ -450,7 +450,7 @@ def test_the_option_and_the_environment(monkeypatch):
     assert str(raised.value) == "TPUConfig: table_summaries must be True or False; got 'on'."
 
 
-@pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (49, False), (50, True)])
+@pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (99, False), (100, True)])
 def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
@@ -468,7 +468,7 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
         monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", variable)
 
     def config(save_summary_steps, **kwargs):
-        assert save_summary_steps < 50
+        assert save_summary_steps < 100
         return ee.RunConfig(save_summary_steps=100, **kwargs)
 
     trained(tmp_path, spec_of(), inputs(), cores, summaries=None, config=config)
