@@ -217,13 +217,20 @@ def test_an_order_that_nothing_tells(tmp_path):
         next(checkpoint.table_pieces(str(source), "words", rows=0))
 
 
-@pytest.mark.parametrize("name", [WORDS, "words", "words_embedding"])
+@pytest.mark.parametrize("name", [WORDS, "words", "words_embedding", "tbl_words"])
 def test_a_table_by_its_own_name(name, tmp_path):
     weights = rows(6, 2)
     path = write(
         tmp_path / "a.ckpt", {WORDS: weights, f"{WORDS}/Adagrad": weights, "other": weights}
     )
     np.testing.assert_array_equal(checkpoint.table(path, name), weights)
+
+
+@pytest.mark.parametrize("name", ["a_b", "a_b_shared_embedding", "tbl_a_b_shared_embedding"])
+def test_a_shared_table_by_its_own_name(name, tmp_path):
+    shared = rows(5, 2)
+    path = write(tmp_path / "a.ckpt", {"tower/a_b_shared_embedding": shared, WORDS: rows(6, 2)})
+    np.testing.assert_array_equal(checkpoint.table(path, name), shared)
 
 
 def test_a_name_of_no_table_or_of_several(tmp_path):

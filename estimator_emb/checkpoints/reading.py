@@ -9,6 +9,7 @@ from estimator_emb.checkpoints import row_order, saved_variables
 from estimator_emb.checkpoints import values as values_module
 from estimator_emb.checkpoints.saved_variables import SavedVariable
 from estimator_emb.checkpoints.values import Values
+from estimator_emb.spec import TABLE_PREFIX
 from estimator_emb.tables.partition import Partition
 
 
@@ -43,7 +44,8 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       name: name of the variable, or the table's own name: the key of its `TableConfig`, or the name
-        of its column, with or without `_embedding` or `_shared_embedding` at its end.
+        of its column, with or without `_embedding` or `_shared_embedding` at its end, also after
+        `tbl_`, as the legacy config and TensorBoard call it.
       slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
         'Adam/m'.
       order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
@@ -128,7 +130,7 @@ def _check_order(order: str | None) -> None:
 
 
 def find(values: Values, name: str) -> SavedVariable:
-    """Returns the table that a name means.
+    """Returns the table that a name means: its variable's, its column's, or that with 'tbl_'.
 
     Raises:
       ValueError: there is none, or there are several.
@@ -142,7 +144,8 @@ def find(values: Values, name: str) -> SavedVariable:
         for one, variable in matrices.items()
         if saved_variables.is_matrix_of_rows(variable)
     }
-    own = {name, f"{name}_embedding", f"{name}_shared_embedding"}
+    called = (name, name.removeprefix(TABLE_PREFIX))
+    own = {one + end for one in called for end in ("", "_embedding", "_shared_embedding")}
     found = [
         one
         for one in possible
