@@ -52,6 +52,7 @@ class _Graph:
         self.tf, self.work = tf, work
         self.index = tf.compat.v1.placeholder(tf.int64, [])
         self._fed: list[tuple] = []
+        self._ids: list = []
         self._indices = None
 
     def local(self, value: np.ndarray):
@@ -65,15 +66,23 @@ class _Graph:
 
     def dense(self, table: int):
         """Returns the ids of a table, int64 [batch], or [batch, ids] for several ids."""
-        ids = self.work.ids_of(table)
-        return self.local(ids[:, :, 0] if self.work.ids == 1 else ids)[self.index]
+        ids = self._values(table)
+        work = self.work
+        return ids if work.ids == 1 else self.tf.reshape(ids, [work.batch, work.ids])
 
     def sparse(self, table: int):
         if self._indices is None:
             self._indices = self.local(self.work.indices())
             self._shape = self.local(np.array([self.work.batch, self.work.ids]))
-        values = self.local(self.work.ids_of(table).reshape(BATCHES, -1))[self.index]
-        return self.tf.SparseTensor(self._indices, values, self._shape)
+        return self.tf.SparseTensor(self._indices, self._values(table), self._shape)
+
+    def _values(self, table: int):
+        """Returns the ids of a table one after the other; those of all tables are read at once."""
+        if not self._ids:
+            of_tables = [self.work.ids_of(one) for one in range(self.work.tables)]
+            of_batches = np.stack(of_tables, 1).reshape(BATCHES, self.work.tables, -1)
+            self._ids = self.tf.unstack(self.local(of_batches)[self.index])
+        return self._ids[table]
 
     def gradient(self, table: int):
         return self.local(self.work.gradient_of(table))
@@ -100,9 +109,9 @@ class _Graph:
         return apply, self.used(activations)
 
     def used(self, activations):
-        """Returns a scalar to fetch that needs every activation, so that none is pruned."""
-        tf = self.tf
-        return tf.add_n([activation[(0,) * activation.shape.rank] for activation in activations])
+        """Returns a scalar to fetch that waits for every activation, so that none is pruned."""
+        with self.tf.control_dependencies(activations):
+            return self.tf.identity(0.0)
 
     def start(self, fetched, tables) -> tuple[Step, Table]:
         tf = self.tf

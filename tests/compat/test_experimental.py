@@ -154,23 +154,30 @@ def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
 # ---- A cluster --------------------------------------------------------------------------------
 
 PROGRAM = """
+    import pathlib
     import sys
     sys.path.insert(0, sys.argv[2])
+    import tensorflow as tf
     import test_experimental as tests
     import estimator_emb as ee
 
     made = tests.of_ours("host", sys.argv[1])
+    worker_trains = pathlib.Path(sys.argv[1] + "_worker_trains")
+    class Steps(tf.compat.v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if not made.config.is_chief:
+                worker_trains.touch()
     class Told:
         calls = 0
         def __call__(self):
             Told.calls += 1
-            return Told.calls == 200
+            return Told.calls >= 200 and worker_trains.exists()
     hook = ee.experimental.make_early_stopping_hook(
         made, Told(), run_every_secs=None, run_every_steps=1
     )
     ee.train_and_evaluate(
         made,
-        ee.TrainSpec(tests.input_fn, max_steps=10**6, hooks=[hook]),
+        ee.TrainSpec(tests.input_fn, max_steps=10**6, hooks=[hook, Steps()]),
         ee.EvalSpec(tests.input_fn, steps=1),
     )
     print("goes on", type(hook).__name__, flush=True)
