@@ -52,7 +52,6 @@ class _Graph:
         self.tf, self.work = tf, work
         self.index = tf.compat.v1.placeholder(tf.int64, [])
         self._fed: list[tuple] = []
-        self._ids: list = []
         self._indices = None
 
     def local(self, value: np.ndarray):
@@ -66,23 +65,15 @@ class _Graph:
 
     def dense(self, table: int):
         """Returns the ids of a table, int64 [batch], or [batch, ids] for several ids."""
-        ids = self._values(table)
-        work = self.work
-        return ids if work.ids == 1 else self.tf.reshape(ids, [work.batch, work.ids])
+        ids = self.work.ids_of(table)
+        return self.local(ids[:, :, 0] if self.work.ids == 1 else ids)[self.index]
 
     def sparse(self, table: int):
         if self._indices is None:
             self._indices = self.local(self.work.indices())
             self._shape = self.local(np.array([self.work.batch, self.work.ids]))
-        return self.tf.SparseTensor(self._indices, self._values(table), self._shape)
-
-    def _values(self, table: int):
-        """Returns the ids of a table one after the other; those of all tables are read at once."""
-        if not self._ids:
-            of_tables = [self.work.ids_of(one) for one in range(self.work.tables)]
-            of_batches = np.stack(of_tables, 1).reshape(BATCHES, self.work.tables, -1)
-            self._ids = self.tf.unstack(self.local(of_batches)[self.index])
-        return self._ids[table]
+        values = self.local(self.work.ids_of(table).reshape(BATCHES, -1))[self.index]
+        return self.tf.SparseTensor(self._indices, values, self._shape)
 
     def gradient(self, table: int):
         return self.local(self.work.gradient_of(table))
