@@ -214,10 +214,10 @@ def asked_table_summaries(config: Any) -> bool | None:
 
 def table_summaries_on_host(config: Any) -> bool:
     """Returns whether a training on the host shows in TensorBoard how each table trains."""
+    asked = asked_table_summaries(config)
     steps = getattr(config, "save_summary_steps", None)
     if not steps:
         return False
-    asked = asked_table_summaries(config)
     return bool(steps >= SUMMARY_STEPS_APART if asked is None else asked)
 
 

@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
+    pytest_configure,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,

@@ -15,12 +15,28 @@ The functions with names of pytest are its hooks, which `conftest.py` takes over
 import collections
 import os
 import random
+import re
 
 import pytest
 
 VARIABLE = "ESTIMATOR_EMB_SAMPLE"
 SHARE = "ESTIMATOR_EMB_SHARE"
 _COUNTS = pytest.StashKey[dict[str, list[int]]]()
+
+
+def pytest_configure():
+    """Refuses a share that is none, or one that nothing would draw."""
+    text = os.environ.get(SHARE)
+    if text is None:
+        return
+    bounds = re.fullmatch(r"(\d+)-(\d+)", text)
+    if not bounds or not 0 <= int(bounds[1]) < int(bounds[2]) <= 100:
+        raise pytest.UsageError(
+            f"{SHARE} must be two numbers from 0 to 100, the first less, such as '20-60'; got "
+            f"{text!r}."
+        )
+    if not seed():
+        raise pytest.UsageError(f"{SHARE} is {text!r}, and {VARIABLE}, which draws, is not set.")
 
 
 def seed():
@@ -44,11 +60,12 @@ def pytest_collection_modifyitems(config, items):
     counts = config.stash.setdefault(_COUNTS, {})
     if not seed():
         return
-    left_out = [item for item in items if not _shared(item)]
+    shared_out = [item for item in items if _is_shared_out(item)]
+    left_out = [item for item in shared_out if not _runs_here(item)]
     if left_out:
         counts["the slow tests that several TensorFlows share"] = [
-            sum(_is_shared_out(item) for item in items) - len(left_out),
-            sum(_is_shared_out(item) for item in items),
+            len(shared_out) - len(left_out),
+            len(shared_out),
         ]
     cases = collections.defaultdict(list)
     for item in items:
@@ -69,11 +86,11 @@ def _is_shared_out(item):
     return "slow" in names and not names & {"sampled", "any_version", "skipif"}
 
 
-def _shared(item):
+def _runs_here(item):
     """Returns whether a test runs here, of those that are shared out among TensorFlows."""
     first, _, end = os.environ.get(SHARE, "0-100").partition("-")
     drawn = random.Random(f"{seed()} {item.nodeid.partition('[')[0]}").randrange(100)
-    return not _is_shared_out(item) or int(first) <= drawn < int(end)
+    return int(first) <= drawn < int(end)
 
 
 def pytest_sessionfinish(session):

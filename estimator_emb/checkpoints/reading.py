@@ -9,7 +9,6 @@ from estimator_emb.checkpoints import row_order, saved_variables
 from estimator_emb.checkpoints import values as values_module
 from estimator_emb.checkpoints.saved_variables import SavedVariable
 from estimator_emb.checkpoints.values import Values
-from estimator_emb.spec import TABLE_PREFIX
 from estimator_emb.tables.partition import Partition
 
 
@@ -44,8 +43,8 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       name: name of the variable, or the table's own name: the key of its `TableConfig`, or the name
-        of its column, with or without `_embedding` or `_shared_embedding` at its end, also after
-        `tbl_`, as the legacy config and TensorBoard call it.
+        of its column, with or without `_embedding` or `_shared_embedding` at its end, or what the
+        legacy config and TensorBoard call it, such as `tbl_words`.
       slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
         'Adam/m'.
       order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
@@ -130,7 +129,7 @@ def _check_order(order: str | None) -> None:
 
 
 def find(values: Values, name: str) -> SavedVariable:
-    """Returns the table that a name means: its variable's, its column's, or that with 'tbl_'.
+    """Returns the table that a name means: its variable's, its column's, or `own_name`.
 
     Raises:
       ValueError: there is none, or there are several.
@@ -144,12 +143,12 @@ def find(values: Values, name: str) -> SavedVariable:
         for one, variable in matrices.items()
         if saved_variables.is_matrix_of_rows(variable)
     }
-    called = (name, name.removeprefix(TABLE_PREFIX))
-    own = {one + end for one in called for end in ("", "_embedding", "_shared_embedding")}
+    of_column = {name + end for end in ("", "_embedding", "_shared_embedding")}
     found = [
         one
         for one in possible
-        if not own.isdisjoint(one.removesuffix("/embedding_weights").split("/")[-1:])
+        if one.removesuffix("/embedding_weights").rpartition("/")[2] in of_column
+        or saved_variables.own_name(one) == name
     ]
     if len(found) != 1:
         problem = "no table" if not found else f"more than one table, {found},"

@@ -16,6 +16,7 @@ from estimator_emb.optimizers import (
     MDLAdagradLightParameters,
     OptimizationParameters,
 )
+from estimator_emb.spec import TABLE_PREFIX
 
 HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
 """Prefix of the names of variables by which the legacy TPUEstimator found its gradients."""
@@ -173,6 +174,20 @@ def looks_dense(name: str) -> bool:
     A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
     """
     return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
+
+
+def own_name(variable: str) -> str:
+    """Returns what the legacy config and TensorBoard call the table of a variable.
+
+    A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
+    share is `tbl_a_b_shared_embedding`; any other is called as its variable is.
+    """
+    column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
+    if column.endswith("_shared_embedding"):
+        return TABLE_PREFIX + column
+    if variable.endswith("_embedding/embedding_weights"):
+        return TABLE_PREFIX + column.removesuffix("_embedding")
+    return variable
 
 
 def tables(

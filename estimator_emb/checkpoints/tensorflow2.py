@@ -29,7 +29,6 @@ from estimator_emb.checkpoints.values import Values
 from estimator_emb.checkpoints.writer import Writer
 from estimator_emb.compat.internals.protos import trackable_object_graph_pb2
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
-from estimator_emb.spec import TABLE_PREFIX
 
 WEIGHTS = "parameters"
 """What TensorFlow calls the weights of a table, among its slots."""
@@ -214,20 +213,11 @@ def own_names(variables: Sequence[str]) -> dict[str, str]:
     A column's table `.../words_embedding/embedding_weights` is `tbl_words`; any other is called as
     its variable is. Where two would share a name, both are called as their variables.
     """
-    wanted = {variable: _own_name(variable) for variable in variables}
+    wanted = {variable: saved_variables.own_name(variable) for variable in variables}
     names = list(wanted.values())
     return {
         variable: name if names.count(name) == 1 else variable for variable, name in wanted.items()
     }
-
-
-def _own_name(variable: str) -> str:
-    column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
-    if column.endswith("_shared_embedding"):
-        return TABLE_PREFIX + column
-    if variable.endswith("_embedding/embedding_weights"):
-        return TABLE_PREFIX + column.removesuffix("_embedding")
-    return variable
 
 
 def table_values(

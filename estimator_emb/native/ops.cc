@@ -46,6 +46,8 @@ Rule rule_of(const std::string& name) {
 
 namespace {
 
+constexpr char kOrders[] = "There must be an order for each table, or none.";
+
 REGISTER_OP("HostTablesIdsAreGood")
     .ESTIMATOR_EMB_FEATURES.Input("others: B * bool")
     .Attr("B: int >= 0")
@@ -127,11 +129,15 @@ REGISTER_OP("HostTablesLookup")
 class Lookup : public FeaturesKernel {
  public:
   explicit Lookup(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
-    tensorflow::int64 orders;
+    tensorflow::int64 tables, orders;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &tables));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
+    OP_REQUIRES(ctx, orders == 0 || orders == tables, errors::InvalidArgument(kOrders));
     features_of_.resize(orders);
-    for (size_t i = 0; orders && i < table_of_.size(); ++i) {
-      features_of_.at(table_of_[i]).push_back(i);
+    for (size_t i = 0; i < table_of_.size(); ++i) {
+      OP_REQUIRES(ctx, table_of_[i] >= 0 && table_of_[i] < tables,
+                  errors::InvalidArgument(owners_[i], ": there is no table ", table_of_[i], "."));
+      if (orders) features_of_[table_of_[i]].push_back(i);
     }
   }
 
@@ -324,7 +330,7 @@ class Update : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
     const size_t n = names.size();
     OP_REQUIRES(ctx, orders == 0 || orders == static_cast<tensorflow::int64>(n),
-                errors::InvalidArgument("There must be an order for each table, or none."));
+                errors::InvalidArgument(kOrders));
     OP_REQUIRES(ctx,
                 slots.size() == n && constants_of.size() == n && every_row.size() == n &&
                     cores.size() == n,

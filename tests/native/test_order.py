@@ -83,7 +83,7 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
         np.testing.assert_allclose(got[1][name], value, rtol=2e-5, atol=5e-6, err_msg=name)
 
 
-def step(native, rows, dimension, ids, limits=0, sparse=False, rate=1.0):
+def step(native, rows, dimension, ids, limits=0, sparse=False):
     """Looks up by the ops alone, and updates by descent along a gradient of ones.
 
     Returns:
@@ -121,7 +121,7 @@ def step(native, rows, dimension, ids, limits=0, sparse=False, rate=1.0):
         with tf.control_dependencies(activations):
             update = native.ops.host_tables_update(
                 variables=[variable.handle for variable in handles],
-                rates=[rate] * TABLES,
+                rates=[1.0] * TABLES,
                 gradients=[tf.ones_like(activation) for activation in activations],
                 orders=orders,
                 every_row=[False] * TABLES,

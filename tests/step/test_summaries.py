@@ -445,6 +445,8 @@ def test_the_option_and_the_environment(monkeypatch):
     assert str(raised.value) == (
         "Environment variable ESTIMATOR_EMB_TABLE_SUMMARIES must be '0' or '1'; got 'yes'."
     )
+    with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
+        options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
     with pytest.raises(ValueError) as raised:
         ee.TPUConfig(table_summaries="on")
     assert str(raised.value) == "TPUConfig: table_summaries must be True or False; got 'on'."
