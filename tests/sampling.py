@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws a sample of the cases of a test that has hundreds, where ESTIMATOR_EMB_SAMPLE is set.
 
-`@pytest.mark.sampled(30)` leaves 30 of a test's cases. Which ones follows from the variable's text,
+`@pytest.mark.sampled(20)` leaves 20 of a test's cases. Which ones follows from the variable's text,
 for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
 were left out, and how to have the same sample again.
 

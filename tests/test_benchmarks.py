@@ -26,7 +26,7 @@ def run(command):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command, lines",
     [

@@ -147,7 +147,7 @@ def _run(side, results, paths, directory, python):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_program(seed, results):
     program = grammar.program(seed)

@@ -188,7 +188,8 @@ struct Whole {
         {"sizes", std::vector<int64>(kFeatures, kRows)},
         {"most_samples", std::vector<int64>(kFeatures, kBatch)},
         {"batch_size", int64{-1}}}));
-    lookup = made("HostTablesLookup", with(of_features(), {{"N", int64{0}}}));
+    lookup = made("HostTablesLookup",
+                  with(of_features(), {{"T", int64{kTables}}, {"N", int64{0}}}));
     update = made("HostTablesUpdate",
                   with(with(of_features(), of_rules(kTables)), {{"N", int64{0}}}));
   }
