@@ -37,11 +37,22 @@ class Unsupported(Exception):
     """The error of a peer that cannot do this workload."""
 
 
+def all_ids(work: Workload) -> np.ndarray:
+    """Returns int64 [BATCHES, tables, batch, ids]."""
+    return np.stack([work.ids_of(table) for table in range(work.tables)], 1)
+
+
+def all_gradients(work: Workload) -> np.ndarray:
+    """Returns those of the activations, float32 [tables, batch, dimension]."""
+    return np.stack([work.gradient_of(table) for table in range(work.tables)])
+
+
 class _Graph:
     """The part that peers in v1 graphs share: inputs that are ready, and given gradients.
 
     Inputs are in local variables, so that no peer pays for a pipeline and TensorFlow folds nothing
-    into a constant.
+    into a constant. A variable has those of all tables, of which each gets its part without a copy,
+    as a pipeline gives a program all features at once.
     """
 
     def __init__(self, work: Workload):
@@ -52,7 +63,7 @@ class _Graph:
         self.tf, self.work = tf, work
         self.index = tf.compat.v1.placeholder(tf.int64, [])
         self._fed: list[tuple] = []
-        self._indices = None
+        self._ids = self._gradients = None
 
     def local(self, value: np.ndarray):
         tf = self.tf
@@ -65,18 +76,24 @@ class _Graph:
 
     def dense(self, table: int):
         """Returns the ids of a table, int64 [batch], or [batch, ids] for several ids."""
-        ids = self.work.ids_of(table)
-        return self.local(ids[:, :, 0] if self.work.ids == 1 else ids)[self.index]
+        if self._ids is None:
+            ids = all_ids(self.work)
+            ids = self.local(ids[..., 0] if self.work.ids == 1 else ids)
+            self._ids = self.tf.unstack(ids[self.index])
+        return self._ids[table]
 
     def sparse(self, table: int):
-        if self._indices is None:
+        if self._ids is None:
             self._indices = self.local(self.work.indices())
             self._shape = self.local(np.array([self.work.batch, self.work.ids]))
-        values = self.local(self.work.ids_of(table).reshape(BATCHES, -1))[self.index]
-        return self.tf.SparseTensor(self._indices, values, self._shape)
+            ids = self.local(all_ids(self.work).reshape(BATCHES, self.work.tables, -1))
+            self._ids = self.tf.unstack(ids[self.index])
+        return self.tf.SparseTensor(self._indices, self._ids[table], self._shape)
 
     def gradient(self, table: int):
-        return self.local(self.work.gradient_of(table))
+        if self._gradients is None:
+            self._gradients = self.tf.unstack(self.local(all_gradients(self.work)))
+        return self._gradients[table]
 
     def initial(self, shape, dtype=None, partition_info=None):
         # A placeholder keeps TensorFlow from folding it into a constant.
@@ -258,17 +275,14 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
     else:
         optimizer = keras.optimizers.Adagrad(LEARNING_RATE, INITIAL_ACCUMULATOR, epsilon=1e-10)
     optimizer.build(tables)
-    ids = [tf.Variable(work.ids_of(table), trainable=False) for table in range(work.tables)]
-    gradients = [
-        tf.Variable(work.gradient_of(table), trainable=False) for table in range(work.tables)
-    ]
+    ids = tf.Variable(all_ids(work), trainable=False)
+    gradients = tf.Variable(all_gradients(work), trainable=False)
 
     @tf.function
     def run(index):
         with tf.GradientTape() as tape:
             activations = []
-            for layer, table_ids in zip(layers, ids, strict=True):
-                batch = table_ids[index]
+            for layer, batch in zip(layers, tf.unstack(ids[index]), strict=True):
                 if work.ids == 1:
                     activations.append(layer(batch[:, 0]))
                 else:
@@ -277,7 +291,7 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
             getattr(table, "value", table) if keras.__name__ == "keras" else table
             for table in tables
         ]
-        slopes = tape.gradient(activations, trained, output_gradients=gradients)
+        slopes = tape.gradient(activations, trained, output_gradients=tf.unstack(gradients))
         if keras.__name__ == "keras":
             slopes = [_summed(slope) for slope in slopes]
         optimizer.apply_gradients(zip(slopes, tables, strict=True))
@@ -342,8 +356,7 @@ def fbgemm(work: Workload) -> tuple[Step, Table]:
         weights.copy_(torch.from_numpy(work.initial()))
     for (accumulator,) in tables.split_optimizer_states():
         accumulator.fill_(INITIAL_ACCUMULATOR)
-    ids = np.stack([work.ids_of(table).reshape(BATCHES, -1) for table in range(work.tables)], 1)
-    indices = [torch.from_numpy(batch.reshape(-1)) for batch in ids]
+    indices = [torch.from_numpy(batch.reshape(-1)) for batch in all_ids(work)]
     offsets = torch.arange(0, work.tables * work.batch + 1, dtype=torch.int64) * work.ids
     gradient = torch.from_numpy(
         np.concatenate([work.gradient_of(table) for table in range(work.tables)], axis=1)
