@@ -117,8 +117,13 @@ class _Graph:
         return apply, self.used(activations)
 
     def used(self, activations):
-        """Returns a scalar to fetch that waits for every activation, so that none is pruned."""
-        with self.tf.control_dependencies(activations):
+        """Returns a scalar to fetch that needs every activation.
+
+        An op with a side effect takes them: of what others only wait for, TensorFlow's graph
+        optimizers leave out whatever has none, whole lookups of other peers.
+        """
+        taken = self.tf.raw_ops.Assert(condition=True, data=activations)
+        with self.tf.control_dependencies([taken]):
             return self.tf.identity(0.0)
 
     def start(self, fetched, tables) -> tuple[Step, Table]:
