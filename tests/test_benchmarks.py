@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -115,6 +116,53 @@ def test_it_runs(command, lines):
     assert done.returncode == 0, done.stderr
     for line in lines:
         assert re.search(f"^{line}", done.stdout, re.MULTILINE), f"{line}\n{done.stdout}"
+
+
+OPS_OF_A_STEP = """
+    import sys
+
+    import tensorflow as tf
+
+    sys.path.insert(0, sys.argv[1])
+    import peers, workload
+
+    def make_callable(session, fetched, feed_list):
+        def step(index):
+            of_graph = tf.compat.v1.RunOptions(output_partition_graphs=True)
+            metadata = tf.compat.v1.RunMetadata()
+            session.run(fetched, {feed_list[0]: index}, of_graph, metadata)
+            return {node.op for graph in metadata.partition_graphs for node in graph.node}
+
+        return step
+
+    tf.compat.v1.Session.make_callable = make_callable
+    work = workload.Workload(tables=2, vocabulary=9, dimension=8, batch=4)
+    step, _ = peers.PEERS[sys.argv[2]](work)
+    print(*step(0))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "peer, lookup",
+    [
+        ("ours", "ResourceGatherNd"),
+        ("plain gather", "ResourceGather"),
+        ("safe lookup", "SparseSegmentMean"),
+        ("feature_column", "SparseSegmentMean"),
+    ],
+)
+def test_a_step_does_its_lookups(peer, lookup):
+    """TensorFlow's graph optimizers would leave them out if nothing took the activations."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OPS_OF_A_STEP), str(FOLDER), peer],
+        env={**os.environ, "ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert lookup in done.stdout.split()
 
 
 @pytest.mark.parametrize(
