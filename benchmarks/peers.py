@@ -8,6 +8,7 @@ stores two tables in the file it was told; then, for each line on stdin, a numbe
 these and answers with the wall and CPU milliseconds of a step.
 """
 
+import functools
 import importlib.util
 import json
 import resource
@@ -63,7 +64,6 @@ class _Graph:
         self.tf, self.work = tf, work
         self.index = tf.compat.v1.placeholder(tf.int64, [])
         self._fed: list[tuple] = []
-        self._ids = self._gradients = None
 
     def local(self, value: np.ndarray):
         tf = self.tf
@@ -76,24 +76,33 @@ class _Graph:
 
     def dense(self, table: int):
         """Returns the ids of a table, int64 [batch], or [batch, ids] for several ids."""
-        if self._ids is None:
-            ids = all_ids(self.work)
-            ids = self.local(ids[..., 0] if self.work.ids == 1 else ids)
-            self._ids = self.tf.unstack(ids[self.index])
-        return self._ids[table]
+        return self._dense[table]
 
     def sparse(self, table: int):
-        if self._ids is None:
-            self._indices = self.local(self.work.indices())
-            self._shape = self.local(np.array([self.work.batch, self.work.ids]))
-            ids = self.local(all_ids(self.work).reshape(BATCHES, self.work.tables, -1))
-            self._ids = self.tf.unstack(ids[self.index])
-        return self.tf.SparseTensor(self._indices, self._ids[table], self._shape)
+        indices, shape = self._places
+        return self.tf.SparseTensor(indices, self._values[table], shape)
 
     def gradient(self, table: int):
-        if self._gradients is None:
-            self._gradients = self.tf.unstack(self.local(all_gradients(self.work)))
         return self._gradients[table]
+
+    @functools.cached_property
+    def _dense(self):
+        ids = all_ids(self.work)
+        return self.tf.unstack(self.local(ids[..., 0] if self.work.ids == 1 else ids)[self.index])
+
+    @functools.cached_property
+    def _values(self):
+        ids = all_ids(self.work).reshape(BATCHES, self.work.tables, -1)
+        return self.tf.unstack(self.local(ids)[self.index])
+
+    @functools.cached_property
+    def _places(self):
+        shape = np.array([self.work.batch, self.work.ids])
+        return self.local(self.work.indices()), self.local(shape)
+
+    @functools.cached_property
+    def _gradients(self):
+        return self.tf.unstack(self.local(all_gradients(self.work)))
 
     def initial(self, shape, dtype=None, partition_info=None):
         # A placeholder keeps TensorFlow from folding it into a constant.

@@ -25,10 +25,15 @@ _COUNTS = pytest.StashKey[dict[str, list[int]]]()
 
 
 def pytest_configure():
-    """Refuses a share that is none, or one that nothing would draw."""
+    """Refuses a share that is none, or one that nothing would draw, before it looks for tests."""
+    _share()
+
+
+def _share():
+    """Returns the first and the end of the numbers, of 100, for which a test runs here."""
     text = os.environ.get(SHARE)
     if text is None:
-        return
+        return 0, 100
     bounds = re.fullmatch(r"(\d+)-(\d+)", text)
     if not bounds or not 0 <= int(bounds[1]) < int(bounds[2]) <= 100:
         raise pytest.UsageError(
@@ -37,6 +42,7 @@ def pytest_configure():
         )
     if not seed():
         raise pytest.UsageError(f"{SHARE} is {text!r}, and {VARIABLE}, which draws, is not set.")
+    return int(bounds[1]), int(bounds[2])
 
 
 def seed():
@@ -88,9 +94,9 @@ def _is_shared_out(item):
 
 def _runs_here(item):
     """Returns whether a test runs here, of those that are shared out among TensorFlows."""
-    first, _, end = os.environ.get(SHARE, "0-100").partition("-")
+    first, end = _share()
     drawn = random.Random(f"{seed()} {item.nodeid.partition('[')[0]}").randrange(100)
-    return int(first) <= drawn < int(end)
+    return first <= drawn < end
 
 
 def pytest_sessionfinish(session):

@@ -177,3 +177,38 @@ def test_a_bad_id_is_named(native, bad):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         step(native, 20_000, 8, ids)
     assert f"Feature x of table t0: id {bad} is outside [0, 20000)." in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "orders, table_of, problem",
+    [
+        (1, [0, 1], "There must be an order for each table, or none."),
+        (3, [0, 1], "There must be an order for each table, or none."),
+        (2, [0, 2], "Feature b: there is no table 2."),
+        (0, [-1, 0], "Feature a: there is no table -1."),
+    ],
+)
+def test_a_lookup_whose_tables_do_not_fit_is_refused(native, orders, table_of, problem):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tables = [
+            tf.compat.v1.get_variable(f"t{table}", [9, 4], use_resource=True) for table in range(2)
+        ]
+        looked_up = native.ops.host_tables_lookup(
+            tables=[table.handle for table in tables],
+            F=2,
+            N=orders,
+            ids=[tf.constant([[1, 2]])] * 2,
+            places=[],
+            shapes=[],
+            weights=[],
+            forms=[DENSE] * 2,
+            combiners=[0] * 2,
+            limits=[0] * 2,
+            weighted=[False] * 2,
+            owners=["Feature a", "Feature b"],
+            table_of=table_of,
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            session.run(looked_up)
+    assert problem in str(error.value)
