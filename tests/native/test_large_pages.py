@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of tables: a step asks the system for large pages under them."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.native import ops
+from estimator_emb.native.kernels import rule_arguments
+
+SYSTEM_HAS_THEM = pathlib.Path("/sys/kernel/mm/transparent_hugepage").exists()
+IDS = np.array([0, 99_999, 50_000, 99_999, 7])
+TABLES = 6
+START = np.arange(100_000 * 16, dtype=np.float32).reshape(-1, 16) % 1999  # Sums are exact.
+"""A table of 6.1 MiB, a little more than three pages."""
+
+
+def asked_for():
+    """Returns for how many bytes of this process large pages were asked (`hg` of proc(5))."""
+    text = pathlib.Path("/proc/self/smaps").read_text()
+    ranges = re.findall(r"^Size: +(\d+) kB.*?^VmFlags:(.*?)$", text, re.MULTILINE | re.DOTALL)
+    return sum(int(size) * 1024 for size, flags in ranges if "hg" in flags.split())
+
+
+def step(native):
+    """Looks up, and takes a step of descent along a gradient of ones.
+
+    Returns:
+      The activations, the tables afterwards, and for how many bytes the step asked.
+    """
+    features = {
+        "ids": [tf.constant(IDS)] * TABLES,
+        "places": [],
+        "shapes": [],
+        "weights": [],
+        "forms": [0] * TABLES,
+        "combiners": [0] * TABLES,
+        "limits": [0] * TABLES,
+        "weighted": [False] * TABLES,
+        "owners": [f"Feature x of table t{table}" for table in range(TABLES)],
+        "table_of": list(range(TABLES)),
+    }
+    rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
+    fed = tf.compat.v1.placeholder(tf.float32, START.shape)
+    # The sum has memory of its own, as what an initializer computes.
+    tables = [tf.compat.v1.Variable(fed + float(table)) for table in range(TABLES)]
+    handles = [table.handle for table in tables]
+    activations, _ = native.ops.host_tables_lookup(tables=handles, F=TABLES, N=0, **features)
+    with tf.control_dependencies(activations):
+        update = native.ops.host_tables_update(
+            variables=handles,
+            rates=[1.0] * TABLES,
+            gradients=[tf.ones([len(IDS), 16])] * TABLES,
+            orders=[],
+            every_row=[False] * TABLES,
+            cores=[1] * TABLES,
+            **rule_arguments([rule] * TABLES),
+            **features,
+        )
+    with tf.compat.v1.Session() as session:
+        session.run([table.initializer for table in tables], {fed: START})
+        before = asked_for() if SYSTEM_HAS_THEM else 0
+        looked_up, _ = session.run([activations, update])
+        asked = asked_for() - before if SYSTEM_HAS_THEM else 0
+        return looked_up, session.run(tables), asked
+
+
+def test_tables_on_large_pages_keep_their_rows(native):
+    with tf.Graph().as_default():
+        activations, tables, _ = step(native)
+    for table in range(TABLES):
+        np.testing.assert_array_equal(activations[table], START[IDS] + table)
+        want = START + table
+        np.subtract.at(want, IDS, np.float32(1))
+        np.testing.assert_array_equal(tables[table], want)
+
+
+def show():
+    with tf.Graph().as_default():
+        print(step(ops.load())[2])
+
+
+@pytest.mark.skipif(not SYSTEM_HAS_THEM, reason="this system gives no large pages on demand")
+def test_most_of_a_table_lies_on_large_pages(native):
+    # In a process of its own, whose memory nothing used before.
+    program = "import test_large_pages; test_large_pages.show()"
+    folder = pathlib.Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    share = int(done.stdout.split()[-1]) / (TABLES * START.nbytes)
+    # Three or four pages for each, where those that lie in one table alone would be 2 or 3.
+    assert 0.95 <= share <= 4 * 2**21 / START.nbytes
