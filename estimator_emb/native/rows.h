@@ -135,9 +135,14 @@ void update_rows(const Rows& r, int slots) {
         sum.add(gradients.of(key));
       }
     } while (++k < count && keys[k] >> 32 == row);
-    sum.write(r.scratch, 1.0f);
-    const auto run = D ? Step::run : run_any<Step>;
-    run(dimension, r.learning_rate, r.constants, r.scratch, r.variables, row * dimension);
+    if constexpr (D != 0) {
+      float gradient[D];  // Of the row; it may stay in registers.
+      sum.write(gradient, 1.0f);
+      Step::run(D, r.learning_rate, r.constants, gradient, r.variables, row * D);
+    } else {
+      run_any<Step>(dimension, r.learning_rate, r.constants, r.scratch, r.variables,
+                    row * dimension);
+    }
   }
 }
 
