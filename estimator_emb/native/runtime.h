@@ -113,6 +113,7 @@ void use_large_pages(const Tensor& tensor) {
   // many are so small that the pages where two meet are a third of all.
   const auto nearest = [](uintptr_t address) { return (address + kPage / 2) / kPage * kPage; };
   const auto data = tensor.tensor_data();
+  if (data.size() < kPage / 2) return;
   const uintptr_t begin = nearest(reinterpret_cast<uintptr_t>(data.data()));
   const uintptr_t end = nearest(reinterpret_cast<uintptr_t>(data.data()) + data.size());
   // Where they fail, pages stay as they are.

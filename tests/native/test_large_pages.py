@@ -15,10 +15,9 @@ from estimator_emb.native import ops
 from estimator_emb.native.kernels import rule_arguments
 
 SYSTEM_HAS_THEM = pathlib.Path("/sys/kernel/mm/transparent_hugepage").exists()
-IDS = np.array([0, 99_999, 50_000, 99_999, 7])
+PAGE = 2 << 20
 TABLES = 6
-START = np.arange(100_000 * 16, dtype=np.float32).reshape(-1, 16) % 1999  # Sums are exact.
-"""A table of 6.1 MiB, a little more than three pages."""
+IDS = np.array([0, 7_999, 5_000, 7_999, 7])
 
 
 def asked_for():
@@ -28,7 +27,12 @@ def asked_for():
     return sum(int(size) * 1024 for size, flags in ranges if "hg" in flags.split())
 
 
-def step(native):
+def start(rows):
+    """Returns the first of the tables, of which the next ones differ; their sums are exact."""
+    return np.arange(rows * 16, dtype=np.float32).reshape(-1, 16) % 1999
+
+
+def step(native, rows):
     """Looks up, and takes a step of descent along a gradient of ones.
 
     Returns:
@@ -47,7 +51,7 @@ def step(native):
         "table_of": list(range(TABLES)),
     }
     rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
-    fed = tf.compat.v1.placeholder(tf.float32, START.shape)
+    fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum has memory of its own, as what an initializer computes.
     tables = [tf.compat.v1.Variable(fed + float(table)) for table in range(TABLES)]
     handles = [table.handle for table in tables]
@@ -64,7 +68,7 @@ def step(native):
             **features,
         )
     with tf.compat.v1.Session() as session:
-        session.run([table.initializer for table in tables], {fed: START})
+        session.run([table.initializer for table in tables], {fed: start(rows)})
         before = asked_for() if SYSTEM_HAS_THEM else 0
         looked_up, _ = session.run([activations, update])
         asked = asked_for() - before if SYSTEM_HAS_THEM else 0
@@ -73,26 +77,31 @@ def step(native):
 
 def test_tables_on_large_pages_keep_their_rows(native):
     with tf.Graph().as_default():
-        activations, tables, _ = step(native)
+        activations, tables, _ = step(native, 100_000)
     for table in range(TABLES):
-        np.testing.assert_array_equal(activations[table], START[IDS] + table)
-        want = START + table
+        want = start(100_000) + table
+        np.testing.assert_array_equal(activations[table], want[IDS])
         np.subtract.at(want, IDS, np.float32(1))
         np.testing.assert_array_equal(tables[table], want)
 
 
-def show():
+def show(rows):
     with tf.Graph().as_default():
-        print(step(ops.load())[2])
+        print(step(ops.load(), rows)[2])
 
 
 @pytest.mark.skipif(not SYSTEM_HAS_THEM, reason="this system gives no large pages on demand")
-def test_most_of_a_table_lies_on_large_pages(native):
+@pytest.mark.parametrize(
+    "rows, fewest, most",
+    [
+        (100_000, 3, 4),  # 6.1 MiB, where pages that lie in one table alone would be 2 or 3.
+        (8_000, 0, 0),  # Less than half a page: of six, one would lie on the middle of a page.
+    ],
+)
+def test_a_table_asks_for_the_pages_of_which_it_has_half(native, rows, fewest, most):
     # In a process of its own, whose memory nothing used before.
-    program = "import test_large_pages; test_large_pages.show()"
+    program = f"import test_large_pages; test_large_pages.show({rows})"
     folder = pathlib.Path(__file__).parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    share = int(done.stdout.split()[-1]) / (TABLES * START.nbytes)
-    # Three or four pages for each, where those that lie in one table alone would be 2 or 3.
-    assert 0.95 <= share <= 4 * 2**21 / START.nbytes
+    assert fewest * TABLES * PAGE <= int(done.stdout.split()[-1]) <= most * TABLES * PAGE
