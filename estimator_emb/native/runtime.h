@@ -116,9 +116,9 @@ void use_large_pages(const Tensor& tensor) {
   if (data.size() < kPage / 2) return;
   const uintptr_t begin = nearest(reinterpret_cast<uintptr_t>(data.data()));
   const uintptr_t end = nearest(reinterpret_cast<uintptr_t>(data.data()) + data.size());
-  // Where they fail, pages stay as they are.
+  // Where these calls fail, pages stay as they are.
   for (int advice : {MADV_HUGEPAGE, MADV_COLLAPSE}) {
-    if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, advice);
   }
 #endif
 }
