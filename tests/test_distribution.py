@@ -4,6 +4,8 @@
 import importlib.metadata
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -32,12 +34,18 @@ DATA = {
 
 def run(*command, cwd):
     """Runs a command without this environment's packages; what it printed."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [str(one) for one in command], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    done = ended(*command, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def ended(*command, cwd):
+    """Runs a command, which may fail, without what this process has set for itself."""
+    own = ("PYTHONPATH", "TF_USE_LEGACY_KERAS")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    return subprocess.run(
+        [str(one) for one in command], cwd=cwd, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +83,15 @@ def test_what_they_hold(built):
 
 @pytest.fixture(scope="module")
 def programs(built, tmp_path_factory):
-    """The programs of an environment that nothing but the wheel was asked into.
+    """The programs of an environment that nothing but the wheel and its TensorFlow was asked into.
 
-    PIP_CONSTRAINT in this process's environment holds pip to one TensorFlow, as the README says.
+    PIP_CONSTRAINT in this process's environment may hold pip to one TensorFlow.
     """
     folder = tmp_path_factory.mktemp("empty")
     run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     found_programs = folder / "env" / "bin"
-    run(found_programs / "python", "-m", "pip", "install", "-q", found(built, "*.whl"), cwd=folder)
+    asked = f"{found(built, '*.whl')}[tensorflow]"
+    run(found_programs / "python", "-m", "pip", "install", "-q", asked, cwd=folder)
     return found_programs
 
 
@@ -104,6 +113,69 @@ def test_the_sdist_trains(built, programs, tmp_path):
     """Its requirements are the wheel's, which is built from it, and are there already."""
     again = ["install", "-q", "--no-deps", "--force-reinstall", found(built, "*.tar.gz")]
     run(programs / "python", "-m", "pip", *again, cwd=tmp_path)
+    train(programs, tmp_path)
+
+
+BESIDE = {
+    "tensorflow-cpu": ["tensorflow-cpu==2.21.0"],
+    "tensorflow-tpu": ["tensorflow-cpu==2.20.0", "protobuf<7"],
+    "2.15.1": ["tensorflow==2.15.1"],
+    "2.18": ["tensorflow==2.18.1"],
+    "2.20": ["tensorflow==2.20.0", "protobuf<7"],
+    "2.20, a protobuf that it does not take": ["tensorflow==2.20.0", "protobuf==7.*"],
+    "2.15.1, a numpy that it does not take": ["tensorflow==2.15.1"],
+}
+"""What somebody may have installed before this package -> how it came there."""
+
+
+def as_package(site, name, other):
+    """Gives what pip has installed as the package `name` the name of another package."""
+    (information,) = site.glob(f"{name.replace('-', '_')}-*.dist-info")
+    metadata = information / "METADATA"
+    text = re.sub("(?m)^Name: .*", f"Name: {other}", metadata.read_text(), count=1)
+    metadata.write_text(text)
+    version = information.name.removesuffix(".dist-info").rpartition("-")[2]
+    renamed = site / f"{other.replace('-', '_')}-{version}.dist-info"
+    information.rename(renamed)
+    record = renamed / "RECORD"
+    record.write_text(record.read_text().replace(information.name, renamed.name))
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("beside", BESIDE)
+def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch):
+    """It is the same after installing this package, and after the line that the import asks for."""
+    monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
+    monkeypatch.setenv("PIP_NO_COMPILE", "1")
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    programs = tmp_path / "env" / "bin"
+    pip = [programs / "python", "-m", "pip"]
+    run(*pip, "install", "-q", *BESIDE[beside], cwd=tmp_path)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    if beside == "tensorflow-tpu":
+        as_package(site, "tensorflow-cpu", "tensorflow-tpu")
+    if beside.endswith("numpy that it does not take"):
+        run(*pip, "install", "-q", "--no-deps", "numpy==2.1.3", cwd=tmp_path)
+
+    def there():
+        lines = run(*pip, "freeze", cwd=tmp_path).splitlines()
+        names = ("tensorflow", "numpy", "protobuf", "keras")
+        return {line for line in lines if line.startswith(names) and "-estimator" not in line}
+
+    before = there()
+    assert any(line.startswith("tensorflow") for line in before)
+    run(*pip, "install", "-q", found(built, "*.whl"), cwd=tmp_path)
+    assert there() >= before
+    wanted = {"2.15.1": 0, "2.20, a protobuf that it does not take": 2}.get(beside, 1)
+    for _ in range(wanted):
+        said = ended(programs / "python", "-c", "import estimator_emb", cwd=tmp_path)
+        assert said.returncode == 1, said.stderr
+        problem, _, line = said.stderr.splitlines()[-1].rpartition(": pip ")
+        assert problem.startswith("ImportError: "), said.stderr
+        run(*pip, *shlex.split(line), cwd=tmp_path)
+    if not beside.endswith("does not take"):
+        assert there() == before
     train(programs, tmp_path)
 
 

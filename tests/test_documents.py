@@ -58,7 +58,7 @@ def test_code_is_fenced_and_says_its_language():
 # Commands of the pages, by their beginning -> why they are not run here; or what replaces what they
 # leave to the reader, and they are.
 COMMANDS = {
-    "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/python examples/": (
+    "python3 -m venv .venv && .venv/bin/pip install -q '.[tensorflow]' && ": (
         "test_distribution.py installs; test_stdlib_lines.py runs the example."
     ),
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test": "It starts these tests.",

@@ -12,6 +12,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from estimator_emb.compat import installed
+
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
 
@@ -20,19 +22,17 @@ def require() -> None:
     """Makes TensorFlow use Keras 2; TensorFlow 2.15 has no other.
 
     Raises:
-      ImportError: `tf.keras` is Keras 3 already, or tf-keras is not installed.
+      ImportError: `tf.keras` is Keras 3 already; or TensorFlow or tf-keras does not fit, see
+        `installed`.
     """
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
         os.environ[_VARIABLE] = "1"  # Set before the import, it also avoids loading Keras 3.
-    import tensorflow as tf
-
-    if tuple(int(part) for part in tf.__version__.split(".")[:2]) < (2, 16):
+    tf = installed.tensorflow()
+    newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
+    if newer or os.environ.get(_VARIABLE) in _ON:
+        installed.check_tf_keras(tf.__version__)
+    if not newer:
         return
-    if importlib.util.find_spec("tf_keras") is None:
-        raise ImportError(
-            f"estimator_emb needs Keras 2, and the package tf-keras, which brings it to "
-            f"TensorFlow {tf.__version__}, is not installed: pip install tf-keras"
-        )
     if os.environ.get(_VARIABLE, "1") not in _ON or _keras_3_is_bound(tf):
         raise ImportError(
             "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "

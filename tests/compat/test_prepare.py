@@ -286,15 +286,6 @@ def test_the_environment_asks_for_keras_3():
     assert import_error("", TF_USE_LEGACY_KERAS="0") == KERAS_3
 
 
-@pytest.mark.slow
-@on_2_16
-def test_tf_keras_is_missing():
-    assert import_error("import sys; sys.modules['tf_keras'] = None") == (
-        "ImportError: estimator_emb needs Keras 2, and the package tf-keras, which brings it to "
-        f"TensorFlow {tf.__version__}, is not installed: pip install tf-keras"
-    )
-
-
 # The rest of TensorFlow
 
 
