@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import importlib
 import os
-import runpy
 import sys
 
-from . import parsers
+from . import parsers, versions
 
 
 def main(args: list[str] | None = None) -> int:
@@ -51,7 +50,7 @@ def _answer(args: list[str]) -> int | None:
         print(_help(), file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
     if args[0] == "--version":
-        print(_version())
+        print(versions.text())
         return 0
     if args[0] not in parsers.PARSERS:
         print(
@@ -71,11 +70,6 @@ def _answer(args: list[str]) -> int | None:
 def _quiet_tensorflow() -> None:
     """Leaves out what TensorFlow's C++ notes of this machine, unless the user has chosen."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
-def _version() -> str:
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
 
 
 def _help() -> str:

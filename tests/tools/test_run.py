@@ -3,11 +3,14 @@
 
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import options, preflight
@@ -413,7 +416,23 @@ def test_the_command_lists_its_subcommands(capsys):
     )
     assert main_lib.main([]) == 2
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_the_command_says_its_versions(capsys, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
+    monkeypatch.setenv("PATH", "")
     assert main_lib.main(["--version"]) == 0
+    own, packages, machine, kernels = capsys.readouterr().out.splitlines()
+    assert own == f"estimator-emb {ee.__version__}"
+    versions = dict(one.split(" ", 1) for one in packages.split(", "))
+    assert list(versions) == ["tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "protobuf"]
+    assert (versions["tensorflow"], versions["numpy"]) == (tf.__version__, np.__version__)
+    assert machine.startswith(f"Python {platform.python_version()}, Linux-")
+    assert machine.endswith(f", {os.cpu_count()} cores")
+    assert kernels == "native kernels: none, there is no C++ compiler"
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
+    main_lib.main(["--version"])
+    assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
 
 
 def test_a_subcommand_that_does_not_exist(capsys):
@@ -444,13 +463,13 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "usage: estimator-emb convert" in done.stdout
     assert "estimator-emb run: error: there is no file 'no.py'" in done.stderr
-    assert f"\n{ee.__version__}\n" in done.stdout
+    assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
 
 
 @pytest.mark.parametrize(
     "arguments, status, said",
     [
-        (["--version"], 0, ee.__version__),
+        (["--version"], 0, "native kernels: "),
         (["--help"], 0, "estimator-emb SUBCOMMAND --help says more."),
         (["run", "--help"], 0, "the program's own arguments"),
         (["train"], 2, "See estimator-emb --help."),

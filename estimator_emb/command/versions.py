@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `estimator-emb --version` prints, for reports of faults; it imports no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import platform
+import runpy
+import shutil
+from importlib import metadata
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+_BESIDE = ("tf-keras", "tensorflow-estimator", "numpy", "protobuf")
+_COMPILERS = ("g++", "c++", "clang++")
+
+
+def text() -> str:
+    """Returns the versions of this package and what it stands on, the machine and the kernels."""
+    own = runpy.run_path(str(_PACKAGE / "version.py"))["__version__"]
+    brings = metadata.packages_distributions().get("tensorflow", ["tensorflow"])
+    return "\n".join(
+        (
+            f"estimator-emb {own}",
+            ", ".join(f"{name} {_version(name)}" for name in (*brings, *_BESIDE)),
+            f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores",
+            f"native kernels: {_kernels()}",
+        )
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _kernels() -> str:
+    if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
+        return "off, ESTIMATOR_EMB_NATIVE is 0"
+    brought = sorted((_PACKAGE / "native" / "prebuilt").glob("ops-*.so"))
+    if brought:
+        releases = ", ".join(library.stem.removeprefix("ops-") for library in brought)
+        return f"brought for TensorFlow {releases}"
+    compilers = [path for path in map(shutil.which, _COMPILERS) if path]
+    return f"built by {compilers[0]}" if compilers else "none, there is no C++ compiler"
