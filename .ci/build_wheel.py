@@ -34,6 +34,17 @@ HEADERS_OF_PYTHON = "3.11"
 MACHINES = ("x86_64", "aarch64")
 # TensorFlow's wheels ask for a C library of Linux that is at least this old, and at most that.
 OLDEST_LIBRARY, NEWEST_LIBRARY = 17, 40
+# What the tag of a wheel promises: newest symbols that RHEL 8, Debian 10 and Ubuntu 20.04 have.
+POLICY = "manylinux_2_28"
+NEWEST_SYMBOLS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
+# Newer headers use these two of newer libraries; the libraries of a wheel have their own instead.
+OWN_SYMBOLS = """
+#include <new>
+#define OWN __attribute__((visibility("hidden")))
+extern "C" OWN char __libc_single_threaded = 0;
+OWN void throw_bad_array_new_length() asm("_ZSt28__throw_bad_array_new_lengthv");
+void throw_bad_array_new_length() { throw std::bad_array_new_length(); }
+"""
 # Where the wheel called tensorflow is empty, and has another do the work.
 DISTRIBUTIONS = {("2.15.1", "aarch64"): "tensorflow-cpu-aws"}
 
@@ -70,7 +81,7 @@ def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
         source, python = work / "source", work / "env" / "bin" / "python"
         run("git", "clone", "--quiet", REPOSITORY, source)
         run(sys.executable, "-m", "venv", work / "env")
-        run(python, "-m", "pip", "install", "--quiet", source, "build", "wheel")
+        run(python, "-m", "pip", "install", "--quiet", f"{source}[tensorflow]", "build", "wheel")
         built = source / "estimator_emb" / "native" / "prebuilt"
         asked = [*releases, "--machine", machine]
         # From elsewhere: Python looks for packages where it is started.
@@ -93,7 +104,8 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
     folder.mkdir()
     # Every aarch64 has NEON, which needs no flag: one set of instructions serves all of them.
     x86 = machine == "x86_64"
-    units = [*ops.kernel_units(x86)]
+    own = build.Unit(OWN_SYMBOLS)
+    units = [own, *ops.kernel_units(x86)]
     for rule in prebuilt.all_rules():
         units += ops.rule_units(rule, x86)
     print(f"arithmetic: {len(units)} units", flush=True)
@@ -104,7 +116,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
             tensorflow = _unpacked(release, machine, pathlib.Path(name))
             flags = (f"-I{tensorflow / 'include'}", *prebuilt.TENSORFLOW_FLAGS)
             link = (f"-L{tensorflow}", *prebuilt.TENSORFLOW_LINK)
-            units = [ops.op_unit(flags, x86)]
+            units = [own, ops.op_unit(flags, x86)]
             build.compile_to(prebuilt.ops_of(folder, release), units, link, compiler)
     (folder / "made_from").write_text(prebuilt.made_from(machine))
 
@@ -130,11 +142,22 @@ def _unpacked(release: str, machine: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def platform_of(built: pathlib.Path, machine: str) -> str:
-    """Returns the platform tag of the oldest C library that all libraries load with."""
-    # Unlike objdump, readelf reads libraries of every machine.
-    needed = "".join(run("readelf", "--version-info", one) for one in built.glob("*.so"))
-    newest = max((int(one), int(two)) for one, two in re.findall(r"GLIBC_(\d+)\.(\d+)", needed))
-    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+    """Returns the platform tag of a wheel.
+
+    Raises:
+      ValueError: a library needs a newer C or C++ library than the tag promises.
+    """
+    for library in sorted(built.glob("*.so")):
+        # Unlike objdump, readelf reads libraries of every machine.
+        needed = run("readelf", "--wide", "--version-info", library)
+        for name, version in set(re.findall(r"\b([A-Z]+)_(\d[.\d]*)", needed)):
+            newest = NEWEST_SYMBOLS.get(name)
+            if newest and tuple(map(int, version.split("."))) > newest:
+                raise ValueError(
+                    f"{library.name} needs {name}_{version}, and {POLICY} has "
+                    f"{name}_{'.'.join(map(str, newest))} at most"
+                )
+    return f"{POLICY}_{machine}"
 
 
 def main() -> None:

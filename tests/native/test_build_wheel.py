@@ -61,6 +61,33 @@ def test_this_machine_needs_none(monkeypatch):
     assert script().cross_compiler(platform.machine()) is None
 
 
+SYMBOLS = """
+#include <functional>
+#include <memory>
+extern "C" __attribute__((visibility("default")))
+int copied(const std::shared_ptr<int>& one, int n) {
+  std::shared_ptr<int> other = one;
+  if (n < 0) std::__throw_bad_array_new_length();
+  return *other;
+}
+"""
+"""Asks g++ from 11 on for GLIBC_2.32 and GLIBCXX_3.4.29."""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
+def test_libraries_of_a_wheel_need_none_of_the_newest_symbols(tmp_path):
+    builder = script()
+    build.compile_to(tmp_path / "a.so", [build.Unit(SYMBOLS), build.Unit(builder.OWN_SYMBOLS)])
+    assert builder.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
+    build.compile_to(tmp_path / "b.so", [build.Unit(SYMBOLS)])
+    with pytest.raises(ValueError) as error:
+        builder.platform_of(tmp_path, "x86_64")
+    assert str(error.value) in (
+        "b.so needs GLIBCXX_3.4.29, and manylinux_2_28 has GLIBCXX_3.4.25 at most",
+        "b.so needs GLIBC_2.32, and manylinux_2_28 has GLIBC_2.28 at most",
+    )
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A folder of libraries for aarch64: of arithmetic, and of ops of this TensorFlow's release."""
@@ -87,7 +114,7 @@ def test_libraries_are_for_aarch64(built):
         assert int.from_bytes(header[18:20], "little") == AARCH64
     needed = subprocess.check_output(["readelf", "--dynamic", ops], text=True)
     assert "[libtensorflow_framework.so.2]" in needed
-    assert re.fullmatch(r"manylinux_2_\d+_aarch64", script().platform_of(built, "aarch64"))
+    assert script().platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
     names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
     assert "kernels_any" in names and "avx2" not in names
 
