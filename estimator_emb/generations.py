@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generations of TPUs have for embedding tables, and which specs run on them."""
+"""What the generations of TPUs have: embedding hardware, and a runtime for TPUEstimator."""
 
 from typing import Any
 
 from estimator_emb.compat.internals.protos import topology_pb2
-from estimator_emb.config import EmbeddingConfigSpec
 
 EMBEDDING_HARDWARE = {
     "v2": "TPUEmbedding",
@@ -16,16 +15,28 @@ EMBEDDING_HARDWARE = {
 }
 """Generation -> its embedding hardware. `backends.tpu` drives that called 'TPUEmbedding'."""
 
+PJRT = ("v5e", "v5p", "v6e")
+"""Generations whose only runtime is PJRT. TensorFlow's older one drives the others.
+
+Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends with "No TPU platform
+registered". Nobody has tried it here.
+"""
+
 _ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model and run on any TPU; or keep the tables on the TPU's host, whose host "
-    "engine trains them and feeds the model on the TPU, with TPUConfig(tables='host'); or train "
-    "on the host, without the TPU, with TPUConfig(device='host')"
+    "variables of the model; or keep the tables on the TPU's host, whose host engine trains them "
+    "and feeds the model on the TPU, with TPUConfig(tables='host'); or train on the host, without "
+    "the TPU, with TPUConfig(device='host')"
 )
-_TF2_PROGRAM = (
-    "; or rewrite the program for TPUEmbeddingV2 of tf.tpu.experimental.embedding, to which "
-    "estimator_emb.embedding.to_tensorflow translates tables and features"
+NO_ESTIMATOR = (
+    "no TPUEstimator runs on TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator "
+    "stands on the infeed and outfeed of TensorFlow's older one, without which TensorFlow says "
+    "'No TPU platform registered'. Ways round: train on the host, without the TPU, with "
+    "TPUConfig(device='host'); or rewrite the program for TensorFlow 2, where TPUEmbeddingV2 of "
+    "tf.tpu.experimental.embedding drives SparseCore: estimator_emb.embedding.to_tensorflow "
+    "translates tables and features."
 )
+"""Why no TPUEstimator runs on the generations of `PJRT`, and what does."""
 
 
 def check_generation(generation: object) -> None:
@@ -37,25 +48,10 @@ def check_generation(generation: object) -> None:
         )
 
 
-def check_spec(spec: EmbeddingConfigSpec, generation: str | None) -> None:
-    """Refuses a spec whose tables do not run on a generation of TPUs; None is not checked.
-
-    Raises:
-      ValueError: they do not. The message says what does.
-    """
-    hardware = EMBEDDING_HARDWARE[generation] if generation else "TPUEmbedding"
-    if hardware == "TPUEmbedding" or not (spec.table_to_config_dict or spec.feature_columns):
-        return
-    if hardware == "none":
-        raise ValueError(
-            f"EmbeddingConfigSpec: TPU {generation} has no embedding hardware, so the tables of "
-            f"this spec cannot run there. {_ELSEWHERE}."
-        )
-    raise ValueError(
-        f"EmbeddingConfigSpec: the embedding hardware of TPU {generation} is SparseCore, which "
-        f"TPUEstimator cannot drive, so the tables of this spec cannot run there. {_ELSEWHERE}"
-        f"{_TF2_PROGRAM}."
-    )
+def check_runtime(generation: str | None) -> None:
+    """Raises ValueError: no TPUEstimator runs on this generation; None is not checked."""
+    if generation in PJRT:
+        raise ValueError(f"TPUConfig: tpu_generation is {generation!r}, and {NO_ESTIMATOR}")
 
 
 def check_system(metadata: Any, resolver: Any) -> None:

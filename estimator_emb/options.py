@@ -58,9 +58,9 @@ class TPUConfig(StockTPUConfig):
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
         ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
-      tpu_generation: the TPU that it will run on: 'v2', 'v3', 'v4', 'v5e', 'v5p' or 'v6e'. A
-        TPUEstimator whose tables cannot run there is refused when it is constructed. None leaves
-        it to what the TPU says of itself when training begins. It has no effect on the host.
+      tpu_generation: the TPU that it will run on: 'v2', 'v3' or 'v4'; with 'v5e', 'v5p' or 'v6e',
+        on which no TPUEstimator runs, one is refused when it is constructed. None leaves it to
+        what the TPU says of itself when training begins. It has no effect on the host.
       tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
         in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
         CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
@@ -222,11 +222,14 @@ def table_summaries_on_host(config: Any) -> bool:
 
 
 def check_on_tpu(config: Any) -> None:
-    """Refuses options that work on the host only, for a program that runs on a TPU.
+    """Refuses what a program that runs on a TPU cannot ask for.
 
     Raises:
-      ValueError: it asks for `bad_ids='drop'` or `table_summaries=True`.
+      ValueError: it asks for `bad_ids='drop'` or `table_summaries=True`, or for a generation of
+        TPUs on which no TPUEstimator runs.
     """
+    tpu_config = getattr(config, "tpu_config", None)
+    generations.check_runtime(getattr(tpu_config, "tpu_generation", None))
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
     if asked_table_summaries(config):

@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.generations import PJRT
 from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
@@ -221,7 +222,7 @@ def _compilations(
                 generation,
                 topology,
                 replicas,
-                "accepted",
+                "compiles" if generation in PJRT else "accepted",
                 flops=answer["flops"],
                 argument_bytes=answer["argument_bytes"],
                 temporary_bytes=answer["temporary_bytes"],

@@ -141,7 +141,8 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
 
 def _ours(tpu_config: Any) -> dict[str, Any]:
     """Returns what `options.TPUConfig` adds to tensorflow-estimator's, which a program may use."""
-    names = ("device", "bad_ids", "tpu_generation", "tables")
+    # Not the generation: what runs on none today is still looked at.
+    names = ("device", "bad_ids", "tables")
     return {name: getattr(tpu_config, name, None) for name in names}
 
 

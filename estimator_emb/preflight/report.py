@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from estimator_emb.generations import NO_ESTIMATOR
 from estimator_emb.preflight.sparsecore import results
 
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
@@ -58,10 +59,11 @@ class Compilation:
       generation: a name such as 'v4', or 'v4, v6e' if the step did not get as far as the compiler.
       topology: libtpu's name of what it compiled for, such as 'v4:2x2x1'; '' if there is none.
       replicas: number of cores that train together, each with its own part of the batch.
-      outcome: 'accepted', 'refused', or 'not compiled' if the compiler could not be asked.
-      words: the compiler's own words, if the step was not accepted.
+      outcome: 'accepted'; 'compiles' for a generation on which no TPUEstimator runs; 'refused'; or
+        'not compiled' if the compiler could not be asked.
+      words: the compiler's own words, if the step was not compiled.
       flops: floating-point operations of one step of one core; this and the following are None if
-        the step was not accepted.
+        the step was not compiled.
       argument_bytes: bytes of features, labels, activations and dense variables on one core.
       temporary_bytes: bytes that the step needs besides them on one core.
       memory_bytes: memory of one core of this generation.
@@ -83,7 +85,7 @@ class Compilation:
         count = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
         topology = f" (topology {self.topology})" if self.topology else ""
         text = f"{self.generation}, dense step, {count}{topology}: {self.outcome}"
-        if self.outcome != "accepted":
+        if self.words:
             words = "\n".join("      " + line for line in self.words.strip().splitlines())
             return f"{text}\n{words}"
         assert self.argument_bytes is not None and self.temporary_bytes is not None
@@ -205,6 +207,8 @@ class Report:
         elif self.compilations:
             lines.append("Compiler: the step did not get that far.")
         lines += [f"  {compilation}" for compilation in self.compilations]
+        if any(compilation.outcome == "compiles" for compilation in self.compilations):
+            lines.append(f"  What compiles does not run: {NO_ESTIMATOR}")
         if self.tables:
             lines.append("Tables of the EmbeddingConfigSpec:")
             lines += [f"  {tables}" for tables in self.tables]

@@ -15,9 +15,10 @@ is the reading of what little is published, and nobody has measured it here:
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb import generations, options
+from estimator_emb import options
 from estimator_emb.backends.base import Request
 from estimator_emb.compat.internals.estimator import ModeKeys
+from estimator_emb.generations import EMBEDDING_HARDWARE, NO_ESTIMATOR, PJRT
 from estimator_emb.preflight.compiler import GENERATIONS
 from estimator_emb.preflight.described import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
@@ -35,7 +36,7 @@ _MOST_CORES = 4096
 
 
 def default_generations(request: Request, config: Any) -> tuple[str, ...]:
-    """Returns the generation that the program names, else among v4 and v6e those it can run on."""
+    """Returns the generation that the program names, else v4 and, without tables there, v6e."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
         return (named,)
@@ -65,7 +66,7 @@ def check(
     if not _on_hardware(request, config):
         size = sum(bytes_of(table, mode == ModeKeys.TRAIN) for table in request.tables)
         where = f"on the TPU's host, whose memory they need {size / 1e9:,.3g} GB of"
-        return tuple(Tables(name, "accepted", where) for name in names)
+        return tuple(Tables(name, "accepted", where) for name in names if name not in PJRT)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 
 
@@ -77,10 +78,14 @@ def _on_cores(
     request: Request, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
 ) -> Tables:
     assert request.spec is not None
-    try:
-        generations.check_spec(request.spec, name)
-    except ValueError as error:
-        return Tables(name, "refused", str(error))
+    if name in PJRT:
+        hardware = EMBEDDING_HARDWARE[name]
+        has = (
+            "has no embedding hardware"
+            if hardware == "none"
+            else f"has {hardware}, which TPUEstimator cannot drive"
+        )
+        return Tables(name, "refused", f"TPU {name} {has}, and {NO_ESTIMATOR}")
     strategy, training = request.spec.partition_strategy, mode == ModeKeys.TRAIN
     memory = GENERATIONS[name].core_bytes
     used = table_bytes(request.tables, cores, strategy, training)

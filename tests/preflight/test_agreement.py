@@ -291,10 +291,8 @@ GOOD = {
     "a prediction from features alone": Case(
         mode="infer", spec=None, features={}, given=lambda features, labels: features
     ),
-    "tables on the host": Case(tpu_config={**TABLES_ON_HOST, "tpu_generation": "v6e"}),
-    "tables on the host of a v5e, evaluated": Case(
-        mode="eval", tpu_config={**TABLES_ON_HOST, "tpu_generation": "v5e"}
-    ),
+    "tables on the host": Case(tpu_config=TABLES_ON_HOST),
+    "tables on the host, evaluated": Case(mode="eval", tpu_config=TABLES_ON_HOST),
     "two tables with optimizers of their own": Case(
         spec=lambda: spec(
             {
@@ -376,8 +374,8 @@ RAISE = {
         spec=lambda: of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
     ),
     "no optimizer": Case("'t' has no optimizer", spec=lambda: spec(optimization_parameters=None)),
-    "v6e": Case("SparseCore, which", tpu_config={"tpu_generation": "v6e"}),
-    "v5e": Case("has no embedding hardware", tpu_config={"tpu_generation": "v5e"}),
+    "v6e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v6e"}),
+    "v5e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v5e"}),
     "bad_ids": Case("bad_ids='drop' works on the host only", tpu_config={"bad_ids": "drop"}),
     "a prediction with tables": Case("looks up no embedding tables", mode="infer"),
     "pipelined, tables on the host": Case(

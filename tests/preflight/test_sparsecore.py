@@ -181,8 +181,8 @@ def test_each_generation_with_sparse_cores_is_asked_once_about_each_program(fake
         ("v6e", "v6e:2x4"),
     ]
     assert [one[:2] for one in asked] == [("v5p:2x2x2", 8)] * 3 + [("v6e:2x4", 8)] * 3
-    assert [result.outcome for result in results] == ["accepted"] * 2
-    assert results[0].stacks[1].update == Answer("accepted", "", 2**20, 2**19)
+    assert [result.outcome for result in results] == ["compiles"] * 2
+    assert results[0].stacks[1].update == Answer("compiles", "", 2**20, 2**19)
     # The pointers of a chip: 32 SparseCores or 16, for each of its 4 or 2, in 64 minibatches.
     assert (
         f"tensor<{32 * 4 * 64}xi32>" in asked[0][2] and f"tensor<{16 * 2 * 64}xi32>" in asked[3][2]
@@ -243,9 +243,9 @@ def test_a_program_that_ends_the_compiler_leaves_the_others_their_answers(fake_c
     (result,) = ask(given, generations=["v6e"])
     outcomes = [(stack.lookup.outcome, stack.update.outcome) for stack in result.stacks]
     assert outcomes == [
-        ("accepted", "accepted"),
-        ("accepted", "not compiled"),
-        ("accepted", "accepted"),
+        ("compiles", "compiles"),
+        ("compiles", "not compiled"),
+        ("compiles", "compiles"),
     ]
     assert result.stacks[1].update.words == "its process ended with status -6:\nCheck failed"
     assert result.outcome == "not compiled"
@@ -255,7 +255,7 @@ def test_a_rule_that_cannot_be_said_is_refused_and_its_table_looked_up(fake_comp
     fake_compiler(lambda text: ACCEPTED)
     lazy = ee.AdamParameters(0.1, lazy_adam=False)
     (result,) = ask([table("a"), table("b", optimizer=lazy)], generations=["v6e"])
-    assert result.stacks[1].lookup.outcome == "accepted"
+    assert result.stacks[1].lookup.outcome == "compiles"
     assert str(result.stacks[1].update) == (
         "refused: it cannot be said for SparseCore: AdamParameters(lazy_adam=False) changes all "
         "rows of the table in each step, and SparseCore updates only those that the batch looks "
@@ -294,7 +294,7 @@ def test_the_words_of_the_compiler_are_told_apart(fake_compiler):
     (result,) = ask([table("a")], generations=["v6e"])
     assert result.outcome == "refused"
     said = str(result).splitlines()
-    assert said[2] == "    lookup accepted; per chip: arguments 1 MiB, temporaries 0.5 MiB"
+    assert said[2] == "    lookup compiles; per chip: arguments 1 MiB, temporaries 0.5 MiB"
     assert said[3] == "    update refused: E3001: No viable count:"
     assert said[4].startswith("      max_nz_per_row = 256 and more") and said[4].endswith(" ...")
     fake_compiler(lambda text: {"ok": False, "error": "INTERNAL: a bug"})
@@ -303,7 +303,7 @@ def test_the_words_of_the_compiler_are_told_apart(fake_compiler):
 
 
 def test_tables_that_fit_one_by_one_and_not_together_are_refused():
-    one = StackResult(("a",), "SGD", 2**24, 8, 2**29, 2**28, Answer("accepted", "", 1, 1), None)
+    one = StackResult(("a",), "SGD", 2**24, 8, 2**29, 2**28, Answer("compiles", "", 1, 1), None)
     result = SparseCoreResult("v6e", "v6e:2x2", 1, 2, "", (one, one), "1.2", 2**29)
     assert result.outcome == "refused"
     assert str(result).splitlines()[0] == (
@@ -322,8 +322,8 @@ def test_the_tables_of_a_program_compile_for_v5p_and_v6e():
         compiler_python=PYTHON,
     )
     assert [(result.generation, result.outcome) for result in found.sparse_core] == [
-        ("v5p", "accepted"),
-        ("v6e", "accepted"),
+        ("v5p", "compiles"),
+        ("v6e", "compiles"),
     ]
     for result in found.sparse_core:
         (stack,) = result.stacks
@@ -349,7 +349,7 @@ def test_every_optimizer_compiles():
     ]
     step = compiling.TableStep(given, 0.5, True, 64, 8)
     for result in compiling.compile_tables(step, ["v5p", "v6e"], PYTHON, 1200.0):
-        assert result.outcome == "accepted", str(result)
+        assert result.outcome == "compiles", str(result)
 
 
 @pytest.mark.slow
@@ -358,7 +358,7 @@ def test_every_optimizer_compiles():
 def test_large_tables_are_updated_in_place():
     """In another layout than a SparseCore's, each step would copy them: twice the memory."""
     (result,) = ask_compiler([table("a", 40_000_000, 16)])
-    assert result.outcome == "accepted"
+    assert result.outcome == "compiles"
     (stack,) = result.stacks
     assert stack.update.argument_bytes == pytest.approx(stack.table_bytes, rel=1e-2)
     assert stack.update.temporary_bytes < stack.table_bytes / 1000

@@ -417,7 +417,7 @@ def test_warm_start(tmp_path, monkeypatch):
 
 def reached(how, tmp_path, summed=True, **kwargs):
     made = columns()
-    tpu_config = ee.TPUConfig(5, tables="host", tpu_generation="v5e")
+    tpu_config = ee.TPUConfig(5, tables="host")
     spec = spec_of(made=made)
     model_fn = model_fn_of(made, summed=summed)
     on_tpu = tpu_described.estimator(

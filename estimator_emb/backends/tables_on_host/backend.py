@@ -13,7 +13,7 @@ from estimator_emb.config import EmbeddingConfigSpec
 
 
 class TablesOnHostBackend(HostTables):
-    """A TPU of any generation, whose host trains the tables.
+    """A TPU v2, v3 or v4, whose host trains the tables.
 
     What has no part in a TPU runs as with `use_tpu=False`: exports, predictions, and evaluations
     with `eval_on_tpu=False`.

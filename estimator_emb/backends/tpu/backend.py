@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb import generations, options
+from estimator_emb import options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
@@ -11,16 +11,13 @@ from estimator_emb.compat.internals.graphs import fn_args
 
 
 class TPUBackend(Backend):
-    """A TPU v2, v3 or v4; without tables, any TPU."""
+    """A TPU v2, v3 or v4."""
 
     reads_ahead = True
 
     def __init__(self, request: Request):
         options.check_on_tpu(request.config)
         super().__init__(request)
-        if request.spec is not None:
-            tpu_config = getattr(request.config, "tpu_config", None)
-            generations.check_spec(request.spec, getattr(tpu_config, "tpu_generation", None))
 
     def attach(self, estimator: Any) -> None:
         if self.request.spec is not None and self.request.tables:

@@ -229,7 +229,7 @@ def _ask(
 def _answer(answer: dict) -> Answer:
     if answer["ok"]:
         return Answer(
-            "accepted",
+            "compiles",
             argument_bytes=answer["argument_bytes"],
             temporary_bytes=answer["temporary_bytes"],
         )

@@ -9,11 +9,11 @@ class Answer:
     """The compiler's answer about one program.
 
     Attributes:
-      outcome: 'accepted', 'refused', or 'not compiled' if the compiler gave no answer, or if there
+      outcome: 'compiles', 'refused', or 'not compiled' if the compiler gave no answer, or if there
         is no such program.
-      words: why, if the program was not accepted.
+      words: why, if the program does not compile.
       argument_bytes: bytes of ids, activations or their gradients, weights and slots on one chip;
-        this and the following are None if the program was not accepted.
+        this and the following are None if the program does not compile.
       temporary_bytes: bytes that the program needs besides them on one chip.
     """
 
@@ -23,12 +23,12 @@ class Answer:
     temporary_bytes: int | None = None
 
     def __str__(self) -> str:
-        if self.outcome != "accepted":
+        if self.outcome != "compiles":
             words = "\n    ".join(line.strip() for line in self.words.splitlines())
             return f"{self.outcome}: {words}"
         assert self.argument_bytes is not None and self.temporary_bytes is not None
         return (
-            f"accepted; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "
+            f"compiles; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "
             f"{_bytes(self.temporary_bytes)}"
         )
 
@@ -99,7 +99,7 @@ class SparseCoreResult:
 
     @property
     def outcome(self) -> str:
-        """Returns 'refused' or 'not compiled' if one program was, else 'accepted'."""
+        """Returns 'refused' or 'not compiled' if one program was, else 'compiles'."""
         if self.words:
             return "not compiled"
         if self.table_bytes > self.memory_bytes:
@@ -109,7 +109,7 @@ class SparseCoreResult:
         for outcome in ("refused", "not compiled"):
             if outcome in outcomes:
                 return outcome
-        return "accepted"
+        return "compiles"
 
     @property
     def table_bytes(self) -> int:
