@@ -31,7 +31,7 @@ class Math:
     def quotient(self, x: Any, y: Any) -> Any:
         """Returns x / y, and 0 where y is 0; y is at least 0."""
         if self.divide_no_nan is None:
-            return x / self.where(y > 0, y, INFINITY)
+            return x / self.where(y == 0, INFINITY, y)
         return self.divide_no_nan(x, y)
 
 

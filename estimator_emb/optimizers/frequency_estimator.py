@@ -65,7 +65,7 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (last_hit_step,) = slots
         tau, max_delta, threshold = self.rounded("tau", "max_delta", "outlier_threshold")
-        t = lr + 0 * last_hit_step  # broadcast to the shape of the rows
+        t = math.where(last_hit_step < lr, lr, lr)  # In the shape of the rows.
         delta = t - last_hit_step
         c = math.minimum(delta, max_delta)
         return math.where(delta >= threshold * w, c, w * (1 - tau) + c * tau), t

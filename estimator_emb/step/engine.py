@@ -38,9 +38,9 @@ from estimator_emb.step import (
     summaries,
     tensor_core,
 )
+from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.rates import LearningRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
 from estimator_emb.tables import creation, functions, memory, placement, storage
@@ -347,7 +347,7 @@ class GradientTap:
 
     def rates(self) -> list[tf.Tensor]:
         """Returns the learning rate of each table in this step."""
-        of_step = LearningRates(self._global_step)
+        of_step = learning_rates.LearningRates(self._global_step)
         rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
         # Rates may read the global step themselves: they do so before it is incremented.
         if self._tap:
@@ -419,6 +419,7 @@ class Lookup:
         self.activations: dict[str, tf.Tensor] = {}
         self.kernels: kernels.Kernels | None = None
         self._summaries: summaries.TableSummaries | None = None
+        self._held: list[Any] = []
         if not tables:
             return
         self.kernels = self._step.kernels_for(tables)
@@ -449,6 +450,7 @@ class Lookup:
         Args:
           targets: tensors and operations of the step, which the program made, and None.
         """
+        self._held += targets
         if self.kernels is not None:
             after_checks.wait(targets, self.kernels.checked)
 
@@ -484,17 +486,32 @@ class Lookup:
                     for key in self.activations
                 ),
                 rates,
+                multiplier,
             )
 
-    def update(self, gradients: Iterable[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+    def update(
+        self,
+        gradients: Iterable[tf.Tensor],
+        rates: Sequence[tf.Tensor],
+        multiplier: tf.Tensor | None,
+    ) -> tf.Operation:
         """Updates every table with what `apply_gradients` computes.
+
+        A rate or a multiplier that turns out wrong stops the step before it writes anything.
 
         Args:
           gradients: of the activations of the whole batch, in the order of `activations`.
           rates: the learning rate of each table.
+          multiplier: what `gradients` were multiplied by; None if by nothing.
         """
         assert self.kernels is not None
         with placement.on_cpu():
+            tables = [table.table for table in self.tables]
+            problems = learning_rates.problems(self._step.spec, tables, rates, multiplier)
+            checked = [checks.require(problems, "check_rates")] if problems else []
+            for good in checked:
+                after_checks.wait(self._held, good)
+        with placement.on_cpu(), tf.control_dependencies(checked):
             if self._summaries is None:
                 return self.kernels.update(iter(gradients), rates)
             computed = dict(zip(self.activations, gradients, strict=True))

@@ -41,6 +41,20 @@ class Occurrences:
         segments = self.ids.samples if self.ids.segments is None else self.ids.segments
         return tf.stack([segments, tf.cast(self.positions, tf.int64)], axis=1)
 
+    def at(self, chosen: tf.Tensor) -> "Occurrences":
+        """Returns some of the occurrences: those whose numbers, int64 [m], are `chosen`.
+
+        The others are left out, and not given a gain of 0, by which an infinite gradient would
+        become NaN.
+        """
+        ids = dataclasses.replace(
+            self.ids,
+            ids=tf.gather(self.ids.ids, chosen),
+            segments=tf.gather(self.places[:, 0], chosen),
+        )
+        gains = None if self.gains is None else tf.gather(self.gains, chosen)
+        return Occurrences(ids, tf.gather(self.positions, chosen), gains)
+
 
 def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[Occurrences]]:
     """Returns the distinct ids of a table's features, and each feature's occurrences among them.

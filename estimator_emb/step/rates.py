@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning rate of each table in a step."""
+"""The learning rate of each table in a step, and what may be wrong with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec import Table
+from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.step.forms import Problem
 from estimator_emb.tables import functions
 
 
@@ -41,6 +43,54 @@ class LearningRates:
         if key not in self._of_function:
             self._of_function[key] = functions.rate(owner, function, *step)
         return self._of_function[key]
+
+
+def problems(
+    spec: EmbeddingConfigSpec,
+    tables: Sequence[Table],
+    rates: Sequence[tf.Tensor],
+    multiplier: tf.Tensor | None,
+) -> list[Problem]:
+    """Returns what may be wrong with the values of a program's functions as a step computes them.
+
+    Args:
+      spec: the tables' own.
+      tables: the tables.
+      rates: the learning rate of each.
+      multiplier: the factor of all gradients; None without one.
+    """
+    owners: dict[Any, str] = {}  # By the tensor, which tables may share.
+    for table, rate in zip(tables, rates, strict=True):
+        parameters = optimizer_of(table)
+        if table.config.learning_rate_fn is not None:
+            owner, function = table_function(table.name), table.config.learning_rate_fn
+        elif table.config.learning_rate is None and callable(parameters.learning_rate):
+            owner, function = optimizer_function(table.name, parameters), parameters.learning_rate
+        else:
+            continue
+        if tf.get_static_value(rate) is None:
+            owners.setdefault(rate.ref(), f"{owner} {functions.name_of(function)}")
+    found = []
+    if owners:
+        values = tf.stack([rate.deref() for rate in owners])
+        good = tf.math.is_finite(values) & (values >= 0)
+        text = "its value in this step must be finite and not negative; got"
+        found.append(_problem(list(owners.values()), values, good, text))
+    if multiplier is not None and tf.get_static_value(multiplier) is None:
+        name = functions.name_of(spec.experimental_gradient_multiplier_fn)
+        owner, values = f"{functions.MULTIPLIER} {name}", multiplier[None]
+        text = "its value in this step must be finite; got"
+        found.append(_problem([owner], values, tf.math.is_finite(values), text))
+    return found
+
+
+def _problem(owners: list[str], values: tf.Tensor, good: tf.Tensor, text: str) -> Problem:
+    def message() -> tf.Tensor:
+        first = tf.argmin(tf.cast(good, tf.int32))
+        got = tf.strings.format("{}", values[first])
+        return tf.strings.join([tf.gather(owners, first), f": {text} ", got, "."])
+
+    return tf.reduce_all(good), message
 
 
 def table_function(table: str) -> str:

@@ -80,16 +80,11 @@ def _core_by_core(
         core_of_row = owner if turn == 0 else other
         parts, counts = [], []
         for occurrences, gradient, core in zip(features, gradients, core_of, strict=True):
-            mine = tf.equal(core, tf.gather(core_of_row, occurrences.positions))
-            gains = (
-                tf.ones_like(occurrences.positions, tf.float32)
-                if occurrences.gains is None
-                else occurrences.gains
-            )
-            masked = dataclasses.replace(occurrences, gains=tf.where(mine, gains, 0.0))
-            parts.append(row_gradients([gradient], [masked], tf.size(rows), dimension))
-            held = tf.cast(mine, tf.int32)
-            counts.append(tf.math.unsorted_segment_sum(held, occurrences.positions, tf.size(rows)))
+            mine = tf.where(tf.equal(core, tf.gather(core_of_row, occurrences.positions)))[:, 0]
+            chosen = occurrences.at(mine)
+            parts.append(row_gradients([gradient], [chosen], tf.size(rows), dimension))
+            ones = tf.ones_like(chosen.positions)
+            counts.append(tf.math.unsorted_segment_sum(ones, chosen.positions, tf.size(rows)))
         touched = tf.where(tf.add_n(counts) > 0)[:, 0]
         updates.append(RowUpdate(tf.gather(rows, touched), tf.gather(tf.add_n(parts), touched)))
     return updates

@@ -6,7 +6,13 @@ import pytest
 from estimator_emb.native.choice import kernels_for
 from estimator_emb.step import kernels as chosen
 
-ON_BOTH = ("test_config_dicts", "test_every_optimizer", "test_host", "test_servers")
+ON_BOTH = (
+    "test_config_dicts",
+    "test_every_optimizer",
+    "test_host",
+    "test_servers",
+    "test_wrong_rates",
+)
 
 
 SLOW_WITH_TENSORFLOW = {

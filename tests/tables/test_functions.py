@@ -43,7 +43,7 @@ def test_tensors():
     assert rate_of(lambda step: step) == 7
     assert rate_of(lambda step: tf.constant(0.25, tf.bfloat16)) == 0.25
     assert rate_of(tf.keras.optimizers.schedules.ExponentialDecay(1.0, 7, 0.5)) == 0.5
-    # A negative value that is not known beforehand passes.
+    # A negative value that is not known beforehand stops the step; see backends/test_wrong_rates.
     assert rate_of(lambda step: -tf.cast(step, tf.float32)) == -7
 
     def unknown(step):

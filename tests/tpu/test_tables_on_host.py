@@ -361,6 +361,25 @@ def test_a_bad_id_stops_training_before_its_update(tmp_path, monkeypatch):
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-2")
 
 
+def test_a_wrong_multiplier_stops_training_before_its_update(tmp_path, monkeypatch):
+    """The cores compute it, and the host finds it before the tables change."""
+
+    def turning(step):
+        return tf.gather(tf.constant([0.5, 0.5, float("nan")]), step)
+
+    made = columns()
+    spec = spec_of(made=made)._replace(experimental_gradient_multiplier_fn=turning)
+    monkeypatch.setattr(error_handling.time, "sleep", lambda seconds: None)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        train_on_simulated(monkeypatch, tmp_path, DATA[:3], spec=spec, model_fn=model_fn_of(made))
+    line = turning.__code__.co_firstlineno
+    assert (
+        "EmbeddingConfigSpec: experimental_gradient_multiplier_fn turning "
+        f"(test_tables_on_host.py, line {line}): its value in this step must be finite; got nan."
+    ) in str(caught.value)
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-2")
+
+
 # One checkpoint, wherever the tables are.
 
 

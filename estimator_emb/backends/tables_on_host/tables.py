@@ -137,7 +137,10 @@ class HostedTap:
         self.activations = tap.activations
 
     def sent(self) -> list[tf.Tensor]:
-        """Returns what a core sends to `update`: gradients of activations, and the rates [1, n]."""
+        """Returns what a core sends to `update`: gradients of activations, and the factors [1, n].
+
+        These are the rates and, if there is one, the multiplier.
+        """
         gradients = self._tap.gradients()
         self._tap.warn_of_zeros(gradients)
         multiplier, rates = self._tap.multiplier(), self._tap.rates()
@@ -148,7 +151,8 @@ class HostedTap:
             gradients[key] if multiplier is None else gradients[key] * multiplier
             for key in self.activations
         ]
-        return [*multiplied, tf.stack(rates)[None]]
+        factors = rates if multiplier is None else [*rates, multiplier]
+        return [*multiplied, tf.stack(factors)[None]]
 
     def create_tables(self, returned: Any) -> "HostedLookup":
         """Creates the tables and wires their activations into what the cores are fed.
@@ -193,12 +197,14 @@ class HostedLookup:
     def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
         """Updates every table with what the cores have sent, that of all cores in one tensor."""
         assert self._turns is not None
-        *gradients, rates = received
+        *gradients, factors = received
         # Outside of the context in which a host_call runs.
         with tf.control_dependencies(None), tf.device(self._host):
             with tf.name_scope("embedding_update"):
-                # Every core sends the same rates.
-                updated = self._lookup.update(gradients, tf.unstack(rates[0]))
+                # Every core sends the same factors.
+                rates = tf.unstack(factors[0])
+                multiplier = rates.pop() if len(rates) > len(self._lookup.tables) else None
+                updated = self._lookup.update(gradients, rates, multiplier)
             with tf.control_dependencies([updated]):
                 return self._turns.give()
 
