@@ -46,11 +46,11 @@ def install() -> None:
         handler.addFilter(_NotByRoot(tensorflow, handler))
 
 
-def say_once(text: str, model_dir: Any = None) -> None:
+def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
     """Logs a text once for each model directory, or process, although each training would."""
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
-        logger.info(text, stacklevel=2)
+        logger.log(level, text, stacklevel=2)
 
 
 def counts_steps(graph: tf.Graph) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 
 import pytest
 
@@ -168,11 +169,12 @@ def nothing_logged(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def native_library(request):
+def native_library():
     """The native kernels, built once and kept between runs of the suite."""
     from estimator_emb.native import build, ops
 
-    directory = str(request.config.cache.mkdir("native"))
+    # Others may be able to write the folder of the tests, and then the kernels would not be used.
+    directory = os.path.join(tempfile.gettempdir(), f"estimator_emb-tests-{os.getuid()}")
     os.environ.setdefault("ESTIMATOR_EMB_CACHE", directory)
     try:
         return ops.load()

@@ -96,17 +96,25 @@ def sources() -> str:
     return hashlib.sha256("".join(file.read_text() for file in files).encode()).hexdigest()[:24]
 
 
-def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: str = "") -> str:
+def library(
+    name: str,
+    units: Sequence[Unit],
+    symbols: Sequence[str] = (),
+    link: Sequence[str] = (),
+    about: str = "",
+) -> str:
     """Returns the path of the shared library made from `units`, and builds it if it is not cached.
 
     Args:
       name: first part of the file's name.
       units: the units to compile, in parallel.
+      symbols: names that it defines; a cached library without one of them is built again.
       link: flags for the linker; none by default.
       about: what the log calls the library; '', the default, logs nothing.
 
     Raises:
-      BuildError: there is no compiler, the cache cannot be written, or the compiler failed.
+      BuildError: there is no compiler, the cache cannot be written, others can write it too, or
+        the compiler failed.
     """
     compiler = _compiler()
     sanitize = _SANITIZE if sanitizes() else ()
@@ -125,20 +133,23 @@ def library(name: str, units: Sequence[Unit], link: Sequence[str] = (), about: s
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
     directory = cache.directory()
     path = directory / f"{name}-{digest}.so"
+    flaw = ""
     try:
-        if cache.is_whole(path):
+        cache.check(directory)
+        flaw = cache.flaw(path, symbols)
+        if not flaw:
             cache.clean(directory)
             return str(path)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with cache.locked(directory, 2 * _TIMEOUT):
-            if not cache.is_whole(path):  # Another process may have built it meanwhile.
+            flaw = cache.flaw(path, symbols)
+            if flaw:  # Else another process has built it meanwhile.
                 _check_not_failed(path)
-                with cache.scratch(directory) as scratch, _remembering(path):
-                    _remove_damaged(path, scratch)
+                with cache.scratch(directory) as scratch, _remembering(path, scratch):
+                    _remove_damaged(path, flaw, scratch)
                     run = _Run(compiler, about, directory)
                     cache.put(_build(run, units, (*_FLAGS, *sanitize), link, scratch), path)
     except OSError as error:
-        damaged = f"{path} is damaged, and " if os.path.lexists(path) else ""
+        damaged = f"{path} {flaw}, and " if flaw and os.path.lexists(path) else ""
         raise BuildError(
             f"{damaged}the cache {directory} cannot be written ({error.strerror}); "
             "ESTIMATOR_EMB_CACHE names another"
@@ -180,28 +191,29 @@ def _failed(path: pathlib.Path) -> pathlib.Path:
 
 def _check_not_failed(path: pathlib.Path) -> None:
     try:
-        reason = _failed(path).read_text(errors="replace").strip()
-    except FileNotFoundError:
+        reason = cache.read(_failed(path)).decode(errors="replace").strip()
+    except (FileNotFoundError, cache.UnsafeError):
         return
     if reason:
         raise BuildError(reason)
 
 
 @contextlib.contextmanager
-def _remembering(path: pathlib.Path) -> Iterator[None]:
+def _remembering(path: pathlib.Path, scratch: pathlib.Path) -> Iterator[None]:
     """Writes a file about a build that would fail again, so that no process tries it again."""
     try:
         yield
     except _Lasting as error:
         reason = f"{error} (not tried again while {_failed(path)} exists)"
-        _failed(path).write_text(reason + "\n")
+        (scratch / "failed").write_text(reason + "\n")
+        cache.put_as_it_is(scratch / "failed", _failed(path))
         raise BuildError(reason) from None
 
 
-def _remove_damaged(path: pathlib.Path, scratch: pathlib.Path) -> None:
+def _remove_damaged(path: pathlib.Path, flaw: str, scratch: pathlib.Path) -> None:
     """Moves whatever has the path of a library into the folder that is removed."""
     if os.path.lexists(path):
-        logger.warning("%s is damaged: it is built again.", path)
+        logger.warning("%s %s: it is built again.", path, flaw)
         os.rename(path, scratch / "damaged")
 
 

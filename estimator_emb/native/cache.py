@@ -5,6 +5,10 @@ A library ends with a digest of its name and content. It is written, synced and 
 so that a file without the right digest must have been damaged later, and is built again. A process
 that writes holds the lock. What a killed build leaves behind, the next process with the lock
 removes.
+
+Anybody can make the digest of a library of their own, which would run as this user. So the folder,
+those above it and its files must belong to this user or root, and nobody else may write them. Where
+that holds, no other user can change what a path means between a check and the use of the file.
 """
 
 import contextlib
@@ -17,7 +21,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import IO
 
 try:
     import fcntl
@@ -38,8 +43,12 @@ class BuildError(Exception):
     """The error if there is no library; its message says why, in one line."""
 
 
+class UnsafeError(BuildError):
+    """The error of a file or folder that another user can write."""
+
+
 def directory() -> pathlib.Path:
-    """Returns the folder in which built libraries are kept.
+    """Returns the folder in which built libraries are kept, without links in its path.
 
     Raises:
       BuildError: this system cannot lock a file, or there is no home directory and the environment
@@ -51,36 +60,109 @@ def directory() -> pathlib.Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         if own:
-            return pathlib.Path(own).expanduser().absolute()
+            return _real(pathlib.Path(own).expanduser())
         if base:
-            return pathlib.Path(base).absolute() / "estimator_emb"
+            return _real(base, "estimator_emb")
         home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     except (KeyError, RuntimeError):
         raise BuildError(
             "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
         ) from None
-    return pathlib.Path(home).absolute() / ".cache" / "estimator_emb"
+    return _real(home, ".cache", "estimator_emb")
 
 
-def is_whole(path: pathlib.Path) -> bool:
-    """Returns whether the file at `path` is a library, unchanged since it was put there."""
+def _real(*parts: str | pathlib.Path) -> pathlib.Path:
+    return pathlib.Path(os.path.realpath(os.path.join(*parts)))
+
+
+def check(folder: pathlib.Path) -> None:
+    """Checks that only this user and root can change what the cache holds; makes it if need be.
+
+    Args:
+      folder: a path without links.
+
+    Raises:
+      UnsafeError: another user can.
+      OSError: a folder that is missing cannot be made.
+    """
+    for part in (*reversed(folder.parents), folder):  # Nobody can replace what is below a safe one.
+        with contextlib.suppress(FileExistsError):  # Another process makes it too.
+            if not os.path.lexists(part):
+                part.mkdir(mode=0o700)
+        status = os.lstat(part)
+        # In a folder as /tmp, others can add what they like, but replace only what is theirs.
+        sticky = part != folder and bool(status.st_mode & stat.S_ISVTX)
+        if by_others := _by_others(status, sticky):
+            remedy = f"chmod go-w {part}, or " if status.st_uid == os.geteuid() else ""
+            raise UnsafeError(
+                f"another user could put a library into the cache {folder}, as {part} {by_others}; "
+                f"{remedy}set ESTIMATOR_EMB_CACHE to a folder that only you can write"
+            )
+
+
+def _by_others(status: os.stat_result, sticky: bool = False) -> str:
+    """Returns how other users can change the file or folder with this status; '' if they cannot."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {status.st_uid}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return ""
+
+
+def read(path: pathlib.Path) -> bytes:
+    """Returns the content of a file of the cache.
+
+    Raises:
+      OSError: it cannot be read, or is none.
+      UnsafeError: another user could have written it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        content = path.read_bytes()
+        status = os.fstat(descriptor)
+        if by_others := _by_others(status):
+            raise UnsafeError(by_others)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path} is no file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
+    """Returns what is wrong with the library at `path`; '' if nothing has changed it.
+
+    Args:
+      path: where it was put.
+      symbols: names that it must define.
+    """
+    try:
+        content = read(path)
+    except UnsafeError as error:
+        return str(error)
     except OSError:
-        return False
-    return content[-_LENGTH:] == _seal(path.name, content[:-_LENGTH])
+        return "is damaged"
+    if content[-_LENGTH:] != _seal(path.name, content[:-_LENGTH]):
+        return "is damaged"
+    # To load it would answer too, but what is loaded stays, and keeps its path from the next one.
+    missing = [name for name in symbols if f"{name}\0".encode() not in content]
+    return f"lacks {missing[0]}" if missing else ""
 
 
 def put(library: pathlib.Path, path: pathlib.Path) -> None:
     """Seals a built library and moves it to `path`: after a crash, it is there whole or not."""
-    with open(library, "r+b") as file:
-        seal = _seal(path.name, file.read())
-        file.write(seal)
-        file.flush()
+    with open(library, "ab+") as file:
+        file.seek(0)
+        file.write(_seal(path.name, file.read()))
+    put_as_it_is(library, path)
+
+
+def put_as_it_is(made: pathlib.Path, path: pathlib.Path) -> None:
+    """Moves a file to `path`, where nobody else may write it, whatever the umask."""
+    with open(made, "rb") as file:
+        os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~0o022)
         os.fsync(file.fileno())
-    os.replace(library, path)
+    os.replace(made, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -100,7 +182,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
     Raises:
       BuildError: another process has held the lock for more than `timeout` seconds.
     """
-    with open(folder / "lock", "w") as file:
+    with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
         while not _try_lock(file.fileno()):
             waited = time.monotonic() - started
@@ -120,9 +202,19 @@ def clean(folder: pathlib.Path) -> None:
     """Removes what killed builds have left behind, if no build is under way and it can."""
     with contextlib.suppress(OSError):
         if _left_behind(folder):
-            with open(folder / "lock", "w") as file:
+            with _lock_file(folder) as file:
                 if _try_lock(file.fileno()):
                     _clean(folder)
+
+
+def _lock_file(folder: pathlib.Path) -> IO[bytes]:
+    """Opens the file that is locked, and makes it again if another user could have put it there."""
+    path = folder / "lock"
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or _by_others(status):
+            os.unlink(path)
+    return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from estimator_emb import console
-from estimator_emb.native import build, ops, serving
+from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.step.transfer import Transfer
@@ -62,7 +62,8 @@ def kernels_for(
     except (CannotUse, build.BuildError) as reason:
         text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
         if training:
-            console.say_once(text)
+            unsafe = isinstance(reason, cache.UnsafeError)
+            console.say_once(text, level=logging.WARNING if unsafe else logging.INFO)
         else:
             logger.debug(text)
         return None

@@ -17,6 +17,8 @@ from estimator_emb.native import build, prebuilt, rules
 from estimator_emb.native.build import Unit
 from estimator_emb.optimizers import OptimizationParameters
 
+_TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Library:
@@ -49,9 +51,15 @@ class Library:
 def _register(library: Library, rule: rules.Rule) -> None:
     loaded = library.arithmetic
     if not hasattr(loaded, f"{rule.name}_any"):
-        loaded = _open(build.library(rule.name, rule_units(rule, build.x86())))
+        units, symbols = rule_units(rule, build.x86()), _symbols(rule.name)
+        loaded = _open(build.library(rule.name, units, symbols))
     avx2 = getattr(loaded, f"{rule.name}_avx2") if build.x86() else None
     library.register(rule.name.encode(), getattr(loaded, f"{rule.name}_any"), avx2)
+
+
+def _symbols(name: str) -> list[str]:
+    """Returns the symbols of a rule, or of 'kernels', in a library for this machine."""
+    return [f"{name}_any", *([f"{name}_avx2"] if build.x86() else [])]
 
 
 def rule_units(rule: rules.Rule, x86: bool) -> list[Unit]:
@@ -96,7 +104,9 @@ def load() -> Library:
     if found is None:
         flags = tuple(tf.sysconfig.get_compile_flags())
         units = [op_unit(flags, build.x86()), *kernel_units(build.x86())]
-        path = build.library("ops", units, tf.sysconfig.get_link_flags(), "native kernels")
+        symbols = [_TAKE, _REGISTER, *_symbols("kernels")]
+        link = tf.sysconfig.get_link_flags()
+        path = build.library("ops", units, symbols, link, "native kernels")
         found = path, path
     return _load(*found)
 
@@ -109,11 +119,11 @@ def _load(arithmetic_path: str, ops_path: str) -> Library:
     except tf.errors.OpError as error:
         raise build.BuildError(f"{ops_path} cannot be loaded: {error.message}") from error
     opened, arithmetic = _open(ops_path), _open(arithmetic_path)
-    take = opened.estimator_emb_take_kernels
+    take = opened[_TAKE]
     take.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     take.restype = None
     take(_address(arithmetic, "kernels_any"), _address(arithmetic, "kernels_avx2"))
-    register = opened.estimator_emb_register_rule
+    register = opened[_REGISTER]
     register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     register.restype = None
     return Library(ops, arithmetic, register)

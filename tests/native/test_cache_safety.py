@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What another user could have put into the cache of built libraries is not loaded."""
+
+import ctypes
+import logging
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+
+import harness
+import pytest
+from test_build import QUICK, reasons, refused
+
+from estimator_emb.native import build, cache, ops
+
+OTHER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture(autouse=True)
+def compiler(native_library):
+    """Skips where there is none."""
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """The cache, in a folder of its own; the test may change how safe they are."""
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "above" / "cache"))
+    build.library("quick", QUICK)
+    return tmp_path / "above" / "cache"
+
+
+def unsafe(folder, part, how, remedy=""):
+    return (
+        f"another user could put a library into the cache {folder}, as {part} {how}; {remedy}set "
+        "ESTIMATOR_EMB_CACHE to a folder that only you can write"
+    )
+
+
+def test_it_is_made_for_this_user_alone(folder):
+    before = os.umask(0)
+    try:
+        shutil.rmtree(folder.parent)
+        path = build.library("quick", QUICK)
+        made = os.stat(path).st_mtime_ns
+        assert build.library("quick", QUICK) == path and os.stat(path).st_mtime_ns == made
+    finally:
+        os.umask(before)
+    modes = {entry: stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()}
+    assert [mode & 0o022 for mode in modes.values()] == [0, 0]
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)} == {0o700}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o772, 0o1777])
+def test_a_folder_that_others_can_write(mode, folder):
+    folder.chmod(mode)
+    how = f"can be written by others (mode {mode:04o})"
+    assert refused() == unsafe(folder, folder, how, f"chmod go-w {folder}, or ")
+
+
+def test_a_folder_above_that_others_can_write(folder):
+    folder.parent.chmod(0o770)
+    how = "can be written by others (mode 0770)"
+    assert refused() == unsafe(folder, folder.parent, how, f"chmod go-w {folder.parent}, or ")
+    folder.parent.chmod(0o1777)  # As /tmp: nobody else can rename what is in it.
+    assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
+
+
+def test_links_lead_to_what_is_checked(folder, monkeypatch, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder.parent)
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(link / "cache"))
+    assert pathlib.Path(build.library("quick", QUICK)).parent == folder
+    folder.chmod(0o777)
+    how = "can be written by others (mode 0777)"
+    assert refused() == unsafe(folder, folder, how, f"chmod go-w {folder}, or ")
+
+
+def test_xdg_cache_home_is_checked(monkeypatch, tmp_path):
+    monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    (tmp_path / "xdg").mkdir()
+    (tmp_path / "xdg").chmod(0o777)
+    how = "can be written by others (mode 0777)"
+    assert refused() == unsafe(
+        tmp_path / "xdg" / "estimator_emb", tmp_path / "xdg", how, f"chmod go-w {tmp_path}/xdg, or "
+    )
+
+
+@as_root
+@pytest.mark.parametrize("above", [False, True])
+def test_a_folder_of_another_user(above, folder):
+    part = folder.parent if above else folder
+    os.chown(part, OTHER, -1)
+    assert refused() == unsafe(folder, part, f"belongs to user {OTHER}")
+
+
+def test_training_goes_on_and_a_warning_says_why(caplog, folder):
+    folder.chmod(0o777)
+    how = "can be written by others (mode 0777)"
+    assert reasons(caplog) == unsafe(folder, folder, how, f"chmod go-w {folder}, or ") + "."
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def planted(path, tmp_path):
+    """Puts a library with a right digest to `path`, which leaves a trace when it is loaded."""
+    trace = tmp_path / "trace"
+    code = f"""#include <cstdio>
+        __attribute__((constructor)) void run() {{ std::fclose(std::fopen("{trace}", "w")); }}"""
+    made = tmp_path / "planted.so"
+    build.compile_to(made, [build.Unit(code)])
+    content = made.read_bytes()
+    pathlib.Path(path).write_bytes(content + cache._seal(pathlib.Path(path).name, content))
+    return trace
+
+
+def _by_mode(path):
+    os.chmod(path, 0o666)
+    return "can be written by others (mode 0666)"
+
+
+def _by_owner(path):
+    os.chown(path, OTHER, -1)
+    return f"belongs to user {OTHER}"
+
+
+@pytest.mark.parametrize("how", [_by_mode, pytest.param(_by_owner, marks=as_root)])
+def test_a_planted_library_is_built_again(how, caplog, folder, tmp_path):
+    path = build.library("quick", QUICK)
+    trace = planted(path, tmp_path)
+    why = how(path)
+    assert build.library("quick", QUICK) == path
+    assert harness.said(caplog) == [f"{path} {why}: it is built again."]
+    assert ctypes.CDLL(path).answer() == 42 and not trace.exists()
+
+
+def test_a_library_behind_a_link_is_built_again(caplog, folder, tmp_path):
+    path = build.library("quick", QUICK)
+    os.rename(path, tmp_path / "elsewhere.so")
+    os.symlink(tmp_path / "elsewhere.so", path)
+    assert build.library("quick", QUICK) == path and not os.path.islink(path)
+    assert harness.said(caplog) == [f"{path} is damaged: it is built again."]
+
+
+def test_a_library_without_its_symbols_is_built_again(caplog, native, folder, tmp_path):
+    path = build.library("quick", QUICK, ["answer"])
+    planted(path, tmp_path)
+    assert build.library("quick", QUICK, ["answer"]) == path
+    assert harness.said(caplog) == [f"{path} lacks answer: it is built again."]
+    assert ctypes.CDLL(path).answer() == 42
+
+
+@pytest.mark.slow
+def test_ops_without_their_symbols_are_built_again(monkeypatch, caplog, folder, tmp_path):
+    monkeypatch.setattr(ops.prebuilt, "libraries", lambda: None)
+    names = []
+    monkeypatch.setattr(ops, "_load", lambda *paths: names.append(paths[0]))
+    ops.load()
+    planted(names[0], tmp_path)
+    ops.load()
+    assert harness.said(caplog) == [
+        f"{names[0]} lacks estimator_emb_take_kernels: it is built again."
+    ]
+    assert names[0] == names[1] and not cache.flaw(pathlib.Path(names[0]), [ops._TAKE])
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_the_lock_changes_no_file_of_somebody_else(is_link, folder, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (folder / "lock").unlink()
+    (folder / "lock").symlink_to(victim if is_link else tmp_path / "not there")
+    (folder / f"{cache.SCRATCH}0a1b2c3d").mkdir()  # What a killed build leaves behind.
+    path = pathlib.Path(build.library("quick", QUICK))
+    path.unlink()
+    build.library("quick", QUICK)
+    assert victim.read_text() == "precious" and not (tmp_path / "not there").exists()
+    assert sorted(folder.iterdir()) == sorted([folder / "lock", path])
+    assert (folder / "lock").lstat().st_size == 0
+
+
+def test_a_failed_build_of_somebody_else_is_not_believed(folder):
+    path = pathlib.Path(build.library("quick", QUICK))
+    path.unlink()
+    path.with_suffix(".failed").write_text("do not build")
+    path.with_suffix(".failed").chmod(0o666)
+    assert build.library("quick", QUICK) == str(path)
+
+
+@as_root
+def test_a_user_may_have_what_root_has_built(monkeypatch, tmp_path):
+    """Where nobody but root can write it; and root does not take what a user has built."""
+    above = pathlib.Path(tempfile.mkdtemp())  # Others can enter it, other than the test's own.
+    above.chmod(0o755)
+    folder = above / "cache"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(folder))
+    script = (
+        "import importlib.util, os, pathlib, sys\n"
+        f"spec = importlib.util.spec_from_file_location('cache', {cache.__file__!r})\n"
+        "cache = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(cache)\n"
+        "os.setuid(int(sys.argv[3]))\n"
+        "cache.check(pathlib.Path(sys.argv[1]))\n"
+        "print(repr(cache.flaw(pathlib.Path(sys.argv[2]))))"
+    )
+
+    def flaw_seen_by(user):
+        command = [sys.executable, "-c", script, str(folder), path, str(user)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+    path = build.library("quick", QUICK)
+    assert flaw_seen_by(OTHER) == flaw_seen_by(0) == "''"
+    os.chown(path, OTHER, -1)
+    assert flaw_seen_by(OTHER) == "''"
+    assert flaw_seen_by(OTHER + 1) == flaw_seen_by(0) == repr(f"belongs to user {OTHER}")
+    os.chown(folder, OTHER, -1)
+    assert flaw_seen_by(OTHER) == "''"
+    assert flaw_seen_by(0) == "cache.UnsafeError: " + unsafe(
+        folder, folder, f"belongs to user {OTHER}"
+    )
+    shutil.rmtree(above)
