@@ -36,12 +36,11 @@ from estimator_emb.optimizers import (
 )
 
 # The estimator.
-from estimator_emb.options import TPUConfig
+from estimator_emb.options import RunConfig, TPUConfig
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
     InputPipelineConfig,
-    RunConfig,
     TPUContext,
     TPUEstimatorSpec,
 )

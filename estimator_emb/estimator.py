@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb import arguments, progress, stopping
+from estimator_emb import arguments, progress, stopping, tf_config
 from estimator_emb import config as config_lib
 from estimator_emb.backends.base import Backend, Call, Request
 from estimator_emb.backends.choose import choose
@@ -65,8 +65,8 @@ class TPUEstimator(StockTPUEstimator):
     Raises:
       TypeError: `model_fn` is no function, or a batch size no integer.
       ValueError: `config` is no `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` holds a key of the estimator's own, or the spec is not one
-        that can train where the program runs.
+        missing or not positive, `params` holds a key of the estimator's own, TF_CONFIG says what
+        cannot be, or the spec is not one that can train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -89,6 +89,7 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
+        tf_config.read()
         model_fn = program_checks.checked_callable(model_fn)
         program_checks.check_batch_sizes(
             train_batch_size=train_batch_size,

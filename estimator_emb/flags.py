@@ -28,9 +28,9 @@ from absl import flags
 from estimator_emb import options
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
-    RunConfig,
     parse_iterations_per_loop,
 )
+from estimator_emb.options import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb import arguments, generations
+from estimator_emb import arguments, generations, tf_config
 from estimator_emb.command import slices
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
+    StockRunConfig,
     StockTPUConfig,
 )
 
@@ -27,6 +28,21 @@ SUMMARY_STEPS_APART = 100
 They take about twice the time of the embedding work of the step that writes them.
 """
 WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
+
+
+class RunConfig(StockRunConfig):
+    """tensorflow-estimator's `RunConfig`, whose errors say what is wrong in TF_CONFIG."""
+
+    def __init__(
+        self,
+        tpu_config: Any = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        **kwargs: Any,
+    ):
+        tf_config.read()
+        super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
 class TPUConfig(StockTPUConfig):
@@ -105,6 +121,7 @@ class TPUConfig(StockTPUConfig):
         tables: str | None = None,
         table_summaries: bool | None = None,
     ) -> "TPUConfig":
+        tf_config.read()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(
             cls,
             iterations_per_loop,

@@ -24,6 +24,10 @@ from sampling import (  # noqa: E402, F401
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow's own ops, unless a test asks for the native kernels.
 os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
+# Not where the tests are: others may be able to write there, and then it would not be used.
+os.environ.setdefault(
+    "ESTIMATOR_EMB_CACHE", f"{tempfile.gettempdir()}/estimator_emb-tests-{os.getuid()}"
+)
 
 # Chosen, as by a program: else the lines that are shown by default were in every test's log.
 logging.getLogger().setLevel(logging.WARNING)
@@ -173,9 +177,6 @@ def native_library():
     """The native kernels, built once and kept between runs of the suite."""
     from estimator_emb.native import build, ops
 
-    # Others may be able to write the folder of the tests, and then the kernels would not be used.
-    directory = os.path.join(tempfile.gettempdir(), f"estimator_emb-tests-{os.getuid()}")
-    os.environ.setdefault("ESTIMATOR_EMB_CACHE", directory)
     try:
         return ops.load()
     except build.BuildError as reason:

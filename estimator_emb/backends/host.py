@@ -19,7 +19,7 @@ from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
-from estimator_emb.compat.internals.tpu_estimator import RunConfig, add_item_to_params
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, add_item_to_params
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.native import serving
 from estimator_emb.ordering import hook as ordering
@@ -162,7 +162,7 @@ class HostTables(Backend):
     def _config(self) -> Any:
         """Returns the `RunConfig` that the program's becomes."""
         config = self.request.config
-        if self.request.train_batch_size is None and isinstance(config, RunConfig):
+        if self.request.train_batch_size is None and isinstance(config, StockRunConfig):
             # tensorflow-estimator's log of examples per second multiplies by it.
             config = config.replace(log_step_count_steps=None)
         return config

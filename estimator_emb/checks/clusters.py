@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cluster of processes, as TF_CONFIG names it, cannot do, and the session that it needs."""
 
-import json
-import os
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.tpu_estimator import RunConfig
+from estimator_emb import tf_config
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig
 
 _SYNCHRONOUS = "sync_token_q"
 """The queue by which `SyncReplicasOptimizer` lets workers go on."""
@@ -26,7 +25,7 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
     """
     if emulated:
         check_emulated()
-    if emulated or not tables or not isinstance(config, RunConfig):
+    if emulated or not tables or not isinstance(config, StockRunConfig):
         return config
     check_shared(config)
     return with_device_filters(config)
@@ -38,12 +37,12 @@ def check_emulated() -> None:
     Raises:
       ValueError: TF_CONFIG names other processes than this and an evaluator.
     """
-    tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    jobs = {job: len(tasks) for job, tasks in tf_config.get("cluster", {}).items()}
+    config = tf_config.read()
+    jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
     if sum(training.values()) <= 1:
         return
-    task = tf_config.get("task", {})
+    task = config.get("task", {})
     named = ", ".join(f"{count} {job}" for job, count in training.items())
     raise ValueError(
         f"TF_CONFIG names a cluster ({named}), of which this process is {task.get('type')} "

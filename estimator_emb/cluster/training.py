@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from estimator_emb import tf_config
 from estimator_emb.cluster import ending, tasks, waiting
 from estimator_emb.compat.internals.estimator import (
     EvalSpec,
@@ -47,6 +48,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       ValueError: TF_CONFIG, or ESTIMATOR_EMB_WAIT_LIMIT, says what cannot be.
       TypeError: an argument is of another type.
     """
+    tf_config.read()
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)

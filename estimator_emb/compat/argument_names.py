@@ -9,13 +9,17 @@ from estimator_emb.compat.internals.estimator import (
     LocalRunConfig,
     TrainSpec,
 )
-from estimator_emb.compat.internals.tpu_estimator import RunConfig, StockTPUConfig, TPUEstimatorSpec
+from estimator_emb.compat.internals.tpu_estimator import (
+    StockRunConfig,
+    StockTPUConfig,
+    TPUEstimatorSpec,
+)
 
 
 def install() -> None:
     """Makes classes that programs construct check their arguments, if they do not already."""
     inherited = LocalRunConfig.__init__
-    arguments.suggest_in(RunConfig, "__init__", inherited)
+    arguments.suggest_in(StockRunConfig, "__init__", inherited)
     arguments.suggest_in(LocalRunConfig, "__init__")
     arguments.suggest_in(StockTPUConfig, "__new__")
     arguments.suggest_in(TPUEstimatorSpec, "__new__")

@@ -19,7 +19,7 @@ from estimator_emb import options
 from estimator_emb.backends.emulated import topology
 from estimator_emb.compat.internals.estimator import Estimator
 from estimator_emb.compat.internals.tpu import tpu_strategy_util
-from estimator_emb.compat.internals.tpu_estimator import RunConfig, StockTPUEstimator
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, StockTPUEstimator
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
@@ -34,7 +34,7 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
         (resolver, "__init__", _make_resolver),
         (resolver, "num_accelerators", _num_accelerators),
         (resolver, "get_tpu_system_metadata", _system_metadata),
-        (RunConfig, "__init__", _make_run_config),
+        (StockRunConfig, "__init__", _make_run_config),
         (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
         (Estimator, "_call_model_fn", _call_model_fn),

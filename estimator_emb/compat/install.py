@@ -28,7 +28,7 @@ _OPTIMIZERS: dict[str, Any] = {
 
 _REPLACED: dict[str, dict[str, Any]] = {
     "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
-    "tpu.tpu_config": {"TPUConfig": options.TPUConfig},
+    "tpu.tpu_config": {"TPUConfig": options.TPUConfig, "RunConfig": options.RunConfig},
     "training": {"train_and_evaluate": training.train_and_evaluate},
     "tpu._tpu_estimator_embedding": {
         "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
@@ -38,7 +38,11 @@ _REPLACED: dict[str, dict[str, Any]] = {
 """Module of tensorflow-estimator -> the names that it is to have from this package."""
 
 _API_REPLACED: dict[str, dict[str, Any]] = {
-    "tpu": {"TPUEstimator": estimator.TPUEstimator, "TPUConfig": options.TPUConfig},
+    "tpu": {
+        "TPUEstimator": estimator.TPUEstimator,
+        "TPUConfig": options.TPUConfig,
+        "RunConfig": options.RunConfig,
+    },
     "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
 }
 """The same for the modules of its API, which hold the classes that they have imported."""
@@ -78,8 +82,8 @@ def install() -> None:
     Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
 
     * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist as attributes, and
-      can be imported. `tf.compat.v1.estimator.tpu` has `TPUEstimator`, `TPUConfig` and
-      `experimental.EmbeddingConfigSpec` of estimator_emb.
+      can be imported. `tf.compat.v1.estimator.tpu` has `TPUEstimator`, `TPUConfig`,
+      `RunConfig` and `experimental.EmbeddingConfigSpec` of estimator_emb.
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old

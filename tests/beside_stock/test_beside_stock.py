@@ -57,7 +57,6 @@ def results(request, tmp_path_factory):
         directory = directory.parent
     directory = directory / "programs"
     directory.mkdir(exist_ok=True)
-    os.environ.setdefault("ESTIMATOR_EMB_CACHE", str(request.config.cache.mkdir("native")))
     try:
         ops.load()
         with_kernels = True

@@ -78,7 +78,7 @@ EVERY_NAME = """
     )
     assert tpu_estimator.TPUEstimator is ee.TPUEstimator
     assert tpu_estimator.TPUEstimatorSpec is ee.TPUEstimatorSpec
-    assert tpu_config.TPUConfig is ee.TPUConfig
+    assert tpu_config.TPUConfig is ee.TPUConfig and tpu_config.RunConfig is ee.RunConfig
     assert tpu_context.TPUContext is ee.TPUContext
     assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
     assert _tpu_estimator_embedding.AdagradParameters is ee.AdagradParameters

@@ -13,7 +13,7 @@ from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, RunConfig
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.config import EmbeddingConfigSpec
 
 logger = logging.getLogger("estimator_emb")
@@ -102,7 +102,7 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     Raises:
       ValueError: of an option that embedding tables do not go with.
     """
-    if not isinstance(config, RunConfig):
+    if not isinstance(config, StockRunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = options.asked_shards()
     shape = topology.of_config(config.tpu_config)

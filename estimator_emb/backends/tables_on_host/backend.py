@@ -8,7 +8,7 @@ from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.host import HostTables, with_context
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
-from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, RunConfig
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.config import EmbeddingConfigSpec
 
 
@@ -70,7 +70,7 @@ def _check(config: Any, spec: EmbeddingConfigSpec) -> None:
     Raises:
       ValueError: an option of the config or of the spec that does not.
     """
-    if not isinstance(config, RunConfig):
+    if not isinstance(config, StockRunConfig):
         return  # tensorflow-estimator says what is wrong.
     tpu, deployments = config.tpu_config, InputPipelineConfig
     deployment = tpu.per_host_input_for_training

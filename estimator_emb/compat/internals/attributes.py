@@ -241,7 +241,7 @@ _ESTIMATOR = [
         },
     ),
     *_of(
-        tpu_estimator.RunConfig(model_dir="any"),
+        tpu_estimator.StockRunConfig(model_dir="any"),
         {
             "_cluster_spec": "set for one task of a cluster; emptied for an emulated TPU",
             "_evaluation_master": "as `_cluster_spec`",

@@ -11,9 +11,6 @@ from tensorflow_estimator.python.estimator.tpu import util as _util
 
 # ---- What programs import from us -------------------------------------------------------------
 
-RunConfig = _tpu_config.RunConfig
-"""`estimator_emb.RunConfig`."""
-
 InputPipelineConfig = _tpu_config.InputPipelineConfig
 """`estimator_emb.InputPipelineConfig`."""
 
@@ -30,6 +27,9 @@ ExportSavedModelApiVersion = _tpu_estimator.ExportSavedModelApiVersion
 
 StockTPUEstimator = _tpu_estimator.TPUEstimator
 """The class that `estimator_emb.TPUEstimator` extends."""
+
+StockRunConfig = _tpu_config.RunConfig
+"""The class that `estimator_emb.RunConfig` extends."""
 
 StockTPUConfig = _tpu_config.TPUConfig
 """The class that `estimator_emb.TPUConfig` extends."""

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads TF_CONFIG, the environment variable that tells a process its place in a cluster.
+
+tensorflow-estimator reads it too, and takes much of what is wrong for something else or fails
+without a word about where it comes from. What it can train with is accepted here.
+"""
+
+import ipaddress
+import json
+import os
+import re
+from typing import Any, NoReturn
+
+_EXAMPLE = (
+    'such as {"cluster": {"chief": ["host0:2222"], "ps": ["host1:2222"]}, '
+    '"task": {"type": "chief", "index": 0}}'
+)
+
+
+def read() -> dict[str, Any]:
+    """Returns what TF_CONFIG says; nothing where it is not set.
+
+    Raises:
+      ValueError: it says what cannot be. The message quotes that part.
+    """
+    text = os.environ.get("TF_CONFIG", "{}")
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        at = max(getattr(error, "pos", 0) - 20, 0)
+        raise ValueError(
+            f"TF_CONFIG is no JSON, at {text[at : at + 40]!r}: {error}. It must be an object "
+            f"{_EXAMPLE}. Unset it to train in one process."
+        ) from None
+    if not isinstance(config, dict):
+        _refuse("it", config, f"an object {_EXAMPLE}. Unset it to train in one process")
+    for name in ("cluster", "task", "service"):
+        if not isinstance(config.get(name, {}), dict):
+            _refuse(name, config[name], f"an object, if it is given, {_EXAMPLE}")
+    for name in ("session_master", "eval_session_master", "model_dir"):
+        if not isinstance(config.get(name), str | None):
+            _refuse(name, config[name], "a text, if it is given")
+    jobs = {job: _tasks(job, tasks) for job, tasks in config.get("cluster", {}).items()}
+    _check_different(jobs)
+    _check_task(config.get("task", {}), jobs)
+    return config
+
+
+def _tasks(job: str, tasks: Any) -> dict[int, str]:
+    """Returns the addresses of a job's tasks by their index."""
+    if isinstance(tasks, list):
+        tasks = dict(enumerate(tasks))
+    elif not isinstance(tasks, dict):
+        _refuse(f"cluster.{job}", tasks, 'a list of addresses, or an object such as {"0": address}')
+    addresses = {}
+    for index, address in tasks.items():
+        number = _whole(index)
+        if number is None:
+            _refuse(f"an index of cluster.{job}", index, "a whole number, 0 or more")
+        _check_address(f"cluster.{job}[{number}]", address)
+        addresses[number] = address
+    return addresses
+
+
+def _check_address(part: str, address: Any) -> None:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    is_port = re.fullmatch("[0-9]+", port) and 0 < int(port) < 2**16
+    if not host or not is_port or _is_ipv6(address):
+        _refuse(
+            part, address, 'host:port such as "host0:2222" or "[::1]:2222", with a port of 1-65535'
+        )
+
+
+def _is_ipv6(text: str) -> bool:
+    """Returns whether a text is an address without a port, however its end may look."""
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
+
+
+def _check_different(jobs: dict[str, dict[int, str]]) -> None:
+    seen: dict[str, str] = {}
+    for job, tasks in jobs.items():
+        for index, address in tasks.items():
+            part = f"cluster.{job}[{index}]"
+            if job != "evaluator" and address in seen:  # An evaluator listens nowhere.
+                _refuse(part, address, f"another address than that of {seen[address]}")
+            seen.setdefault(address, part)
+
+
+def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
+    """Checks what tensorflow-estimator does not say, or says without a word about TF_CONFIG."""
+    if "index" not in task or (jobs and task["index"] is None):
+        return
+    index = _whole(task["index"])
+    if index is None:
+        _refuse(
+            "task.index",
+            task["index"],
+            "a whole number, 0 or more (Task index must be non-negative number)",
+        )
+    tasks = jobs.get(str(task.get("type")), {})
+    if tasks and index not in tasks:
+        _refuse(
+            "task.index",
+            task["index"],
+            f"that of an address in cluster.{task['type']}: {index} is not a valid task_id for "
+            f"task_type {task['type']}, which has {', '.join(map(str, tasks))}",
+        )
+
+
+def _whole(value: Any) -> int | None:
+    """Returns the number that tensorflow-estimator takes a value for, if it is one."""
+    try:
+        number = int(value)
+        exact = isinstance(value, str) or number == value
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if exact and number >= 0 else None
+
+
+def _refuse(part: str, value: Any, allowed: str) -> NoReturn:
+    quoted = json.dumps(value)
+    quoted = quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
+    raise ValueError(f"TF_CONFIG: {part} is {quoted}, but must be {allowed}.")

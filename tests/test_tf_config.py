@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TF_CONFIG cannot say is one error that quotes it; what stock can train with is accepted."""
+
+import json
+
+import harness
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb import tf_config
+from estimator_emb.compat.internals.estimator import LocalRunConfig
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig
+
+EXAMPLE = (
+    'such as {"cluster": {"chief": ["host0:2222"], "ps": ["host1:2222"]}, '
+    '"task": {"type": "chief", "index": 0}}'
+)
+OBJECT = f"it is %s, but must be an object {EXAMPLE}. Unset it to train in one process."
+PART = f"%s is %s, but must be an object, if it is given, {EXAMPLE}."
+ADDRESS = (
+    '%s is %s, but must be host:port such as "host0:2222" or "[::1]:2222", with a port of 1-65535.'
+)
+INDEX = (
+    "task.index is %s, but must be a whole number, 0 or more (Task index must be non-negative "
+    "number)."
+)
+TASK = {"type": "worker", "index": 0}
+
+
+def cluster(job="worker", tasks=None, **task):
+    return {
+        "cluster": {"chief": ["a:1"], job: ["b:2"] if tasks is None else tasks},
+        "task": {**TASK, **task},
+    }
+
+
+WRONG = [
+    (None, OBJECT % "null"),
+    ([], OBJECT % "[]"),
+    (1, OBJECT % "1"),
+    ("x" * 90, OBJECT % f'"{"x" * 76}...'),
+    (False, OBJECT % "false"),
+    ({"cluster": None}, PART % ("cluster", "null")),
+    ({"cluster": ["a:1"]}, PART % ("cluster", '["a:1"]')),
+    ({"task": "worker"}, PART % ("task", '"worker"')),
+    ({"task": None}, PART % ("task", "null")),
+    ({"service": []}, PART % ("service", "[]")),
+    ({"session_master": 5}, "session_master is 5, but must be a text, if it is given."),
+    ({"eval_session_master": {}}, "eval_session_master is {}, but must be a text, if it is given."),
+    ({"model_dir": 5}, "model_dir is 5, but must be a text, if it is given."),
+    (
+        cluster(tasks="b:2"),
+        'cluster.worker is "b:2", but must be a list of addresses, or an object such as '
+        '{"0": address}.',
+    ),
+    *(
+        (
+            cluster(tasks={key: "b:2"}),
+            f'an index of cluster.worker is "{key}", but must be a whole number, 0 or more.',
+        )
+        for key in ("x", "-1", "0.5")
+    ),
+    *(
+        (cluster(tasks=[address]), ADDRESS % ("cluster.worker[0]", json.dumps(address)))
+        for address in (
+            *(
+                "b",
+                "b:",
+                ":2",
+                "b:x",
+                "b:0",
+                "b:65536",
+                "b:-1",
+                "b:2.5",
+                "b:2 ",
+                "b:²",
+                "",
+                None,
+                2,
+            ),
+            *("::1", "2001:db8::2", "[::1]", "grpc://b"),
+        )
+    ),
+    (cluster(tasks={"3": "b"}), ADDRESS % ("cluster.worker[3]", '"b"')),
+    (
+        cluster(tasks=["b:2", "a:1"]),
+        'cluster.worker[1] is "a:1", but must be another address than that of cluster.chief[0].',
+    ),
+    (
+        cluster("ps", ["b:2", "b:2"]),
+        'cluster.ps[1] is "b:2", but must be another address than that of cluster.ps[0].',
+    ),
+    *(
+        (cluster(index=index), INDEX % json.dumps(index))
+        for index in (0.5, -1, "x", "0.5", [], {}, float("inf"), float("nan"))
+    ),
+    *(({"task": {"index": index}}, INDEX % json.dumps(index)) for index in (0.5, None, "x")),
+    (
+        cluster(tasks={"1": "b:2", "4": "b:3"}),
+        "task.index is 0, but must be that of an address in cluster.worker: 0 is not a valid "
+        "task_id for task_type worker, which has 1, 4.",
+    ),
+]
+
+
+@pytest.mark.parametrize("config, message", WRONG)
+def test_what_cannot_be_is_quoted(config, message, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError) as error:
+        tf_config.read()
+    assert str(error.value) == f"TF_CONFIG: {message}"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "'': Expecting value: line 1 column 1 (char 0)"),
+        (
+            '{"cluster": {"chief": [host0:2222]}, "task": {"type": "chief", "index": 0}}',
+            '\'luster": {"chief": [host0:2222]}, "task"\': Expecting value: line 1 column 24 '
+            "(char 23)",
+        ),
+    ],
+)
+def test_what_is_no_json_is_quoted(text, message, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError) as error:
+        tf_config.read()
+    assert str(error.value) == (
+        f"TF_CONFIG is no JSON, at {message}. It must be an object {EXAMPLE}. Unset it to train in "
+        "one process."
+    )
+
+
+def make_estimator():
+    return ee.TPUEstimator(
+        harness.gradient_model_fn(["x"]),
+        config=StockRunConfig(),
+        use_tpu=False,
+        train_batch_size=4,
+    )
+
+
+READERS = {
+    "TPUConfig": ee.TPUConfig,
+    "RunConfig": ee.RunConfig,
+    "TPUEstimator": make_estimator,
+    "train_and_evaluate": lambda: ee.train_and_evaluate(None, None, None),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_whoever_reads_it_says_so(reader, monkeypatch):
+    bad = cluster(index=0.5)
+    monkeypatch.setenv("TF_CONFIG", json.dumps(bad))
+    with pytest.raises(ValueError) as error:
+        READERS[reader]()
+    assert str(error.value) == "TF_CONFIG: " + INDEX % "0.5"
+
+
+ACCEPTED = [
+    {},
+    {"cluster": {}},
+    {"task": {}},
+    {"task": TASK},
+    {"task": {"type": "worker", "index": "0"}},
+    {"environment": "cloud", "job": {"args": ["--x"]}, "rpc_layer": "grpc"},
+    {"service": {"tpu_worker_job_name": "w"}, "session_master": None, "model_dir": "/m"},
+    cluster(),
+    cluster(index="0"),
+    cluster(index=0.0),
+    cluster(tasks=["b:2", "[2001:db8::2]:2222", "10.0.0.7:65535"]),
+    cluster(tasks={"0": "b:2", "7": "b:3"}),
+    cluster(tasks={"5": "b:2"}, type="chief"),
+    cluster(tasks=[], type="chief"),
+    cluster("ps", ["b:2"], type="ps"),
+    cluster("evaluator", ["a:1"], type="chief"),
+    cluster(type="evaluator", index=3),
+    {"cluster": {"master": ["a:1"], "ps": ["b:2"]}, "task": {"type": "master", "index": 0}},
+    {"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}},
+]
+
+
+@pytest.mark.parametrize("config", ACCEPTED)
+def test_what_stock_accepts_is_accepted(config, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert tf_config.read() == config
+    ours, stock = ee.RunConfig(), LocalRunConfig()
+    for name in ("task_type", "task_id", "cluster_spec", "num_ps_replicas", "is_chief", "service"):
+        assert getattr(ours, name) == getattr(stock, name)
+
+
+def test_it_need_not_be_set(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert tf_config.read() == {}
+    assert isinstance(ee.RunConfig(model_dir="/m").replace(tf_random_seed=3), ee.RunConfig)
+    assert ee.RunConfig(tpu_config=ee.TPUConfig(3)).tpu_config.iterations_per_loop == 3
+
+
+@pytest.mark.parametrize("bad", [json.dumps(bad) for bad, _ in WRONG] + [""])
+def test_the_estimator_never_fails_otherwise(bad, monkeypatch):
+    """Whatever the refusal of tensorflow-estimator, the word TF_CONFIG is in ours."""
+    monkeypatch.setenv("TF_CONFIG", bad)
+    with pytest.raises(ValueError, match="^TF_CONFIG"):
+        ee.RunConfig(session_config=tf.compat.v1.ConfigProto())
