@@ -30,7 +30,7 @@ from estimator_emb.compat.internals.columns import (
     TPUSharedDeviceSpecificEmbeddingColumn,
     TPUSharedEmbeddingColumn,
 )
-from estimator_emb.optimizers import OptimizationParameters, as_parameters
+from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
@@ -332,7 +332,8 @@ def validated(spec: Any) -> EmbeddingConfigSpec:
       TypeError: `spec` is neither.
       ValueError, TypeError: what the constructor raises, for a field that `_replace` made bad.
     """
-    if type(spec).__name__ != "EmbeddingConfigSpec" or not isinstance(spec, tuple):
+    names = {base.__name__ for base in type(spec).__mro__}
+    if not {"tuple", "EmbeddingConfigSpec"} <= names:
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
     return _spec_of(EmbeddingConfigSpec, spec._asdict())  # type: ignore[attr-defined]
 
@@ -394,8 +395,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
     """Returns `config`, ours or TensorFlow's, checked again as an object of the class `ours`."""
     if isinstance(config, ours) or (
-        type(config).__name__ == ours.__name__
-        and type(config).__module__ == "tensorflow.python.tpu.tpu_embedding"
+        isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
     ):
         return ours(**config._asdict())
     raise TypeError(

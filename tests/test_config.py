@@ -749,6 +749,15 @@ def test_tensorflow_estimators_spec_becomes_ours():
         "div",
         "/tmp",
     )
+    tables["t"] = type("Own", (classes.TableConfig,), {})(*tables["t"])
+    own = type("Own", (type(theirs),), {})(
+        feature_to_config_dict=features,
+        table_to_config_dict=tables,
+        optimization_parameters=classes.AdagradParameters(0.3),
+        clipping_limit=1.5,
+        profile_data_directory="/tmp",
+    )
+    assert config.validated(own) == checked
     with pytest.raises(ValueError) as error:
         config.validated(theirs._replace(clipping_limit=-1.5))
     assert str(error.value) == (

@@ -290,7 +290,9 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
     for ours in TF2_OPTIMIZERS:
         if type(parameters) in PARAMETERS and issubclass(ours, type(parameters)):
             fields = {ours.renamed.get(n, n): field for n, field in parameters.arguments().items()}
-            fields["clipvalue"] = fields.pop("clip_gradient_min"), fields.pop("clip_gradient_max")
+            fields["clipvalue"] = optimizers.clipvalue_of(
+                fields.pop("clip_gradient_min"), fields.pop("clip_gradient_max")
+            )
             return ours(**fields)
     raise ValueError(
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has "
@@ -304,8 +306,7 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
         return value
     if isinstance(optimizer := optimizers.from_tensorflow(value), TF2_OPTIMIZERS):
         return optimizer
-    is_theirs = type(value).__module__ == "tensorflow.python.tpu.tpu_embedding_v2_utils"
-    kind = type(value).__name__ if is_theirs else None
+    kind = optimizers.name_in_tensorflow(value)
     if kind == "QuantizationConfig":
         return QuantizationConfig(value.num_buckets, value.lower, value.upper)
     if kind == "TableConfig":

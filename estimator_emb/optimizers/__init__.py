@@ -13,6 +13,7 @@ from typing import Any
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._step import step
+from estimator_emb.optimizers._tf2 import clipvalue_of
 from estimator_emb.optimizers.adadelta import AdadeltaParameters
 from estimator_emb.optimizers.adagrad import Adagrad, AdagradParameters
 from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum, AdagradMomentumParameters
@@ -57,8 +58,8 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
     """Returns an optimizer as an object of our classes, translated where it is TensorFlow's.
 
     Args:
-      value: an object of a class in `PARAMETERS` or `TF2_OPTIMIZERS`, or of TensorFlow's class of
-        that name.
+      value: an object of a class in `PARAMETERS` or `TF2_OPTIMIZERS`, of TensorFlow's class of
+        that name, or of a subclass.
       owner: what the error message calls the owner of these `optimization_parameters`.
 
     Raises:
@@ -75,12 +76,18 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:
     """Returns our counterpart of an optimizer object of TensorFlow; None for any other object."""
-    theirs = type(value)
+    theirs = name_in_tensorflow(value)
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
-        if theirs.__name__ == ours.__name__ and theirs.__module__.startswith(
-            "tensorflow.python.tpu."
-        ):
+        if theirs == ours.__name__:
             return translate(value, ours)
+    return None
+
+
+def name_in_tensorflow(value: object) -> str | None:
+    """Returns the name of the class of `tensorflow.python.tpu` that an object is of, or None."""
+    for theirs in type(value).__mro__:
+        if theirs.__module__.startswith("tensorflow.python.tpu."):
+            return theirs.__name__
     return None
 
 
@@ -95,7 +102,7 @@ def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationPar
     fields: dict[str, Any] = {}
     for argument in arguments:
         if argument.name == "clipvalue":
-            fields["clipvalue"] = value.clip_gradient_min, value.clip_gradient_max
+            fields["clipvalue"] = clipvalue_of(value.clip_gradient_min, value.clip_gradient_max)
         elif argument.kind is not argument.KEYWORD_ONLY:
             fields[argument.name] = getattr(value, argument.name)
     return ours(**fields)
@@ -128,7 +135,9 @@ __all__ = [
     "TENSORFLOW",
     "TF2_OPTIMIZERS",
     "as_parameters",
+    "clipvalue_of",
     "from_tensorflow",
+    "name_in_tensorflow",
     "step",
     "translate",
 ]

@@ -230,6 +230,10 @@ class OptimizationParameters:
         signature = inspect.signature(type(self).__init__)
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 
+    def _compared(self) -> dict[str, Any]:
+        """Returns what two equal optimizers have in common."""
+        return self.arguments()
+
     def _check_number(self, name: str) -> None:
         value = getattr(self, name)
         name = self.renamed.get(name, name)
@@ -253,7 +257,7 @@ class OptimizationParameters:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self.arguments() == other.arguments()  # type: ignore[attr-defined]
+        return self._compared() == other._compared()  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
-        return hash((type(self), tuple(self.arguments().items())))
+        return hash((type(self), tuple(self._compared().items())))

@@ -14,6 +14,15 @@ SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
 """A function (table variable, slot names, slot initializers) -> {slot name: variable}."""
 
 
+def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
+    """Returns two limits of the gradient in their shortest form: None, c for (-c, c), or both."""
+    if low is None and high is None:
+        return None
+    if low is not None and high is not None and low == -high and high > 0:
+        return high
+    return low, high
+
+
 class TF2Optimizer(OptimizationParameters):
     """The first base of each TF2 class; the second is its legacy class, with slots and rule.
 
@@ -24,16 +33,15 @@ class TF2Optimizer(OptimizationParameters):
     """
 
     low_dimensional_packing_status: bool
+    _clipvalue: ClipValue | None
 
     @property
     def clipvalue(self) -> ClipValue | None:
-        """Returns the limits of the gradient: c for (-c, c), a tuple (min, max), or None."""
-        low, high = self.clip_gradient_min, self.clip_gradient_max
-        if low is None and high is None:
-            return None
-        if low is not None and high is not None and low == -high and high > 0:
-            return high
-        return low, high
+        """Returns the limits of the gradient as they were given."""
+        return self._clipvalue
+
+    def _compared(self) -> dict[str, Any]:
+        return {**self.arguments(), "clipvalue": (self.clip_gradient_min, self.clip_gradient_max)}
 
     def _limits(
         self, clipvalue: Any, use_gradient_accumulation: bool
@@ -60,6 +68,7 @@ class TF2Optimizer(OptimizationParameters):
                 f"clipvalue={clipvalue!r} with use_gradient_accumulation="
                 f"{use_gradient_accumulation!r}."
             )
+        self._clipvalue = clipvalue
         low, high = limits
         return low, high
 

@@ -79,6 +79,8 @@ class FtrlParameters(OptimizationParameters):
         Slot("accumulators", "/Ftrl", "initial_accumulator_value", "accumulator"),
         Slot("linears", "/Ftrl_1", legacy_name="linear"),
     )
+    initial_linear_value = 0.0
+    """Start of every z; no argument, as in TensorFlow's class."""
 
     def __init__(
         self,

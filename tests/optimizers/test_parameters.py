@@ -525,12 +525,18 @@ def test_translation_keeps_every_field(ours):
         translated = as_parameters(original, "TableConfig")
         assert type(translated) is ours
         assert translated == ours(**arguments)
-        for name, value in vars(original).items():
-            if name == "initial_linear_value":
-                # No argument of FtrlParameters, but a constant: the slot's start, as ours has it.
-                assert translated.initial_value(translated.slots[1]) == value
-            else:
-                assert getattr(translated, name) == value, name
+        for name in vars(original):
+            assert getattr(translated, name) == getattr(original, name), name
+
+
+@needs_originals
+@with_original
+def test_a_subclass_of_the_original_is_translated_too(ours):
+    arguments = example_arguments(ours)
+    for name in ADDED_ARGUMENTS.get(by_name(ours), []):
+        del arguments[name]
+    own = type("Own", (original_of(ours),), {"__module__": "program"})
+    assert as_parameters(own(**arguments), "TableConfig") == ours(**arguments)
 
 
 @every_class
