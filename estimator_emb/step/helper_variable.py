@@ -18,7 +18,8 @@ def read() -> tf.Tensor:
         variable = tf.compat.v1.get_variable(
             HELPER_VARIABLE,
             initializer=tf.zeros([1]),
-            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            # Until `hide`: tf.recompute_grad and tf.custom_gradient look for it there.
+            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
             use_resource=True,
         )
     return variable.read_value()

@@ -327,7 +327,9 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
             f"got {value.shape}."
         )
     padding: Any = "" if flat.dtype == tf.string else PADDING_ID
-    if flat.dtype != tf.string and one_per_sample and not feature.max_sequence_length:
+    # With combiner None each sample has an id: hardware is given no places that could lack one.
+    always_one = rank == 1 or table.config.combiner is None
+    if flat.dtype != tf.string and always_one and not feature.max_sequence_length:
         return Ids(table, feature, flat, None, weights, shape[0], _static_batch(value), fit=fit)
     width = tf.constant(1, tf.int64) if one_per_sample else shape[1]
     kept = tf.where(tf.not_equal(flat, padding))[:, 0]

@@ -3,6 +3,7 @@
 
 import harness
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -128,3 +129,58 @@ def examples():
         example = tf.train.Example(features=tf.train.Features(feature=feature))
         made.append(example.SerializeToString())
     return made
+
+
+@pytest.mark.parametrize(
+    ("shape", "cores"),
+    [([4, 1], None), ([None, 1], None), ([None, None], None), ([4, 1], 2)],
+    ids=str,
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
+    table = np.arange(10.0).reshape(5, 2) / 10
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t", weight_key="w" if weighted else None)},
+        table_to_config_dict={"t": ee.TableConfig(5, 2, harness.initializer(table), "sum")},
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    )
+    ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
+    weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
+    train = harness.gradient_model_fn(["x"])
+
+    def model_fn(features, labels, mode, params):
+        served = train(features, labels, mode, params)
+        outputs = {"serving_default": ee.export.PredictOutput(dict(features))}
+        return served._replace(export_outputs=outputs) if mode == ee.ModeKeys.PREDICT else served
+
+    def input_fn(params):
+        data = tf.data.Dataset.from_tensors(({"x": ids, "w": weights}, {"x": labels}))
+
+        def shaped(features, labels):
+            hidden = tf.compat.v1.placeholder_with_default
+            return {key: hidden(features[key], shape) for key in features}, labels
+
+        return data.map(shaped).repeat(2)
+
+    where = {} if cores is None else {"device": "host", "num_shards": cores}
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model", **where)
+    estimator.train(input_fn, steps=1)
+    want = table.copy()
+    want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])
+    want[0] -= 0.5 * weights[2] * labels[2]
+    np.testing.assert_allclose(harness.saved(tmp_path / "model", 1)["t"], want, rtol=1e-6)
+    activations = want[ids[:, 0]] * weights * [[1], [0], [1], [1]]
+    predicted = list(estimator.predict(input_fn, yield_single_examples=False))
+    np.testing.assert_allclose(predicted[0]["x"], activations, rtol=1e-6)
+
+    def receiver():
+        given = {
+            "x": tf.compat.v1.placeholder(tf.int64, shape),
+            "w": tf.compat.v1.placeholder(tf.float32, shape),
+        }
+        return ee.export.ServingInputReceiver(given, given)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    served = serve(x=tf.constant(ids), w=tf.constant(weights))["x"]
+    np.testing.assert_allclose(served, activations, rtol=1e-6)
