@@ -196,7 +196,9 @@ class EmbeddingConfigSpec(
 
     Args:
       feature_columns: list of columns made by `feature_columns.embedding_column` and
-        `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns.
+        `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns. With
+        `use_tpu=False` it may hold numeric and embedding columns of `tf.feature_column` too, which
+        stay the model's: its own optimizer trains them.
       optimization_parameters: the optimizer of all tables that have none of their own. Required
         with `feature_columns`.
       clipping_limit: positive number: the gradient of a row, summed over the batch, is clipped to
@@ -356,14 +358,14 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         LegacyTPUEmbeddingColumn,
         LegacyTPUSharedEmbeddingColumn,
     )
-    # tensorflow-estimator's spec accepts them and fails later, because they have no table on a TPU.
+    # The model computes them by itself; `tables_of_columns` refuses them on a TPU, as
+    # tensorflow-estimator does.
     without_table = (
         LegacyNumericColumn,
         NumericColumn,
         LegacyEmbeddingColumn,
         EmbeddingColumn,
         LegacySharedEmbeddingColumn,
-        SharedEmbeddingColumn,
     )
     device_specific = (
         TPUDeviceSpecificEmbeddingColumn,
@@ -372,12 +374,12 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     embedding_core: list[Any] = []
     tensor_core: list[Any] = []
     for column in columns:
-        if not isinstance(column, supported):
+        if not isinstance(column, (*supported, *without_table)):
             allowed = (
                 "EmbeddingConfigSpec: All feature columns must be supported types, made by "
                 "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
             )
-            if isinstance(column, without_table):
+            if isinstance(column, SharedEmbeddingColumn):
                 raise TypeError(
                     f"{allowed}column {column.name!r} is a {type(column).__name__}, which the "
                     "model computes by itself. Make it with one of the two, or leave it out of the "

@@ -101,7 +101,7 @@ class TPUEstimator(StockTPUEstimator):
         request = Request(
             model_fn=model_fn,
             spec=embedding_config_spec,
-            tables=tuple(tables_of(embedding_config_spec)),
+            tables=tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu)),
             config=config,
             use_tpu=use_tpu,
             train_batch_size=train_batch_size,

@@ -5,12 +5,18 @@
 look them up and with their optimizers.
 """
 
+import collections
 import dataclasses
+import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator_emb.columns import integer_lookup, string_lookup
+from estimator_emb.compat.internals.columns import (
+    LegacyTPUSharedEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+)
 from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
 
@@ -31,6 +37,8 @@ class Feature:
       column_name: name of the feature column; None in a spec of config dicts.
       to_ids: function from the strings of this feature, [n], to int64 ids [n], in which -1 stands
         for a string to be left out; None if only ids are allowed.
+      column: where several columns of the spec read the same input, the one of this feature, whose
+        `key` is then its own. Else None.
       integers_to_ids: function from integers [n] to int64 ids [n], of a column that looks integers
         up; None if its integers are ids. `tables/integers.py` says when it is used.
     """
@@ -41,6 +49,12 @@ class Feature:
     column_name: str | None = None
     to_ids: Callable[[Any], Any] | None = None
     integers_to_ids: Callable[[Any], Any] | None = None
+    column: Any = None
+
+    @property
+    def input_key(self) -> str:
+        """Returns the key under which input_fn yields the ids."""
+        return self.column.get_feature_key_name() if self.column else self.key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +77,12 @@ class Table:
     optimizer: OptimizationParameters | None = None
 
 
-def tables_of(spec: EmbeddingConfigSpec | None) -> list[Table]:
+def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
     """Returns the tables of a checked spec, sorted by name; an empty list without a spec.
+
+    Args:
+      spec: the spec.
+      off_tpu: as in `tables_of_columns`.
 
     Raises:
       TypeError, ValueError: as `tables_of_columns`.
@@ -75,7 +93,7 @@ def tables_of(spec: EmbeddingConfigSpec | None) -> list[Table]:
         return tables_of_dicts(
             spec.feature_to_config_dict, spec.table_to_config_dict, spec.optimization_parameters
         )
-    return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters)
+    return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
 
 
 def tables_of_dicts(
@@ -106,37 +124,26 @@ def tables_of_dicts(
 
 
 def tables_of_columns(
-    columns: Sequence[Any], optimizer: OptimizationParameters | None = None
+    columns: Sequence[Any], optimizer: OptimizationParameters | None = None, off_tpu: bool = False
 ) -> list[Table]:
     """Returns the tables of embedding columns, sorted by name; a shared table once.
 
     Args:
       columns: columns made by `embedding_column` or `shared_embedding_columns`.
       optimizer: the optimizer of all tables.
+      off_tpu: True gives each of several columns that read one feature a table and a key of its
+        own, takes a column that is given twice once, and passes over columns of other kinds.
 
     Raises:
       TypeError: a column is of another kind.
       ValueError: two columns read the same feature, a column is given twice, or a table is asked
-      for
-        in two shapes or with two combiners or rates.
+        for in two shapes or with two combiners or rates.
     """
     configs: dict[str, TableConfig] = {}
     scope_keys: dict[str, str] = {}
     features: dict[str, list[Feature]] = {}
-    column_of_key: dict[str, Any] = {}
-    for column in columns:
-        if not hasattr(column, "get_embedding_var_name"):
-            raise TypeError(
-                f"Column {column.name!r} of the EmbeddingConfigSpec has no table for an embedding "
-                "engine; make it with feature_columns.embedding_column or "
-                f"feature_columns.shared_embedding_columns. It is a {type(column).__name__}."
-            )
-        key = column.get_feature_key_name()
-        scope_key = column.get_embedding_var_name()
+    for column, key, scope_key, alone in _off_tpu(columns) if off_tpu else _on_tpu(columns):
         name = TABLE_PREFIX + scope_key
-        if key in column_of_key:
-            raise _two_columns(key, column_of_key[key], column)
-        column_of_key[key] = column
         vocabulary_size, dimension = column.get_embedding_table_size()
         config = TableConfig(
             vocabulary_size,
@@ -166,6 +173,7 @@ def tables_of_columns(
                 column_name=column.name,
                 to_ids=string_lookup(column.categorical_column),
                 integers_to_ids=integer_lookup(column.categorical_column),
+                column=None if alone else column,
             )
         )
     return [
@@ -178,6 +186,84 @@ def tables_of_columns(
         )
         for name in sorted(configs)
     ]
+
+
+_Named = tuple[Any, str, str, bool]
+"""A column, the key of its feature, the scope key of its table, and whether no other reads that."""
+
+
+def _on_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
+    column_of_key: dict[str, Any] = {}
+    for column in columns:
+        if not _has_table(column):
+            raise TypeError(
+                f"Unsupported feature column {column.name!r}, of type {type(column).__name__}: it "
+                "has no table on a TPU. Supported types are those that "
+                "feature_columns.embedding_column and feature_columns.shared_embedding_columns "
+                "make. Make it with one of the two, or leave it out of the EmbeddingConfigSpec and "
+                "use it in model_fn; with use_tpu=False the spec takes it."
+            )
+        key = column.get_feature_key_name()
+        if key in column_of_key:
+            raise _two_columns(key, column_of_key[key], column)
+        column_of_key[key] = column
+        yield column, key, column.get_embedding_var_name(), True
+
+
+def _off_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
+    distinct: list[Any] = []
+    for column in filter(_has_table, columns):
+        if not any(column == other and signature(column) == signature(other) for other in distinct):
+            distinct.append(column)
+    readers = collections.Counter(column.get_feature_key_name() for column in distinct)
+    keys: set[str] = set()
+    scope_keys: set[str] = set()
+    for column in distinct:
+        key, scope_key = column.get_feature_key_name(), column.get_embedding_var_name()
+        alone = readers[key] == 1
+        key = _unused(keys, key, f"{key}/{column.name}")
+        if not isinstance(column, (TPUSharedEmbeddingColumn, LegacyTPUSharedEmbeddingColumn)):
+            scope_key = _unused(scope_keys, scope_key)
+        keys.add(key)
+        scope_keys.add(scope_key)
+        yield column, key, scope_key, alone
+
+
+def _unused(used: Container[str], *names: str) -> str:
+    """Returns the first of `names` that is not used, or else the last with a number."""
+    numbered = (f"{names[-1]}_{number}" for number in itertools.count(1))
+    return next(name for name in itertools.chain(names, numbered) if name not in used)
+
+
+def _has_table(column: Any) -> bool:
+    return hasattr(column, "get_embedding_var_name")
+
+
+def signature(column: Any) -> tuple[Any, ...]:
+    """Returns what two columns have in common that are made by the same call."""
+    return (
+        column.name,
+        column.get_feature_key_name(),
+        column.get_weight_key_name(),
+        column.get_embedding_var_name(),
+        column.get_embedding_table_size(),
+        column.get_combiner(),
+        column.get_max_sequence_length(),
+        column.get_learning_rate_fn(),
+    )
+
+
+def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
+    """Returns the features of a batch in which each feature of the tables has its ids."""
+    if not isinstance(features, Mapping):
+        return features
+    copied = {
+        feature.key: features[feature.input_key]
+        for table in tables
+        for feature in table.features
+        if feature.column and feature.input_key in features
+    }
+    return {**features, **copied} if copied else features
 
 
 def _two_columns(key: str, first: Any, second: Any) -> ValueError:

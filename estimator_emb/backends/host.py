@@ -23,11 +23,12 @@ from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, add_ite
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.native import serving
 from estimator_emb.ordering import hook as ordering
-from estimator_emb.spec import Table, check_for_host
+from estimator_emb.spec import Table, check_for_host, with_own_keys
 from estimator_emb.step import summaries, transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import Lookup, TableStep
+from estimator_emb.tables.column_reads import ColumnReads
 
 logger = logging.getLogger("estimator_emb")
 
@@ -91,8 +92,9 @@ class HostStep:
             add_item_to_params(params, "context", context)
         if self._training:
             console.say_once(self._tables.describe(), self._model_dir)
+        features = with_own_keys(self._tables.tables, features)
         tap = self._tables.enqueue(features)
-        kept = {key: value for key, value in features.items() if key not in self._tables.consumed}
+        kept = {key: value for key, value in features.items() if key not in self._tables.replaced}
         if not self._exporting:
             samples = tap.reading.batch.samples
             kept, labels = batch_sizes.watched(kept, kwargs.get("labels"), samples)
@@ -102,11 +104,19 @@ class HostStep:
             kwargs = {**kwargs, "labels": labels}
         else:
             kept = self._tables.from_previous_step(kept)
+        reads = ColumnReads(
+            self._tables.tables,
+            tap.features,
+            features,
+            tap.again,
+            self._tables.from_previous_step,
+        )
         with (
             batch_sizes.explained(kept, kwargs.get("labels"), tap.reading.static_batch),
             self._cores.running(),
+            reads.running(),
         ):
-            spec = model_fn(features={**kept, **tap.features}, **kwargs)
+            spec = model_fn(features={**kept, **reads.features}, **kwargs)
         if self._servers and self._training:
             clusters.check_asynchronous()
         self._lookup = tap.create_tables(spec)

@@ -8,6 +8,8 @@ import contextlib
 import inspect
 import logging
 import numbers
+import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -327,6 +329,8 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 f"{type(owner).__name__!r} object has no attribute {error.name!r}. "
                 f"{keras_optimizers.ADVICE}",
             )
+        else:
+            _explain_activation(error, features, tables)
         raise
     except (TypeError, ValueError) as error:
         _check_columns(tables, has_spec)
@@ -338,7 +342,42 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 f"features {ids} as input_fn yields them, not their activations: give it the "
                 "EmbeddingConfigSpec whose feature_to_config_dict has them.",
             )
+        else:
+            _explain_activation(error, features, tables)
         raise
+
+
+def _explain_activation(error: Exception, features: Any, tables: list[Any]) -> None:
+    """Adds to an error that it was given an activation, where ids of that feature would do."""
+    if not isinstance(features, Mapping):
+        return
+    for table in tables:
+        for feature in table.features:
+            seen = features.get(feature.key)
+            if seen is not None and _is_about(error, feature.key, seen):
+                error.args = (
+                    f"{error} features[{feature.key!r}] is the activation of table "
+                    f"{table.name!r}, {seen.dtype.name} {seen.shape}, not the ids that input_fn "
+                    "yields: copy those under a second key in input_fn, and read that one here.",
+                )
+                return
+
+
+def _is_about(error: Exception, key: str, activation: Any) -> bool:
+    """Returns whether an error is that of a column of a feature, or of an op given its activation.
+
+    Of other errors only a TypeError is looked into: an op that takes no floats raises it.
+    """
+    if re.search(rf"\bkey: {re.escape(key)}(,| |$)", str(error)):
+        return True
+    if isinstance(error, AttributeError):
+        return getattr(error, "obj", None) is activation
+    return isinstance(error, TypeError) and any(
+        value is activation
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").startswith("tensorflow.")
+        for value in frame.f_locals.values()
+    )
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:

@@ -25,6 +25,7 @@ from estimator_emb.checks import input_errors
 from estimator_emb.checks.nan_loss import TableOnHost
 from estimator_emb.compat.internals.columns import sequence_length_key
 from estimator_emb.compat.internals.estimator import ExportOutput
+from estimator_emb.compat.internals.graphs import output_context
 from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.ordering import after_checks
 from estimator_emb.spec import Table, optimizer_of
@@ -115,19 +116,20 @@ class TableStep:
         self._transfer = transfer or self.next_step
 
     @property
+    def replaced(self) -> set[str]:
+        """Keys of the batch under which the model does not see what input_fn yields: ids."""
+        columns = self.spec.tensor_core_feature_columns or ()
+        return {
+            *(feature.key for table in self.tables for feature in table.features),
+            *(column.get_feature_key_name() for column in columns),
+        }
+
+    @property
     def consumed(self) -> set[str]:
         """Keys of the batch that the tables read, and that no core sees: ids and weights."""
         features = [feature for table in self.tables for feature in table.features]
-        columns = self.spec.tensor_core_feature_columns or ()
-        return {
-            key
-            for key in (
-                *(feature.key for feature in features),
-                *(feature.weight_key for feature in features),
-                *(column.get_feature_key_name() for column in columns),
-            )
-            if key is not None
-        }
+        weights = {feature.weight_key for feature in features if feature.weight_key is not None}
+        return self.replaced | weights
 
     def describe(self) -> str:
         """Returns one line: what runs where, and how large it is."""
@@ -294,6 +296,7 @@ class GradientTap:
         self.reading = reading
         self.step = reading.step
         self.activations = dict(activations)
+        self._received = activations
         self._tap: Tap | None = None
         self._global_step: tf.Tensor | None = None
         if self.step.training and activations:
@@ -309,6 +312,12 @@ class GradientTap:
         """What core 0's model sees in its features in place of what is `consumed`."""
         return {**self.reading.others, **self.activations}
 
+    def again(self, key: str) -> tf.Tensor:
+        """Returns an activation for a GradientTape, which sees only what is computed under it."""
+        if self._tap is None:
+            return self.activations[key]
+        return self._tap.through(key, self._received[key])
+
     def gradients(self) -> dict[str, tf.Tensor]:
         """Returns the gradient that reached core 0's activation, by feature key.
 
@@ -318,13 +327,13 @@ class GradientTap:
         applied = self._tap.applied(self.step.cores.sent) if self._tap else {}
         of_core = {}
         for key, upstream in applied.items():
-            gradient = tf.convert_to_tensor(upstream)
-            if gradient.graph is not self.activations[key].graph:
+            parts = [tf.convert_to_tensor(part) for part in upstream]
+            if any(_place(part) != _place(self.activations[key]) for part in parts):
                 raise RuntimeError(
-                    f"The gradient of feature {key!r} was computed inside a tf.function or a "
-                    "branch of tf.cond; compute gradients in the body of model_fn."
+                    f"The gradient of feature {key!r} was computed inside a tf.function, a loop or "
+                    "a branch of tf.cond; compute gradients in the body of model_fn."
                 )
-            of_core[key] = gradient
+            of_core[key] = parts[0] if len(parts) == 1 else tf.add_n(parts)
         return of_core
 
     def warn_of_zeros(self, reached: Iterable[str]) -> None:
@@ -334,7 +343,9 @@ class GradientTap:
             if without:
                 logger.warning(
                     "No gradient reaches features %s of table %s: zeros are used. The loss may not "
-                    "depend on them, or the optimizer was given a var_list without %s.",
+                    "depend on them, the optimizer was given a var_list without %s, or a "
+                    "tf.GradientTape was opened after they were computed: use minimize(), "
+                    "compute_gradients() or tf.gradients().",
                     without,
                     table.name,
                     helper_variable.HELPER_VARIABLE,
@@ -547,6 +558,11 @@ class Lookup:
         saver.check(
             scaffold, [variable for table in self.tables for variable in table.all_variables]
         )
+
+
+def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:
+    """Returns the graph of a tensor, and the loop or branch of the v1 kind that it can be read in."""
+    return tensor.graph, output_context(tensor.op)
 
 
 def _leaves(structure: Any) -> Iterator[Any]:

@@ -11,18 +11,17 @@ HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
 """How its name begins: as that of the legacy variable, which programs skip by this name."""
 
 
-def read() -> tf.Tensor:
-    """Creates the variable, and returns its value."""
+def create() -> tf.Variable:
+    """Creates the variable."""
     scope = tf.compat.v1.VariableScope(reuse=None)
     with tf.init_scope(), tf.compat.v1.variable_scope(scope):
-        variable = tf.compat.v1.get_variable(
+        return tf.compat.v1.get_variable(
             HELPER_VARIABLE,
             initializer=tf.zeros([1]),
             # Until `hide`: tf.recompute_grad and tf.custom_gradient look for it there.
             collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
             use_resource=True,
         )
-    return variable.read_value()
 
 
 def hide(keep_trainable: bool = False) -> None:

@@ -12,46 +12,50 @@ from estimator_emb.step import helper_variable
 logger = logging.getLogger("estimator_emb")
 
 
-class Tap:
-    """The gradients of the activations of one step, which appear as the program takes its own.
+_Call = tuple[tf.Tensor, tf.Operation]
+"""A gradient that reached an activation, and the op of that of the helper variable."""
 
-    Attributes:
-      gradients: by feature key, the gradient that reached the activation; of several, the last.
-    """
+
+class Tap:
+    """The gradients of the activations of one step, which appear as the program takes its own."""
 
     def __init__(self) -> None:
-        self.gradients: dict[str, tf.Tensor] = {}
-        self._helper = helper_variable.read()
-        self._calls: dict[str, list[tuple[tf.Tensor, tf.Operation]]] = {}
+        self._helper = helper_variable.create()
+        self._calls: list[tuple[str, list[_Call]]] = []
 
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:
-        """Returns the activation of a feature, made to depend on the helper variable."""
+        """Returns the activation of a feature, made to depend on the helper variable.
+
+        A feature may be led through several times: what reaches any of its tensors is its gradient.
+        """
+        calls: list[_Call] = []
+        self._calls.append((key, calls))
 
         @tf.custom_gradient
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-                self.gradients[key] = upstream
                 # A model without variables of its own has only this to wait for before it
                 # increments the global step.
                 with tf.control_dependencies([upstream]):
                     zero = tf.zeros_like(helper)
-                self._calls.setdefault(key, []).append((upstream, zero.op))
+                calls.append((upstream, zero.op))
                 return None, zero
 
             return tf.identity(activation), gradient
 
-        return intercept(activation, self._helper)
+        return intercept(activation, self._helper.read_value())
 
     def wait_for(self, operations: list[tf.Operation]) -> None:
         """Makes the program's update of its variables, and of the global step, wait."""
-        for calls in self._calls.values():
+        for _, calls in self._calls:
             for _, of_helper in calls:
                 of_helper._add_control_inputs(operations)
 
-    def applied(self, sent_to_cores: Iterable[tf.Tensor] = ()) -> dict[str, tf.Tensor]:
-        """Returns `gradients`, of several of a feature the one that the program trains by.
+    def applied(self, sent_to_cores: Iterable[tf.Tensor] = ()) -> dict[str, list[tf.Tensor]]:
+        """Returns by feature key what reached its tensors, to be summed.
 
-        A program may compute others, to show them or for a penalty; those update no variable.
+        Of several gradients of one tensor it is the one that the program trains by. A program may
+        compute others, to show them or for a penalty; those update no variable.
 
         Args:
           sent_to_cores: tensors that an optimizer hands to other cores, and gets back summed.
@@ -60,8 +64,12 @@ class Tap:
           RuntimeError: it trains by several. The last would be as wrong as the first.
         """
         ends = {tensor.name for tensor in sent_to_cores}
-        chosen = dict(self.gradients)
-        for key, calls in self._calls.items():
+        chosen: dict[str, list[tf.Tensor]] = {}
+        for key, calls in self._calls:
+            if not calls:
+                continue
+            of_key = chosen.setdefault(key, [])
+            of_key.append(calls[-1][0])
             if len(calls) == 1:
                 continue
             found = [upstream for upstream, of_helper in calls if self._updates(of_helper, ends)]
@@ -73,7 +81,7 @@ class Tap:
                     "around the activation in all losses but one."
                 )
             if found:
-                chosen[key] = found[0]
+                of_key[-1] = found[0]
             else:
                 logger.warning(
                     "Feature %r: model_fn computes %d gradients of its activation, and none leads "
@@ -86,10 +94,7 @@ class Tap:
 
     def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
         """Returns whether a gradient of the helper variable goes where that variable is written."""
-        read = self._helper.op
-        while read.type != "ReadVariableOp":
-            read = read.inputs[0].op
-        handle = read.inputs[0].name
+        handle = self._helper.handle.name
         waiting: list[tf.Operation] = [of_helper]
         seen: set[str] = set()
         while waiting:

@@ -45,6 +45,7 @@ from estimator_emb.step import summaries
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
+from estimator_emb.tables.column_reads import ColumnReads
 
 LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
 """Name of the collection that gets the mean of all cores' losses, for each step of training."""
@@ -132,11 +133,13 @@ class EmulatedStep:
         refusals.check_queues()
         features = self._input.features
         fed = features
+        reads: contextlib.AbstractContextManager = contextlib.nullcontext()
         if self._tables:
             refusals.check_features(tables, self._input.looked_up)
             self._tap = self._tables.enqueue(self._input.looked_up)
             fed = {**features, **self._tap.reading.others}
             features = {**features, **self._tap.features}
+            reads = ColumnReads(tables, self._tap.features, {}, self._tap.again).running()
         refusals.check_partition_dims(ctx, fed, self._input.labels)
         wrapper = ModelFnWrapper(model_fn, config, params, ctx)
         labels = self._input.labels
@@ -145,6 +148,7 @@ class EmulatedStep:
             self._computation.recording(),
             batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
             self._cores.running(),
+            reads,
             _resource_variables(),
         ):
             spec_of_program = wrapper._call_model_fn(features, labels)

@@ -52,7 +52,7 @@ TPU_FC_TO_SCOPE = _tpu_feature_column._TPU_FC_TO_SCOPE
 # ---- TensorFlow's own columns -----------------------------------------------------------------
 
 LegacyNumericColumn = _feature_column._NumericColumn
-"""A column that the model computes, refused in an `EmbeddingConfigSpec`; so are the next five."""
+"""A column that the model computes, of no meaning on a TPU; so are the next four."""
 
 LegacyEmbeddingColumn = _feature_column._EmbeddingColumn
 """The column of TensorFlow 1's own `embedding_column`."""
@@ -67,13 +67,16 @@ EmbeddingColumn = _feature_column_v2.EmbeddingColumn
 """The column of `tf.feature_column.embedding_column`."""
 
 SharedEmbeddingColumn = _feature_column_v2.SharedEmbeddingColumn
-"""The column of `tf.feature_column.shared_embeddings`."""
+"""The column of `tf.feature_column.shared_embeddings`, refused in an `EmbeddingConfigSpec`."""
 
 StateManagerImpl = _feature_column_v2._StateManagerImpl
 """Creates the variables of a layer's columns; one of this very kind goes by variable scopes."""
 
 LazyBuilder = _feature_column._LazyBuilder
-"""Transforms each feature once for all columns of `sequence_input_layer`."""
+"""Transforms each feature once for all columns of a v1 input layer; its `get` is wrapped."""
+
+FeatureTransformationCache = _feature_column_v2.FeatureTransformationCache
+"""The same for the layers of Keras."""
 
 normalize_feature_columns = _feature_column._normalize_feature_columns
 """Checks the columns given to `sequence_input_layer`, as TensorFlow's own input layers do."""

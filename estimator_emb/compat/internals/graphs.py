@@ -7,10 +7,12 @@ from tensorflow.python.data.util import nest as _data_nest
 from tensorflow.python.distribute import distribute_coordinator as _coordinator
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
+from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import none_tensor as _none_tensor
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import cond_v2 as _cond_v2
+from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.ops import while_v2 as _while_v2
@@ -27,6 +29,12 @@ colocate_with = _ops.colocate_with
 
 gradient_registry = _ops.gradient_registry
 """Holds the function of each `tf.custom_gradient`, and with it its graph, until it is taken out."""
+
+could_possibly_record = _record.could_possibly_record
+"""Whether a GradientTape is open: it must see how an activation depends on the helper variable."""
+
+output_context = _control_flow_util.GetOutputContext
+"""The loop or branch of the v1 kind that the tensors of an op can be read in; None for outside."""
 
 BranchGradientGraph = _cond_v2._CondGradFuncGraph
 """The graph of the gradient of a branch, which keeps that of the branch."""

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets every feature column of a model_fn read, off a TPU, what it would read without a TPU.
+
+In the features of a model_fn, activations stand in place of the ids that TPU columns look up. Off a
+TPU other columns may read those ids, a linear model beside a deep one; and several TPU columns may
+look up one feature, each in a table of its own.
+
+Columns read features through objects of TensorFlow that transform a feature once for all of them. A
+TPU column asks such an object for its feature by name. So does any other column, but while the
+object transforms that column: it is given the ids.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.columns import (
+    FeatureTransformationCache,
+    LazyBuilder,
+    LegacyTPUEmbeddingColumn,
+    LegacyTPUSharedEmbeddingColumn,
+    TPUEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+    sequence_length_key,
+)
+from estimator_emb.compat.internals.graphs import could_possibly_record
+from estimator_emb.spec import Feature, Table, signature
+
+
+class ColumnReads:
+    """What columns read in one call of a model_fn.
+
+    Args:
+      tables: those of the spec.
+      given: by key, what the model is given in place of the input.
+      features: by key, the input.
+      again: gives by key an activation to a GradientTape; see `GradientTap.again`.
+      carried: gives the model an input as it gives it the others; see
+        `TableStep.from_previous_step`.
+
+    Attributes:
+      features: `given` without what only its own column can ask for.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        given: Mapping[str, tf.Tensor],
+        features: Mapping[str, Any],
+        again: Callable[[str], tf.Tensor],
+        carried: Callable[[Any], Any] = lambda structure: structure,
+    ):
+        self._of_columns = [
+            (table, feature) for table in tables for feature in table.features if feature.column
+        ]
+        own = {
+            key
+            for _, feature in self._of_columns
+            if feature.key != feature.input_key
+            for key in (feature.key, sequence_length_key(feature.key))
+        }
+        self._own = {key: value for key, value in given.items() if key in own}
+        self.features = {key: value for key, value in given.items() if key not in own}
+        self._ids = {
+            id(value): features[key] for key, value in self.features.items() if key in features
+        }
+        self._activations = {
+            id(given[feature.key]): feature.key
+            for table in tables
+            for feature in table.features
+            if feature.key in given
+        }
+        self._again = again
+        self._carried = carried
+        self._read: dict[int, Any] = {}
+        self._transformed = 0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Lets the columns that this thread uses read so."""
+        _install()
+        before, _thread.reads = _thread.reads, self
+        try:
+            yield
+        finally:
+            _thread.reads = before
+
+    def get(self, original: Callable[..., Any], reader: Any, key: Any, *args: Any) -> Any:
+        """Returns what a column gets from `reader`, the object that transforms features."""
+        if not isinstance(key, str):
+            self._transformed += 1
+            try:
+                return original(reader, key, *args)
+            finally:
+                self._transformed -= 1
+        value = self._own.get(key, reader._features.get(key))
+        if self._transformed and id(value) in self._ids:
+            value = self._ids_of(id(value))
+        elif id(value) in self._activations and could_possibly_record():
+            value = self._again(self._activations[id(value)])
+        elif key not in self._own:
+            return original(reader, key, *args)
+        return original(type(reader)({key: value}), key, *args)
+
+    def feature_of(self, column: Any) -> tuple[Table, Feature] | None:
+        """Returns the table and feature of one of several columns that read the same input."""
+        _thread.reads = None  # Now columns have the names that the program gave them.
+        try:
+            wanted = signature(column)
+            alike = [own for own in self._of_columns if signature(own[1].column) == wanted]
+        finally:
+            _thread.reads = self
+        # A model_fn may make its columns anew; initializers then differ.
+        return next((own for own in alike if own[1].column == column), alike[0] if alike else None)
+
+    def _ids_of(self, seen: int) -> Any:
+        if seen not in self._read:
+            with tf.init_scope():  # Not in a loop or branch, which only one of the columns is in.
+                self._read[seen] = self._carried(self._ids[seen])
+        return self._read[seen]
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.reads: ColumnReads | None = None
+
+
+_thread = _Thread()
+
+
+def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get(reader: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = functools.partial(original, **kwargs)
+        reads = _thread.reads
+        return bound(reader, key, *args) if reads is None else reads.get(bound, reader, key, *args)
+
+    return get
+
+
+def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | None]) -> Any:
+    """Wraps a method by which a TPU column names its feature or its table."""
+
+    @functools.wraps(original)
+    def name(column: Any) -> Any:
+        own = None if _thread.reads is None else _thread.reads.feature_of(column)
+        return original(column) if own is None else of(*own)
+
+    return name
+
+
+@functools.cache
+def _install() -> None:
+    """Replaces the methods of TensorFlow by which columns read; elsewhere they do what they did."""
+    for reader in (LazyBuilder, FeatureTransformationCache):
+        reader.get = _reading(reader.get)
+    for column in (
+        LegacyTPUEmbeddingColumn,
+        LegacyTPUSharedEmbeddingColumn,
+        TPUEmbeddingColumn,
+        TPUSharedEmbeddingColumn,
+    ):
+        column.get_feature_key_name = _named(
+            column.get_feature_key_name, lambda _, feature: feature.key
+        )
+        column.get_embedding_var_name = _named(
+            column.get_embedding_var_name, lambda table, _: table.scope_key
+        )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations inside of what wraps a part of a model: their table gets its gradient all the same."""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+TABLE = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
+W = np.array([[0.5, -1.0], [0.25, 2.0]], np.float32)
+IDS = np.array([1, 3, 1, 0])
+LABELS = np.array([[1, 2], [-3, 0.1], [0.5, 4], [1, 1]], np.float32)
+
+
+def layer(x, w):
+    return tf.tanh(tf.matmul(x, w))
+
+
+def of_row(row, w):
+    return tf.tanh(tf.linalg.matvec(w, row, transpose_a=True))
+
+
+def custom_gradient(x, w):
+    @tf.custom_gradient
+    def tanh(z):
+        t = tf.tanh(z)
+        return t, lambda upstream: upstream * (1 - t * t)
+
+    return tanh(tf.matmul(x, w))
+
+
+def custom_gradient_of_activation(x, w):
+    @tf.custom_gradient
+    def doubled(x):
+        return 2 * x, lambda upstream: 2 * upstream
+
+    return layer(doubled(x) / 2, w)
+
+
+def while_loop(x, w):
+    def body(i, total):
+        return i + 1, total + layer(x, w)
+
+    return tf.while_loop(lambda i, _: i < 1, body, [0, tf.zeros_like(x)])[1]
+
+
+def cond(x, w):
+    step = tf.compat.v1.train.get_global_step()
+    return tf.cond(step < 9, lambda: layer(x, w), lambda: tf.zeros_like(x))
+
+
+WRAPPED = {
+    "recompute_grad": lambda x, w: tf.recompute_grad(layer)(x, w),
+    "recompute_grad of a part": lambda x, w: tf.recompute_grad(lambda x: layer(x, w))(x),
+    "recompute_grad twice": lambda x, w: tf.recompute_grad(tf.recompute_grad(layer))(x, w),
+    "custom_gradient": custom_gradient,
+    "custom_gradient of the activation": custom_gradient_of_activation,
+    "map_fn": lambda x, w: tf.map_fn(lambda row: of_row(row, w), x),
+    "map_fn that captures it": lambda x, w: tf.map_fn(
+        lambda i: of_row(x[i], w), tf.range(tf.shape(x)[0]), fn_output_signature=tf.float32
+    ),
+    "scan": lambda x, w: tf.scan(lambda _, row: of_row(row, w), x, tf.zeros([2])),
+    "while_loop": while_loop,
+    "cond": cond,
+    "function": lambda x, w: tf.function(layer)(x, w),
+    "function that captures it": lambda x, w: tf.function(lambda: layer(x, w))(),
+    "recompute_grad in a function": lambda x, w: tf.function(tf.recompute_grad(layer))(x, w),
+    "function in recompute_grad": lambda x, w: tf.recompute_grad(tf.function(layer))(x, w),
+}
+
+
+def minimize(optimizer, loss, step):
+    return optimizer.minimize(loss, step)
+
+
+def compute_and_apply(optimizer, loss, step):
+    return optimizer.apply_gradients(optimizer.compute_gradients(loss), step)
+
+
+def gradients(optimizer, loss, step):
+    variables = tf.compat.v1.trainable_variables()
+    pairs = zip(tf.gradients(loss, variables), variables, strict=True)
+    return optimizer.apply_gradients(list(pairs), step)
+
+
+def trained(tmp_path, output, apply=minimize, cores=None, column=None):
+    """Returns the table and W after a step of rate 1 by the labels as gradients of `output`."""
+
+    def model_fn(features, labels, mode, params):
+        w = tf.compat.v1.get_variable("w", initializer=W, use_resource=True)
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        if cores:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                optimizer, reduction=tf.compat.v1.losses.Reduction.SUM
+            )
+        step = tf.compat.v1.train.get_global_step()
+        if apply is None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(output(features, w) * labels)
+            variables = tf.compat.v1.trainable_variables()
+            pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+            train_op = optimizer.apply_gradients(list(pairs), step)
+            return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        loss = tf.reduce_sum(output(features, w) * labels)
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=apply(optimizer, loss, step))
+
+    start = harness.initializer(TABLE)
+    sgd = ee.StochasticGradientDescentParameters(1.0)
+    if column:
+        spec = ee.EmbeddingConfigSpec([column(start)], sgd)
+    else:
+        spec = ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"x": ee.FeatureConfig("t")},
+            table_to_config_dict={"t": ee.TableConfig(4, 2, start, "sum")},
+            optimization_parameters=sgd,
+        )
+    where = {"device": "host", "num_shards": cores} if cores else {}
+    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    estimator.train(harness.input_fn_of([({"x": IDS}, LABELS)]), steps=1)
+    saved = harness.saved(tmp_path, 1)
+    assert len(saved) == 3  # The helper variable is in no checkpoint.
+    (table,) = (value for name, value in saved.items() if name not in ("w", "global_step"))
+    return table, saved["w"]
+
+
+def check(got):
+    """Compares what `trained` returns with the step by NumPy."""
+    x = TABLE[IDS]
+    z = LABELS * (1 - np.tanh(x @ W) ** 2)
+    table = TABLE.copy()
+    np.subtract.at(table, IDS, z @ W.T)
+    np.testing.assert_allclose(got[0], table, rtol=1e-5)
+    np.testing.assert_allclose(got[1], W - x.T @ z, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
+    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
+
+
+@pytest.mark.parametrize("apply", [compute_and_apply, gradients])
+@pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "while_loop", "cond"])
+def test_other_spellings_of_the_optimizer(wrapped, apply, tmp_path):
+    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
+
+
+@pytest.fixture
+def control_flow_of_tensorflow_1():
+    tf.compat.v1.disable_control_flow_v2()
+    yield
+    tf.compat.v1.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize("wrapped", ["recompute_grad", "map_fn", "scan", "while_loop", "cond"])
+def test_control_flow_of_tensorflow_1(wrapped, control_flow_of_tensorflow_1, tmp_path):
+    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w)))
+
+
+def column(start):
+    categorical = tf.feature_column.categorical_column_with_identity("x", 4)
+    made = fc.embedding_column(categorical, 2, combiner="sum", initializer=start)
+    column.made = made
+    return made
+
+
+@pytest.mark.parametrize("cores", [None, 1])
+@pytest.mark.parametrize("apply", [minimize, None], ids=["minimize", "GradientTape"])
+def test_a_layer_of_columns_under_a_tape(apply, cores, tmp_path):
+    def output(features, w):
+        of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
+        if apply:
+            return tf.recompute_grad(lambda w: layer(of_columns(features), w))(w)
+        return layer(of_columns(features), w)
+
+    check(trained(tmp_path, output, apply, cores, column))
+
+
+def test_a_layer_and_the_activation_itself(tmp_path):
+    def output(features, w):
+        of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
+        recomputed = tf.recompute_grad(lambda w: layer(of_columns(features), w))(w)
+        return (recomputed + layer(features["x"], w)) / 2
+
+    check(trained(tmp_path, output, column=column))
+
+
+REFUSED = (
+    "The gradient of feature 'x' was computed inside a tf.function, a loop or a branch of tf.cond; "
+    "compute gradients in the body of model_fn."
+)
+
+
+@pytest.mark.parametrize("flow", ["v1", "v2"])
+def test_an_optimizer_in_a_branch_is_refused(flow, request, tmp_path):
+    if flow == "v1":
+        request.getfixturevalue("control_flow_of_tensorflow_1")
+
+    def in_branch(optimizer, loss, step):
+        return tf.cond(step < 9, lambda: optimizer.minimize(loss, step), tf.no_op)
+
+    with pytest.raises(RuntimeError) as error:
+        trained(tmp_path, lambda features, w: layer(features["x"], w), in_branch)
+    assert str(error.value) == REFUSED
+
+
+def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "estimator_emb")
+    table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), None)
+    np.testing.assert_array_equal(table, TABLE)
+    assert harness.said(caplog)[0] == (
+        "No gradient reaches features ['x'] of table t: zeros are used. The loss may not depend on "
+        "them, the optimizer was given a var_list without tpu_embedding_dummy_table_variable, or a "
+        "tf.GradientTape was opened after they were computed: use minimize(), compute_gradients() "
+        "or tf.gradients()."
+    )
