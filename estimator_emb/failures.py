@@ -64,7 +64,7 @@ def shorten(error: tf.errors.OpError) -> None:
         return
     op = _first_of_its_copies(error.op or _op_in_function(error))
     lines = cause(error.message)
-    line = _line_of_program(op)
+    line = line_of_program(op)
     if line and not _is_of_library(op):
         lines.append(f"The op {op.name!r} was made by {line}")
     error._message = "\n".join(lines)
@@ -211,7 +211,7 @@ def _first_of_its_copies(op: Any) -> Any:
     return op
 
 
-def _line_of_program(op: Any) -> str | None:
+def line_of_program(op: Any) -> str | None:
     """Returns the line of the program that created an op; None if that is unknown."""
     frames = getattr(op, "traceback", None)
     own = [frame for frame in frames or () if is_of_program(frame.filename)]

@@ -15,7 +15,7 @@ from estimator_emb import console, options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checkpoints import live_servers, saver
-from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks
+from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
@@ -207,10 +207,13 @@ class HostTables(Backend):
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
             if "mode" in names:
                 kwargs["mode"] = mode
+            exporting = estimator.current_call.exporting
             if spec is None:
                 with Cores().running(shard_context=False):
-                    return model_fn(features=features, **kwargs)
-            exporting = estimator.current_call.exporting
+                    built = model_fn(features=features, **kwargs)
+                if exporting:
+                    tpu_ops.check()
+                return built
             step = HostStep(
                 spec,
                 self.request.tables,
@@ -224,6 +227,8 @@ class HostTables(Backend):
             built = step.build(model_fn, features, kwargs)
             if mode == ModeKeys.TRAIN:
                 estimator.warm_start_with(step)
+            if exporting:
+                tpu_ops.check()
             return built
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
@@ -293,6 +298,8 @@ class HostBackend(HostTables):
     def after_model_fn(self, spec: Any, call: Call) -> Any:
         if spec.mode == ModeKeys.TRAIN:
             program_checks.check_global_step(call.counts_steps)
+        if not call.exporting:  # `_on_one_core` does there: an export may have a TPU's graph too.
+            tpu_ops.check()
         return ordering.added_to_evaluation(spec) if spec.mode == ModeKeys.EVAL else spec
 
     def before_training(

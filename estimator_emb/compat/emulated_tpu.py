@@ -113,7 +113,7 @@ def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         return original(self, *args, **kwargs)
-    with Cores().running(shard_context=False):
+    with Cores().running(shard_context=False, numbered=True):
         return original(self, *args, **kwargs)
 
 

@@ -8,7 +8,8 @@ variables: on a TPU too, what the cores write is the same, or core 0's is kept.
 
 The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
 TPU, and their mere presence in a graph fails every session call. They are replaced while the step
-is built, and computed from the values of all cores when the graph has been copied.
+is built, and computed from the values of all cores when the graph has been copied. So is
+`xla.replica_id`, whose kernel ends the process off a TPU: each core gets its number.
 """
 
 import contextlib
@@ -20,9 +21,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.tpu import gen_tpu_ops, tpu_shard_context
+from estimator_emb.compat.internals.tpu import gen_tpu_ops, tpu_shard_context, xla
 
-_OPS = ("cross_replica_sum", "all_to_all", "collective_permute")
+_BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
+_NUMBER = ("replica_id", "xla_replica_id")
+"""Names of one op in its two modules."""
+
+_MODULES = {
+    **dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops),
+    **dict(zip(_NUMBER, (xla, xla.gen_xla_ops), strict=True)),
+}
+"""Where each function is that is replaced."""
 
 
 class _Thread(threading.local):
@@ -64,25 +73,26 @@ class Cores:
         self.count = count
         self._per_core: dict[str, list[tf.Tensor]] = {}
         self._collectives: list[_Collective] = []
+        self._number: tf.Tensor | None = None
 
     @contextlib.contextmanager
-    def running(self, shard_context: bool = True) -> Iterator[None]:
+    def running(self, shard_context: bool = True, numbered: bool = False) -> Iterator[None]:
         """Runs a model_fn as a core of a TPU would.
 
         Args:
           shard_context: True makes TPU embedding columns read activations from the features, and
             `CrossShardOptimizer` count the cores; False leaves the columns to look up raw ids
             themselves, as they do without an EmbeddingConfigSpec.
+          numbered: True makes `xla.replica_id` the number of the core.
         """
+        ops = {
+            name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
+            for name in _BETWEEN_CORES
+        }
+        if numbered:
+            ops.update(dict.fromkeys(_NUMBER, self._replica_id))
         with contextlib.ExitStack() as stack:
-            stack.enter_context(
-                _replaced(
-                    {
-                        name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
-                        for name in _OPS
-                    }
-                )
-            )
+            stack.enter_context(_replaced(ops))
             if shard_context:
                 stack.enter_context(tpu_shard_context(self.count))
             yield
@@ -152,6 +162,12 @@ class Cores:
             for place, output in zip(self._per_core[collective.output.name], outputs, strict=True):
                 wire(place, output)
         return [list(values) for values in zip(*per_core, strict=True)][: len(targets)]
+
+    def _replica_id(self, name: str | None = None) -> tf.Tensor:
+        if self._number is None:
+            with tf.init_scope():  # Loops, branches and functions of the program capture it.
+                self._number = self.per_core([tf.constant(core) for core in range(self.count)])
+        return tf.identity(self._number, name)
 
     def _between_cores(
         self,
@@ -256,9 +272,9 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
     global _running
     with _lock:
         if not _running:
-            for name in _OPS:
-                _originals[name] = getattr(gen_tpu_ops, name)
-                setattr(gen_tpu_ops, name, functools.partial(_call, name))
+            for name, module in _MODULES.items():
+                _originals[name] = getattr(module, name)
+                setattr(module, name, functools.partial(_call, name))
         _running += 1
     before, _thread.ops = _thread.ops, ops
     try:
@@ -268,8 +284,8 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
         with _lock:
             _running -= 1
             if not _running:
-                for name in _OPS:
-                    setattr(gen_tpu_ops, name, _originals[name])
+                for name, module in _MODULES.items():
+                    setattr(module, name, _originals[name])
 
 
 def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:

@@ -147,7 +147,7 @@ class EmulatedStep:
         with (
             self._computation.recording(),
             batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
-            self._cores.running(),
+            self._cores.running(numbered=True),
             reads,
             _resource_variables(),
         ):

@@ -188,6 +188,14 @@ _TPU = [
         },
     ),
     *_of(
+        tpu.xla,
+        {
+            "gen_xla_ops": "holds the same op",
+            "replica_id": "replaced while a model_fn runs on emulated cores",
+        },
+    ),
+    *_of(tpu.xla.gen_xla_ops, {"xla_replica_id": "the same"}),
+    *_of(
         tpu.tpu_ops,
         {
             "tpu_embedding_activations": "its gradient collects those of activations on a TPU",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: cores, embedding ops and TPU systems."""
 
+from tensorflow.compiler.tf2xla.python import xla as _xla
+from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.tpu import tpu as _tpu
 from tensorflow.python.tpu import tpu_feed as _tpu_feed
@@ -13,6 +15,12 @@ from tensorflow.python.tpu.ops import tpu_ops as _tpu_ops
 
 gen_tpu_ops = _gen_tpu_ops
 """The ops between cores, which an emulated TPU replaces: they have a kernel on a TPU only."""
+
+xla = _xla
+"""The number of a core, which an emulated TPU replaces: off a TPU its kernel ends the process."""
+
+registered_kernels = _kernels.get_registered_kernels_for_op
+"""The kernels of an op: one without any for a CPU fails every session call."""
 
 tpu_shard_context = _tpu_function.tpu_shard_context
 """Tells `CrossShardOptimizer` and TPU columns of how many cores the model is one."""

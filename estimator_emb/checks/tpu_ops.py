@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses ops that only a TPU runs, before a session opens."""
+
+import functools
+
+import tensorflow as tf
+
+from estimator_emb import failures
+from estimator_emb.compat.internals.tpu import registered_kernels
+
+_NUMBER = "XlaReplicaId"
+"""Type of the op that is a core's number; its kernel for a CPU ends the process."""
+
+_DEVICES = frozenset(("CPU", "DEFAULT", "GPU"))
+_REPLACED = ("AccumulateNV2",)
+"""Ops without a kernel that TensorFlow replaces before it looks for one."""
+_UNIMPLEMENTED = ("XlaRecv", "XlaSend")
+"""Ops whose kernels do nothing but fail."""
+
+
+def check() -> None:
+    """Refuses ops of the default graph that no CPU and no GPU runs.
+
+    Raises:
+      ValueError: an op asks for the number of a core where there is none.
+      InvalidArgumentError: an op has no kernel, for which a session would refuse the whole graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    for op in graph.get_operations():
+        if op.type == _NUMBER:
+            raise ValueError(f"{_shown(op)}{_HAS_NONE}")
+        if not (graph._is_function(op.type) or has_kernel(op.type)):
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                f"No OpKernel was registered to support Op {op.type!r} on a CPU or GPU: "
+                f"{_shown(op)}. Of the ops between the cores of a TPU, tpu_ops.cross_replica_sum, "
+                "all_to_all and collective_permute run without one, where model_fn calls them as "
+                "functions of that module.",
+            )
+    for name, function in graph._functions.items():
+        for node in function.definition.node_def:
+            if node.op == _NUMBER:
+                raise ValueError(f"Op {node.name!r} of function {name!r}{_HAS_NONE}")
+
+
+_HAS_NONE = (
+    " is xla.replica_id(), which has no number here. A core of a TPU, be it emulated, has one in "
+    "model_fn, where it is called as a function of its module. There is none in input_fn, in the "
+    "functions of host_call and eval_metrics, and with use_tpu=False: call it in model_fn where "
+    "params['context'].num_replicas is more than 1, and give host_call the tensor."
+)
+
+
+@functools.cache
+def has_kernel(op_type: str) -> bool:
+    """Returns whether a CPU or GPU runs an op of TensorFlow's."""
+    if op_type in (*_REPLACED, *_UNIMPLEMENTED):
+        return op_type in _REPLACED
+    return any(kernel.device_type in _DEVICES for kernel in registered_kernels(op_type).kernel)
+
+
+def _shown(op: tf.Operation) -> str:
+    line = failures.line_of_program(op)
+    return f"Op {op.name!r}{f' ({line})' if line else ''}"

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that a TPU runs and a CPU does not: the number of a core, and what is refused by its name."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.tpu.ops import tpu_ops
+
+import estimator_emb as ee
+from estimator_emb.checks.tpu_ops import has_kernel
+from estimator_emb.step.cores import Cores
+
+v1 = tf.compat.v1
+BATCH = 16
+RATE = 0.5
+X = np.random.default_rng(7).normal(size=(BATCH, 3)).astype(np.float32)
+W = np.array([[0.5, -0.25], [0.125, 0.75], [-0.5, 0.25]], np.float32)
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensor_slices(X).repeat().batch(params["batch_size"], True)
+
+
+def gathered(tensor, cores):
+    """What every core has, as SimCLR concatenates it."""
+    placed = tf.scatter_nd([[xla.replica_id()]], [tensor], [cores, *tensor.shape])
+    return tf.reshape(tpu_ops.cross_replica_sum(placed), [-1, *tensor.shape[1:]])
+
+
+def contrastive(features, labels, mode, params):
+    """Each sample is to be like itself, and unlike those of all cores."""
+    cores, size = params["context"].num_replicas, features.shape[0]
+    hidden = features @ v1.get_variable("w", initializer=W)
+    logits = tf.matmul(hidden, gathered(hidden, cores), transpose_b=True)
+    own = tf.range(size) + xla.replica_id() * size
+    losses = tf.nn.softmax_cross_entropy_with_logits(tf.one_hot(own, size * cores), logits)
+    loss = tf.reduce_mean(losses)
+    if mode == "infer":
+        return ee.TPUEstimatorSpec(mode, predictions={"own": own, "loss": losses})
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
+    return ee.TPUEstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
+        eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses]),
+    )
+
+
+def estimator(model_fn, model_dir, cores=1, use_tpu=True, **config):
+    tpu_config = ee.TPUConfig(num_shards=cores, device="host", **config)
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config),
+        use_tpu=use_tpu,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+    )
+
+
+def numpy_losses(w):
+    logits = (X @ w) @ (X @ w).T
+    likely = np.exp(logits - logits.max(1, keepdims=True))
+    likely /= likely.sum(1, keepdims=True)
+    return -np.log(np.diag(likely)), likely
+
+
+def trained_by_numpy(steps):
+    w = W.astype(np.float64)
+    for _ in range(steps):
+        _, likely = numpy_losses(w)
+        wrong = (likely - np.eye(BATCH)) / BATCH
+        w = w - RATE * X.T @ ((wrong + wrong.T) @ (X @ w))
+    return w
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_a_model_that_gathers_over_cores(cores, tmp_path):
+    made = estimator(contrastive, tmp_path, cores)
+    made.train(input_fn, steps=3)
+    w = trained_by_numpy(3)
+    np.testing.assert_allclose(made.get_variable_value("w"), w, rtol=1e-4, atol=1e-6)
+    losses, _ = numpy_losses(w)
+    metrics = made.evaluate(input_fn, steps=1)
+    np.testing.assert_allclose(metrics["mean"], losses.mean(), rtol=1e-4)
+    one_batch = made.predict(lambda params: input_fn(params).take(1))
+    predicted = list(one_batch)
+    assert [one["own"] for one in predicted] == list(range(BATCH))
+    np.testing.assert_allclose([one["loss"] for one in predicted], losses, rtol=1e-3)
+
+
+WAYS = {
+    "xla": lambda: xla.replica_id(),
+    "gen_xla_ops": lambda: gen_xla_ops.xla_replica_id(),
+    "tf.function": lambda: tf.function(lambda: xla.replica_id() + 0)(),
+    "tf.cond": lambda: tf.cond(v1.placeholder_with_default(True, []), xla.replica_id, lambda: -1),
+    "tf.while_loop": lambda: tf.while_loop(
+        lambda step, _: step < 2, lambda step, total: (step + 1, total + xla.replica_id()), (0, 0)
+    )[1] // 2,
+    "tf.map_fn": lambda: tf.map_fn(lambda _: xla.replica_id(), tf.constant([0, 0]))[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("control_flow", [v1.disable_control_flow_v2, v1.enable_control_flow_v2])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_number_of_a_core(count, way, control_flow):
+    before = v1.control_flow_v2_enabled()
+    control_flow()
+    try:
+        with tf.Graph().as_default() as graph, v1.Session() as session:
+            cores = Cores(count)
+            with cores.running(numbered=True):
+                number = WAYS[way]()
+            assert number.dtype == tf.int32
+            (of_cores,) = cores.replicate([number])
+            assert session.run(of_cores) == list(range(count))
+            assert all(op.type != "XlaReplicaId" for op in graph.get_operations())
+    finally:
+        (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+
+
+# What is refused
+
+
+def simple(loss=lambda loss: loss, **fields):
+    def model_fn(features, labels, mode, params):
+        given = loss(tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0))
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
+        return ee.TPUEstimatorSpec(
+            mode,
+            loss=given,
+            train_op=optimizer.minimize(given, v1.train.get_global_step()),
+            predictions={"x": features},
+            **{name: make(given) for name, make in fields.items()},
+        )
+
+    return model_fn
+
+
+def plus_number(loss):
+    return loss + tf.cast(xla.replica_id(), tf.float32)
+
+
+NUMBER = (
+    " is xla.replica_id(), which has no number here. A core of a TPU, be it emulated, has one in "
+    "model_fn, where it is called as a function of its module. There is none in input_fn, in the "
+    "functions of host_call and eval_metrics, and with use_tpu=False: call it in model_fn where "
+    "params['context'].num_replicas is more than 1, and give host_call the tensor."
+)
+LINE = f"({__file__}, line {plus_number.__code__.co_firstlineno + 1}, in plus_number: return "
+
+
+def numbered_input(params):
+    return input_fn(params).map(plus_number)
+
+
+def on_host(name):
+    returned = {"host_call": lambda x: plus_number(x), "eval_metrics": metrics_of_number}[name]
+    return simple(**{name: lambda loss: (returned, [loss[None]])})
+
+
+def metrics_of_number(x):
+    return {"m": v1.metrics.mean(plus_number(x))}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("where", ["host_call", "eval_metrics", "input_fn"])
+def test_no_number_on_the_host(where, use_tpu, cores, tmp_path):
+    model_fn = simple() if where == "input_fn" else on_host(where)
+    made = estimator(model_fn, tmp_path, cores, use_tpu)
+    with pytest.raises(ValueError) as error:
+        if where == "eval_metrics":
+            made.evaluate(input_fn, steps=1)
+        else:
+            made.train(numbered_input if where == "input_fn" else input_fn, steps=1)
+    assert str(error.value).endswith(NUMBER)
+    assert ("of function" if where == "input_fn" else LINE) in str(error.value)
+
+
+def receiver():
+    x = v1.placeholder(tf.float32, [None, 3])
+    return ee.export.TensorServingInputReceiver(x, {"x": x})
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export"])
+def test_no_number_off_a_tpu(mode, tmp_path):
+    estimator(simple(), tmp_path, use_tpu=False).train(input_fn, steps=1)
+    made = estimator(simple(plus_number), tmp_path, use_tpu=False)
+    with pytest.raises(ValueError) as error:
+        if mode == "export":
+            made.export_saved_model(str(tmp_path / "export"), receiver)
+        elif mode == "predict":
+            next(made.predict(input_fn))
+        else:
+            getattr(made, mode)(input_fn, steps=1)
+    source = "loss + tf.cast(xla.replica_id(), tf.float32))"
+    assert str(error.value) == f"Op 'XlaReplicaId' {LINE}{source}{NUMBER}"
+    assert not list(tmp_path.glob("export/[0-9]*")) and not list(tmp_path.glob("model.ckpt-2*"))
+
+
+def scattered(loss):
+    return tf.reduce_sum(gen_xla_ops.xla_reduce_scatter(loss[None], [[0]], 0, "Add"))
+
+
+NO_KERNEL = {
+    "XlaAllReduce": lambda loss: gen_xla_ops.xla_all_reduce(loss, [[0]], "Add", "CrossReplica"),
+    "XlaReduceScatter": scattered,
+    "XlaSend": lambda loss: with_op(lambda: xla.send(loss, "t"), loss),
+    "XlaRecv": lambda loss: loss + xla.recv(tf.float32, "t", []),
+    "CrossReplicaSum": lambda loss: tf.raw_ops.CrossReplicaSum(input=loss, group_assignment=[[0]]),
+    "InfeedDequeue": lambda loss: loss + gen_tpu_ops.infeed_dequeue(tf.float32, []),
+    "TPUOrdinalSelector": lambda loss: with_op(gen_tpu_ops.tpu_ordinal_selector, loss),
+}
+
+
+def with_op(make, loss):
+    make()
+    return loss
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("op", NO_KERNEL)
+def test_ops_without_a_kernel(op, use_tpu, tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = v1.get_variable("w", initializer=1.0) * tf.reduce_mean(features)
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        with tf.control_dependencies([train_op]):
+            return ee.TPUEstimatorSpec(mode, loss=NO_KERNEL[op](loss), train_op=train_op)
+
+    made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        made.train(input_fn, steps=1)
+    message = str(error.value)
+    assert message.startswith(
+        f"No OpKernel was registered to support Op {op!r} on a CPU or GPU: Op '"
+    )
+    assert message.endswith(
+        "). Of the ops between the cores of a TPU, tpu_ops.cross_replica_sum, all_to_all and "
+        "collective_permute run without one, where model_fn calls them as functions of that module."
+    )
+    assert not list(tmp_path.glob("model.ckpt*"))
+
+
+def test_what_runs_is_taken():
+    """Ops that TensorFlow replaces, and those of XLA that a CPU has."""
+    for op in ("AccumulateNV2", "XlaSharding", "XlaSort", "XlaDotV2", "MatMul", "Placeholder"):
+        assert has_kernel(op)
+    with tf.Graph().as_default(), v1.Session() as session:
+        total = tf.raw_ops.AccumulateNV2(inputs=[tf.constant(1.0), tf.constant(2.0)], shape=[])
+        assert session.run(total) == 3.0
