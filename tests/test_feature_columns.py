@@ -154,7 +154,7 @@ def test_two_columns_on_one_feature():
     with pytest.raises(ValueError) as error:
         tables_of_columns(columns)
     assert str(error.value) == (
-        "Feature 'item' is used with multiple embeddings: column 'item_embedding' (table "
+        "Feature 'item' is used with multiple embeddings and this is not supported: column 'item_embedding' (table "
         "'tbl_item', 20 x 2, combiner 'mean') and column 'item_shared_embedding' (table "
         "'tbl_both', 20 x 2, combiner 'mean'). A feature can feed one table only. Give the "
         "second column its own key, and copy the feature under that key in input_fn."
@@ -166,7 +166,7 @@ def test_two_columns_of_one_name():
     with pytest.raises(ValueError) as error:
         tables_of_columns(columns)
     assert str(error.value) == (
-        "Feature 'item' is used with multiple embeddings: column 'item_embedding' (table "
+        "Feature 'item' is used with multiple embeddings and this is not supported: column 'item_embedding' (table "
         "'tbl_item', 20 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', "
         "20 x 4, combiner 'mean'). A feature can feed one table only. Give the second column its "
         "own key, and copy the feature under that key in input_fn."
@@ -278,9 +278,9 @@ def test_columns_that_the_model_computes_itself(column, name, kind):
     with pytest.raises(TypeError) as error:
         tables_of_columns([column])
     assert str(error.value) == (
-        f"Column {name!r} of the EmbeddingConfigSpec has no table for an embedding engine; make it "
-        "with feature_columns.embedding_column or feature_columns.shared_embedding_columns. It is "
-        f"a {kind}."
+        f"Unsupported feature column {name!r} of the EmbeddingConfigSpec, a {kind}, which has no "
+        "table on a TPU. Supported types are those that feature_columns.embedding_column and "
+        "shared_embedding_columns make."
     )
 
 

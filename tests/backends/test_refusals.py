@@ -95,7 +95,8 @@ class Program:
         optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
         more = self.in_model(loss)
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **more)
+        fields = {"loss": loss, "predictions": {"x": features["x"] * w}, **more}
+        return ee.TPUEstimatorSpec(mode, train_op=train_op, **fields)
 
     def emulated(self, model_dir):
         return ee.TPUEstimator(
@@ -189,6 +190,28 @@ def summary(loss):
     return {}
 
 
+def fixed_table(loss):
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer([1, 2], [3.0, 4.0], tf.int64, tf.float32), 0.0
+    )
+    return {"loss": loss + table.lookup(tf.constant(1, tf.int64))}
+
+
+def table_that_grows(loss):
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+    return {"loss": loss + table.lookup(tf.constant(1, tf.int64))}
+
+
+def of_type(dtype):
+    """A program with a feature of a type that no table looks up."""
+    value = "a" if dtype == tf.string else 1
+    return Program(features=lambda size: {"b": tf.cast(tf.fill([size], value), dtype)})
+
+
+def loss_of_type(dtype):
+    return Program(in_model=lambda loss: {"loss": tf.cast(loss, dtype)})
+
+
 def finalize_reads(loss):
     scaffold = v1.train.Scaffold()
     finalize = scaffold.finalize
@@ -273,6 +296,55 @@ CASES = {
     "missing weights": (
         lambda: of_columns(weighted("a", "w"), features=ids_and_weights("a", weights=())),
         ValueError, "weights w", "train",
+    ),
+    "dense weights of sparse ids": (
+        lambda: of_columns(
+            weighted("a", "w"),
+            features=lambda size: {"a": sparse([1, 2], size), "w": tf.ones([size, 2])},
+        ),
+        ValueError,
+        "weighted_categorical_column with weight key name w has dense weights", "train",
+    ),
+    **{
+        f"a feature of {dtype.name}": (
+            lambda dtype=dtype: of_type(dtype), TypeError,
+            f"{dtype} is not a supported TPU infeed type. Supported types are: ", "train",
+        )
+        for dtype in (tf.string, tf.float64, tf.float16, tf.int16, tf.uint16, tf.complex128)
+    },
+    "a sparse feature": (
+        lambda: Program(
+            features=lambda size: {"b": sparse([1, 2], size)},
+            per_host_input_for_training=PIPELINES.PER_HOST_V2,
+        ),
+        TypeError, "Can not convert a SparseTensor into a Tensor", "train",
+    ),
+    "a scalar feature": (
+        lambda: Program(features=lambda size: {"b": tf.constant(1.0)}), ValueError,
+        "Shape [] does not contain shard_dimension 0", "train",
+    ),
+    "a scalar feature, PER_HOST_V2": (
+        lambda: Program(
+            features=lambda size: {"b": tf.constant(1.0)},
+            per_host_input_for_training=PIPELINES.PER_HOST_V2,
+        ),
+        ValueError, "Shape [] does not contain shard_dimension 0", "train",
+    ),
+    **{
+        f"a loss of {dtype.name}": (
+            lambda dtype=dtype: loss_of_type(dtype), TypeError,
+            "Mismatch between input types and output types for training loop body: "
+            f"[tf.int32, tf.float32] vs [tf.int32, {dtype!r}]", "train",
+        )
+        for dtype in (tf.float64, tf.float16, tf.bfloat16)
+    },
+    "a lookup table": (
+        lambda: Program(in_model=fixed_table), ValueError, "must be from the same graph as",
+        "begin, v2",
+    ),
+    "a lookup table that grows": (
+        lambda: Program(in_model=table_that_grows), ValueError, "must be from the same graph as",
+        "begin, v2",
     ),
     "input_partition_dims: negative": (
         lambda: divided({"x": [-1, 2]}), ValueError,
@@ -374,14 +446,15 @@ def test_as_a_tpu(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_tpu_does(case, tmp_path):
+def test_a_tpu_does(case, tmp_path, monkeypatch):
     make, kind, phrase, until = CASES[case]
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", until.endswith("v2"))
     program = make()
     made = program.described(tmp_path)
     if until == "train":
         with pytest.raises(kind) as error:
             tpu_described.train(made, program.input_fn)
-    elif until == "begin":
+    elif until.startswith("begin"):
         with pytest.raises(kind) as error:
             as_a_session_would(made, program)
     else:
@@ -399,7 +472,16 @@ def test_a_tpu_does(case, tmp_path):
 
 @pytest.mark.parametrize("replicas", [1, CORES, 8])
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-@pytest.mark.parametrize("case", ["shared weights, columns", "a weighted vocabulary column"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "shared weights, columns",
+        "a weighted vocabulary column",
+        "dense weights of sparse ids",
+        "a feature of float64",
+        "a lookup table",
+    ],
+)
 def test_in_every_mode(case, mode, replicas, tmp_path):
     """And on any number of cores; a SavedModel, which runs on a host, has all of it."""
     make, kind, phrase, _ = CASES[case]
@@ -414,6 +496,37 @@ def test_in_every_mode(case, mode, replicas, tmp_path):
         else:
             made.train(program.input_fn, steps=1)
     assert phrase in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
+def test_the_loss_of_an_evaluation(dtype, tmp_path):
+    """A prediction ignores it."""
+    program = loss_of_type(dtype)
+    words = f"Input 'y' of 'AddV2' Op has type {dtype.name} that does not match type float32 of"
+    made = program.emulated(tmp_path / "here")
+    with pytest.raises(TypeError) as error:
+        made.evaluate(program.input_fn, steps=1)
+    assert str(error.value) == (
+        f"{words} argument 'x': the loss of model_fn is {dtype.name}. Return tf.cast(loss, "
+        "tf.float32)."
+    )
+    described = program.described(tmp_path / "there")
+    described._directory.to_read = lambda *_: None
+    with pytest.raises(TypeError, match=re.escape(words)):
+        tpu_described.evaluate(described, program.input_fn)
+    assert next(made.predict(program.input_fn))["x"].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16])
+def test_types_that_an_infeed_carries(dtype, tmp_path):
+    program = of_type(dtype)
+    program.emulated(tmp_path / "here").train(program.input_fn, steps=1)
+    tpu_described.train(program.described(tmp_path / "there"), program.input_fn)
+
+
+def test_one_core_takes_scalars(tmp_path):
+    program = Program(features=lambda size: {"b": tf.constant(1.0)}, replicas=1)
+    program.emulated(tmp_path).train(program.input_fn, steps=1)
 
 
 def test_the_whole_messages(tmp_path):
@@ -442,6 +555,34 @@ def test_the_whole_messages(tmp_path):
         "Feature 'a' of table 't': Found weights w for weighted_categorical_column, which is not "
         "compatible with sparse feature a enqueued as dense tensor: its table has combiner None. "
         "Give ids and weights as SparseTensors, or leave the weights out."
+    )
+    assert message("dense weights of sparse ids") == (
+        "Feature 'a' of table 'tbl_a_weighted_by_w': weighted_categorical_column with weight key "
+        "name w has dense weights, and its ids are not dense. Dense weights are not supported on "
+        "TPU. Give weights in the form of the ids, one for each id."
+    )
+    assert message("a feature of float64") == (
+        "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types are: "
+        "bfloat16, bool, complex64, float32, int32, int64, int8, uint32, uint8. Cast it in "
+        "input_fn, or leave it out of what input_fn returns."
+    )
+    assert message("a sparse feature") == (
+        "features['b']: Can not convert a SparseTensor into a Tensor: only dense tensors reach the "
+        "model on a TPU. Make it dense in input_fn, or look it up through the EmbeddingConfigSpec."
+    )
+    assert message("a scalar feature") == (
+        "features['b']: Shape [] does not contain shard_dimension 0, which 2 cores divide between "
+        "them. Give each sample a value of its own in input_fn."
+    )
+    assert message("a loss of float64") == (
+        "Mismatch between input types and output types for training loop body: [tf.int32, "
+        "tf.float32] vs [tf.int32, tf.float64]: the loss of model_fn is float64. Return "
+        "tf.cast(loss, tf.float32)."
+    )
+    assert message("a lookup table") == (
+        "model_fn makes a lookup table on the TPU: 'key_value_init/LookupTableImportV2' must be "
+        "from the same graph as 'init_all_tables', which fills the tables of the host, and as its "
+        "saver. Look up in input_fn, and return what was found as a feature."
     )
     assert message("input_partition_dims: negative") == (
         "TPUConfig.input_partition_dims: All input partition dims must be >= 1. They are [-1, 2] "

@@ -246,8 +246,8 @@ def ids_have_three_dimensions(program):
 @mistake(
     "train",
     ValueError,
-    "Feature words of table texts: its weights word_weights are not among the features of the "
-    "batch, ['age', 'item', 'words'].",
+    "Feature words of table texts: Cannot find weights word_weights for "
+    "weighted_categorical_column among the features of the batch, ['age', 'item', 'words'].",
 )
 def weights_are_missing(program):
     program.dicts = True

@@ -287,8 +287,8 @@ def test_the_first_of_several_problems_is_reported():
             Feature("x", weight_key="w"),
             {"x": tf.constant([1])},
             ValueError,
-            "Feature x of table users: its weights w are not among the features of the "
-            "batch, ['x'].",
+            "Feature x of table users: Cannot find weights w for weighted_categorical_column among "
+            "the features of the batch, ['x'].",
         ),
         (
             Feature("x", weight_key="w"),

@@ -16,6 +16,10 @@ from estimator_emb.checks.errors import HOW_TO_OUTFEED
 from estimator_emb.compat.internals.tpu_estimator import CapturingContext
 
 
+_OF_TABLES = ("InitializeTable", "LookupTableExport", "LookupTableImport")
+"""How the types of the ops begin that fill a lookup table, or save one."""
+
+
 class Computation:
     """The computation of an emulated TPU in the default graph."""
 
@@ -53,6 +57,20 @@ class Computation:
                     f"Cannot use {summary.op.name!r} as input to 'Merge/MergeSummary' because "
                     f"{summary.op.name!r} is in a while loop: model_fn makes this summary on the "
                     f"TPU.{HOW_TO_OUTFEED}"
+                )
+
+    def check_tables(self) -> None:
+        """Refuses lookup tables that model_fn makes.
+
+        Raises:
+          ValueError: there is one.
+        """
+        for op in self._graph.get_operations():
+            if op.name in self._ops and op.type.startswith(_OF_TABLES):
+                raise ValueError(
+                    f"model_fn makes a lookup table on the TPU: {op.name!r} must be from the same "
+                    "graph as 'init_all_tables', which fills the tables of the host, and as its "
+                    "saver. Look up in input_fn, and return what was found as a feature."
                 )
 
     def readable(self, structure: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.emulated import batches
+from estimator_emb.backends.emulated import batches, refusals
 from estimator_emb.backends.emulated.context import host_calls, replicas_of
 from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.compat.internals.estimator import ModeKeys
@@ -76,14 +76,15 @@ def read(
       from_previous_step: what the model sees of a batch; see `TableStep.from_previous_step`.
 
     Raises:
-      TypeError: input_fn returns a dataset where it must not, or the reverse.
-      ValueError: `batch_axis` has another length than there are tensors; a tensor that is to be
-        split is sparse; or the calls of input_fn yield different features or labels.
+      TypeError: input_fn returns a dataset where it must not, or the reverse; or see
+        `refusals.check_infeed`.
+      ValueError: `batch_axis` has another length than there are tensors; or the calls of input_fn yield different features or labels.
     """
     fed = _fed(ctx, input_fn, batch_axis, cores.count)
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed.batches:
         kept = _Batch(_without(batch.features, consumed), batch.labels, batch.real)
+        refusals.check_infeed(_structure(kept), cores.count)
         divided = [kept] * len(replicas)
         if len(replicas) > 1 and not _same_for_all(ctx):
             size = ctx.batch_size_for_input_fn
@@ -358,12 +359,6 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             f"batch_axis has {len(axes)} elements, {tuple(axes)}, but input_fn yields {len(flat)} "
             "tensors of features and labels."
         )
-    for value in flat:
-        if not tf.is_tensor(value) or isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-            raise ValueError(
-                "A batch that is split between TPU cores must be of dense tensors, unless an "
-                f"embedding table looks it up; got {value!r}."
-            )
     samples = None if any(axes) else size
     with batch_sizes.explained(batch.features, batch.labels, samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]

@@ -6,8 +6,8 @@ only the ops of a TPU's input and of its embedding hardware would refuse, and `c
 loops would. Messages keep the phrase that a TPU's error has.
 
 Source: `_tpu_estimator_embedding.split_inputs` and `tpu_estimator._InputPipeline` of
-tensorflow-estimator 2.15.0; `_PartitionedInfeedQueue` of tensorflow/python/tpu/tpu_feed.py,
-2.15.1. `tests/backends/test_refusals.py` compares the errors with those of a described TPU.
+tensorflow-estimator 2.15.0; tpu_feed.py, tpu_sharding.py, training_loop.py and ops/tpu_ops.py of
+tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of a described TPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks.batch_sizes import named
 from estimator_emb.compat.internals.graphs import data_nest
-from estimator_emb.compat.internals.tpu import PartitionedInfeedQueue
+from estimator_emb.compat.internals.tpu import SUPPORTED_INFEED_DTYPES, PartitionedInfeedQueue
 from estimator_emb.compat.internals.tpu_estimator import InputPipeline, InternalTPUContext
 from estimator_emb.spec import Table
 
@@ -51,7 +52,8 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
       features: what input_fn yields.
 
     Raises:
-      ValueError: ids are strings; or are dense, one for each sample, and have weights.
+      ValueError: ids are strings; are dense, one for each sample, and have weights; or are not
+        dense, and their weights are.
     """
     if not isinstance(features, Mapping):
         return
@@ -78,6 +80,66 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
                     f"{feature.key} enqueued as dense tensor: its table has combiner None. Give "
                     "ids and weights as SparseTensors, or leave the weights out."
                 )
+            weights = features.get(feature.weight_key)
+            if isinstance(weights, tf.Tensor) and not isinstance(ids, tf.Tensor):
+                raise ValueError(
+                    f"{owner}: weighted_categorical_column with weight key name "
+                    f"{feature.weight_key} has dense weights, and its ids are not dense. Dense "
+                    "weights are not supported on TPU. Give weights in the form of the ids, one "
+                    "for each id."
+                )
+
+
+def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
+    """Refuses features and labels that no infeed carries.
+
+    Args:
+      batch: features and labels, without what tables look up.
+      replicas: number of cores, or of groups of cores that run one model together.
+
+    Raises:
+      TypeError: a value is sparse or ragged, or of a type that a TPU does not have.
+      ValueError: a tensor has no axis to divide over several cores.
+    """
+    for name, value in named(batch):
+        if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+            raise TypeError(
+                f"{name}: Can not convert a {type(value).__name__} into a Tensor: only dense "
+                "tensors reach the model on a TPU. Make it dense in input_fn, or look it up "
+                "through the EmbeddingConfigSpec."
+            )
+        value = tf.convert_to_tensor(value)
+        if value.dtype not in SUPPORTED_INFEED_DTYPES:
+            supported = ", ".join(sorted(dtype.name for dtype in SUPPORTED_INFEED_DTYPES))
+            raise TypeError(
+                f"{name}: {value.dtype} is not a supported TPU infeed type. Supported types are: "
+                f"{supported}. Cast it in input_fn, or leave it out of what input_fn returns."
+            )
+        if replicas > 1 and value.shape.rank == 0:
+            raise ValueError(
+                f"{name}: Shape [] does not contain shard_dimension 0, which {replicas} cores "
+                "divide between them. Give each sample a value of its own in input_fn."
+            )
+
+
+def check_loss(loss: tf.Tensor, training: bool) -> None:
+    """Refuses a loss of another type than float32, in which a TPU's loop carries it.
+
+    Raises:
+      TypeError: it has one.
+    """
+    if loss.dtype == tf.float32:
+        return
+    words = (
+        "Mismatch between input types and output types for training loop body: "
+        f"[tf.int32, tf.float32] vs [tf.int32, {loss.dtype!r}]"
+        if training
+        else f"Input 'y' of 'AddV2' Op has type {loss.dtype.name} that does not match type float32 "
+        "of argument 'x'"
+    )
+    raise TypeError(
+        f"{words}: the loss of model_fn is {loss.dtype.name}. Return tf.cast(loss, tf.float32)."
+    )
 
 
 def check_queues() -> None:

@@ -153,6 +153,7 @@ class EmulatedStep:
         ):
             spec_of_program = wrapper._call_model_fn(features, labels)
         self._computation.check_summaries()
+        self._computation.check_tables()
         self._wrapper = wrapper
         self._spec = spec_of_program
 
@@ -179,6 +180,7 @@ class EmulatedStep:
         if self._tables:
             console.say_once(self._tables.describe(), self._config.model_dir)
         spec = self._wrapper._verify_estimator_spec(self._spec)
+        refusals.check_loss(spec.loss, training=True)
         host_call = getattr(spec, "host_call", None)
         unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
         gradients = self._tap.gradients() if self._tap else {}
@@ -243,6 +245,7 @@ class EmulatedStep:
 
     def _evaluate(self) -> EstimatorSpec:
         spec = self._tpu_spec("evaluation")
+        refusals.check_loss(spec.loss, training=False)
         wanted = {
             "eval_metrics": _tensors(spec.eval_metrics),
             "host_call": _tensors(spec.host_call),

@@ -116,7 +116,7 @@ def _ids(ids: Any, one_for_each: bool) -> Any:
 def _weights(weights: Any, ids: Any) -> Any:
     if isinstance(weights, tf.RaggedTensor):
         return weights.to_sparse()
-    dense = not isinstance(weights, tf.SparseTensor) and tf.is_tensor(ids)
+    dense = not isinstance(weights, tf.SparseTensor) and isinstance(ids, tf.Tensor)
     return _sparse(weights, ids) if dense else weights
 
 

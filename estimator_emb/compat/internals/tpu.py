@@ -36,6 +36,9 @@ split_compile_and_replicate = _tpu.split_compile_and_replicate
 tpu_ops = _tpu_ops
 """Ops that run on the hosts of a TPU, and the gradient that goes with one of them."""
 
+SUPPORTED_INFEED_DTYPES = _tpu_ops._SUPPORTED_INFEED_DTYPES
+"""The types of features and labels that reach a TPU, and so one that is emulated."""
+
 PartitionedInfeedQueue = _tpu_feed._PartitionedInfeedQueue
 """Checks how a tensor is to be divided over the cores of a replica, where a TPU is emulated."""
 
