@@ -21,7 +21,8 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
 
     Raises:
       KeyError: a column's feature is missing.
-      ValueError: a column's ids are not sparse, or no integers.
+      ValueError: a column's ids are not sparse, or no integers; or another feature has the key of
+        its mask.
     """
     padded = {}
     for column in spec.tensor_core_feature_columns or ():
@@ -40,8 +41,14 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
                 "embedding_lookup_device='tpu_tensor_core', ids must be a SparseTensor or "
                 f"RaggedTensor of integers; got {ids!r}."
             )
+        mask_key = key + TENSOR_CORE_MASK_KEY_SUFFIX
+        if mask_key in features:
+            raise ValueError(
+                f"Mask key {mask_key} for Tensor Core embedding is already in use, of column "
+                f"{column.name}: call the feature otherwise in input_fn."
+            )
         values, mask = pad_sparse_embedding_lookup_indices(ids, column._tensor_core_shape[1])
         shape = [ids.shape[0], column._tensor_core_shape[1]]
         padded[key] = tf.ensure_shape(values, shape)
-        padded[key + TENSOR_CORE_MASK_KEY_SUFFIX] = tf.ensure_shape(mask, shape)
+        padded[mask_key] = tf.ensure_shape(mask, shape)
     return padded

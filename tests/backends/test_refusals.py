@@ -212,6 +212,11 @@ def loss_of_type(dtype):
     return Program(in_model=lambda loss: {"loss": tf.cast(loss, dtype)})
 
 
+def reference_variable(loss):
+    variable = v1.get_variable("r", initializer=1.0, use_resource=False)
+    return {"loss": loss + v1.assign_add(variable, 1.0)}
+
+
 def finalize_reads(loss):
     scaffold = v1.train.Scaffold()
     finalize = scaffold.finalize
@@ -338,6 +343,11 @@ CASES = {
         )
         for dtype in (tf.float64, tf.float16, tf.bfloat16)
     },
+    "a reference variable": (
+        lambda: Program(in_model=reference_variable), NotImplementedError,
+        "Non-resource Variables are not supported inside TPU computations (operator name: ",
+        "train",
+    ),
     "a lookup table": (
         lambda: Program(in_model=fixed_table), ValueError, "must be from the same graph as",
         "begin, v2",
@@ -578,6 +588,10 @@ def test_the_whole_messages(tmp_path):
         "Mismatch between input types and output types for training loop body: [tf.int32, "
         "tf.float32] vs [tf.int32, tf.float64]: the loss of model_fn is float64. Return "
         "tf.cast(loss, tf.float32)."
+    )
+    assert message("a reference variable") == (
+        "Non-resource Variables are not supported inside TPU computations (operator name: "
+        "AssignAdd). Make the variable of 'r' without use_resource=False."
     )
     assert message("a lookup table") == (
         "model_fn makes a lookup table on the TPU: 'key_value_init/LookupTableImportV2' must be "

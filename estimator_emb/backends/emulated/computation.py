@@ -73,6 +73,20 @@ class Computation:
                     "saver. Look up in input_fn, and return what was found as a feature."
                 )
 
+    def check_variables(self) -> None:
+        """Refuses ops that write variables which are no resources.
+
+        Raises:
+          NotImplementedError: there is one.
+        """
+        for name, op in self._ops.items():
+            if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
+                raise NotImplementedError(
+                    "Non-resource Variables are not supported inside TPU computations (operator "
+                    f"name: {name}). Make the variable of {op.inputs[0].op.name!r} without "
+                    "use_resource=False."
+                )
+
     def readable(self, structure: Any) -> Any:
         """Returns a structure that a session may fetch, with copies of the TPU's tensors."""
         if not any(self._has(leaf) for leaf in tf.nest.flatten(structure)):

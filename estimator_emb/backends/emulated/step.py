@@ -154,6 +154,7 @@ class EmulatedStep:
             spec_of_program = wrapper._call_model_fn(features, labels)
         self._computation.check_summaries()
         self._computation.check_tables()
+        self._computation.check_variables()
         self._wrapper = wrapper
         self._spec = spec_of_program
 
@@ -382,7 +383,9 @@ class EmulatedStep:
             variable
             for variable in variables
             # A dense read of a variable that is updated sparsely would copy it.
-            if variable.dtype.is_floating and not _updated_sparsely(variable)
+            if variable.dtype.is_floating
+            and hasattr(variable, "handle")
+            and not _updated_sparsely(variable)
         ]
         if self._ctx.is_input_broadcast_with_iterators() or not checked:
             return []
