@@ -45,6 +45,10 @@ class RunConfig(StockRunConfig):
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
+class CannotEmulate(ValueError):
+    """The error of what a TPU may run, and an emulated one does not."""
+
+
 class TPUConfig(StockTPUConfig):
     """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
 

@@ -273,9 +273,8 @@ def _two_columns(key: str, first: Any, second: Any) -> ValueError:
         )
     return ValueError(
         f"Feature {key!r} is used with multiple embeddings and this is not supported: "
-        f"{_shown(first)} and {_shown(second)}. "
-        "A feature can feed one table only. Give the second column its own key, and copy the "
-        "feature under that key in input_fn."
+        f"{_shown(first)} and {_shown(second)}. A feature can feed one table only. Give the second "
+        "column its own key, and copy the feature under that key in input_fn."
     )
 
 

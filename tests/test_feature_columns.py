@@ -154,7 +154,8 @@ def test_two_columns_on_one_feature():
     with pytest.raises(ValueError) as error:
         tables_of_columns(columns)
     assert str(error.value) == (
-        "Feature 'item' is used with multiple embeddings and this is not supported: column 'item_embedding' (table "
+        "Feature 'item' is used with multiple embeddings and this is not supported: column "
+        "'item_embedding' (table "
         "'tbl_item', 20 x 2, combiner 'mean') and column 'item_shared_embedding' (table "
         "'tbl_both', 20 x 2, combiner 'mean'). A feature can feed one table only. Give the "
         "second column its own key, and copy the feature under that key in input_fn."
@@ -166,7 +167,8 @@ def test_two_columns_of_one_name():
     with pytest.raises(ValueError) as error:
         tables_of_columns(columns)
     assert str(error.value) == (
-        "Feature 'item' is used with multiple embeddings and this is not supported: column 'item_embedding' (table "
+        "Feature 'item' is used with multiple embeddings and this is not supported: column "
+        "'item_embedding' (table "
         "'tbl_item', 20 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', "
         "20 x 4, combiner 'mean'). A feature can feed one table only. Give the second column its "
         "own key, and copy the feature under that key in input_fn."

@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from estimator_emb.options import CannotEmulate
+
 
 def check(config: Any, tables: bool, emulated: bool) -> None:
     """Raises an error for a strategy where this package trains tables or emulates cores.
@@ -23,7 +25,7 @@ def check(config: Any, tables: bool, emulated: bool) -> None:
         strategy = getattr(config, option, None)
         if strategy is not None:
             what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
-            raise ValueError(
+            raise (ValueError if tables else CannotEmulate)(
                 f"RunConfig: {option} must be None with {what}; got a {type(strategy).__name__}. "
                 "Several replicas on this machine: TPUConfig(device='host', num_shards=N) and "
                 "use_tpu=True emulate N cores. Several machines: parameter servers, by TF_CONFIG "

@@ -115,6 +115,7 @@ def check() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--replicas",
+        "--shards",
         type=argument_types.positive(int),
         help="number of cores; default TPUConfig.num_shards, or 8",
     )

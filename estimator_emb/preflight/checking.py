@@ -165,6 +165,7 @@ def _built(
         raise
     ops = static.ops_of(step)
     outside = [op for op in ops if op.outside]
+    softly = [op for op in outside if op.softly]
     findings = [
         *described.findings,
         *step.findings,
@@ -174,10 +175,20 @@ def _built(
     built = _Built(step, findings or described.build(input_fn), len(ops) - len(outside))
     if not step.complete:
         built.notes.append("The step could not be built, so its ops were not looked at.")
-    if outside:
-        count = f"{len(outside)} op{'s' if len(outside) > 1 else ''}"
+    if len(outside) > len(softly):
+        count = _counted(len(outside) - len(softly))
         built.notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
+    if softly:
+        where = ", ".join(dict.fromkeys(f"{op.type} ({op.where or op.name})" for op in softly))
+        built.notes.append(
+            f"Set aside: {_counted(len(softly))} that no TPU runs, and that TensorFlow puts on the "
+            f"host, as tf.config.set_soft_device_placement(True) allows: {where}."
+        )
     return built
+
+
+def _counted(ops: int) -> str:
+    return f"{ops} op{'s' if ops > 1 else ''}"
 
 
 def _notes(

@@ -97,13 +97,7 @@ class Described:
         except CannotCheck:
             raise
         except Exception as error:
-            text = str(error).rstrip(".") or "no message"
-            self.findings.append(
-                Finding(
-                    f"use_tpu=True raises {type(error).__name__}: {text}",
-                    where=program.line_of_error(error),
-                )
-            )
+            self.findings.append(program.refusal(error))
 
 
 def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:

@@ -131,13 +131,14 @@ class CoreInputs:
         first = owners.setdefault(key, owner)
         if weights is None:
             self._found(
-                f"input_fn does not return {key!r}, the weights of {owner}",
+                f"Cannot find weights {key} for weighted_categorical_column: input_fn does not "
+                f"return {key!r}, the weights of {owner}",
                 "return them under that key, one for each id",
             )
         elif first != owner:
             self._found(
-                f"{owner} and {first} share the weights {key!r}, and a TPU takes them out of the "
-                "batch for the first",
+                f"{owner} and {first} share the weights {key!r}, and weight-sharing among "
+                "weighted_categorical_column is not supported on TPU",
                 "copy the weights in input_fn, under a key for each feature",
             )
         elif table.config.combiner is None and isinstance(ids, tf.TensorSpec):
@@ -148,7 +149,8 @@ class CoreInputs:
                 )
         elif isinstance(weights, tf.TensorSpec) and not isinstance(ids, tf.TensorSpec):
             self._found(
-                f"the weights {key!r} of {owner} are dense, and its ids are not",
+                f"the weights {key!r} of {owner} are dense, and its ids are not. Dense weights are "
+                "not supported on TPU",
                 "weights in the form of the ids: a SparseTensor, with a weight for each id",
             )
         elif not (weights.dtype.is_floating or weights.dtype.is_integer):
@@ -177,6 +179,9 @@ class CoreInputs:
             )
             return None
         shape = spec.shape
+        if self._context.mode == ModeKeys.PREDICT and shape.rank:
+            # tensorflow-estimator fills the last batch up.
+            shape = tf.TensorShape([self._context.batch_size_for_input_fn, *shape[1:]])
         if spec.dtype == tf.string:
             self._found(
                 f"{name} holds strings, and no string reaches a TPU",
@@ -196,19 +201,15 @@ class CoreInputs:
         """Returns the shape that a core gets of a tensor that its host reads for all its cores."""
         context = self._context
         sizes = shape.as_list()
-        if (
+        sliced = context.is_input_slice_broadcast_to_all_cores()
+        if not sliced and (
             context.is_input_sharded_per_core()
             or context.is_input_per_host_with_iterators()
-            or (
-                context.is_input_broadcast_with_iterators()
-                and not context.is_input_slice_broadcast_to_all_cores()
-            )
+            or context.is_input_broadcast_with_iterators()
         ):
             return sizes
         axis = self._batch_axis[min(index, len(self._batch_axis) - 1)] if self._batch_axis else 0
-        cores = context.num_of_replicas_per_host
-        if context.is_input_slice_broadcast_to_all_cores():
-            cores = context.num_replicas
+        cores = context.num_replicas if sliced else context.num_of_replicas_per_host
         if not sizes or sizes[axis] % cores:
             raise CannotCheck(
                 f"{name} has the shape {tuple(sizes)}, which {cores} cores cannot share evenly in "

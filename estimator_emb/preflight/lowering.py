@@ -148,7 +148,8 @@ def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
 
 
 def _edit_function(function: tf.compat.v1.NodeDef, graph: tf.Graph) -> None:
-    outside = {node.name for node in function.node_def if static.OUTSIDE in node.attr}
+    # Of the graph: what TensorFlow itself puts outside says so only there.
+    outside = {op.name for op in graph.get_operations() if static.OUTSIDE in op.node_def.attr}
     nodes = [node for node in function.node_def if node.name not in outside]
     used = {name.split(":")[0] for node in nodes for name in node.input if not name.startswith("^")}
     used.update(name.split(":")[0] for name in function.ret.values())

@@ -2,6 +2,7 @@
 """Finds the lines of the program that ops and errors come from."""
 
 import contextlib
+import itertools
 import os
 import re
 import sysconfig
@@ -13,12 +14,18 @@ import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import BranchGradientGraph, LoopGradientGraph
 from estimator_emb.failures import LIBRARIES
-from estimator_emb.preflight.report import CannotCheck
+from estimator_emb.options import CannotEmulate
+from estimator_emb.preflight.report import CannotCheck, Finding
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)
 _FOLDERS = tuple(os.path.join(site, library) + os.sep for site in _SITES for library in LIBRARIES)
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
+_MAKERS = tuple(
+    os.path.join(site, library) + os.sep
+    for site in _SITES
+    for library in ("estimator_emb", "feature_columns", "tensorflow_estimator")
+)
 
 
 class ProgramError(CannotCheck):
@@ -64,11 +71,40 @@ def line_of_error(error: BaseException) -> str | None:
 
 
 def _innermost(frames: list[tuple[str, Any]]) -> str | None:
-    for name, line in reversed(frames):
-        library = name.startswith(_LIBRARY) and "-packages" + os.sep not in name
-        if not (library or name.startswith(_FOLDERS) or name.startswith("<")):
-            return f"{name}:{line}"
-    return None
+    return next((f"{name}:{line}" for name, line in reversed(frames) if _is_of_program(name)), None)
+
+
+def _is_of_program(file: str) -> bool:
+    library = file.startswith(_LIBRARY) and "-packages" + os.sep not in file
+    return not (library or file.startswith(_FOLDERS) or file.startswith("<"))
+
+
+def is_refusal(error: Exception) -> bool:
+    """Returns whether a class or column of an estimator's refuses what a program makes it with.
+
+    What only an emulated TPU refuses says nothing about a TPU.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    inside = list(
+        itertools.takewhile(lambda frame: not _is_of_program(frame.filename), reversed(frames))
+    )
+    entered = inside[-1].filename if 0 < len(inside) < len(frames) else ""
+    return (
+        not isinstance(error, CannotEmulate)
+        and entered.startswith(_MAKERS)
+        and any(
+            frame.name in ("__init__", "__new__") or "feature_columns" in frame.filename
+            for frame in inside
+        )
+    )
+
+
+def refusal(error: Exception) -> Finding:
+    """Returns the finding that `use_tpu=True` raises an error."""
+    text = str(error).rstrip(".") or "no message"
+    return Finding(
+        f"use_tpu=True raises {type(error).__name__}: {text}", where=line_of_error(error)
+    )
 
 
 @contextlib.contextmanager

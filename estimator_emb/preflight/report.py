@@ -213,11 +213,11 @@ class Report:
             lines.append("Tables of the EmbeddingConfigSpec:")
             lines += [f"  {tables}" for tables in self.tables]
         lines += results.report(self.sparse_core)
-        lines.append(_NOT_SHOWN)
+        lines.append(NOT_SHOWN)
         return "\n".join(lines)
 
 
-_NOT_SHOWN = (
+NOT_SHOWN = (
     "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that the "
     "step computes, or what the host does: the records that input_fn reads, host_call, the "
     "functions of eval_metrics."

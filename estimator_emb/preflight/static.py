@@ -27,6 +27,7 @@ from estimator_emb.preflight.step import Step
 
 CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
+_SOFTLY = b"auto"
 
 _CONTROL_FLOW = frozenset(
     ("ControlTrigger", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
@@ -60,15 +61,27 @@ class StepOp:
     def outside(self) -> bool:
         return OUTSIDE in self.attributes
 
+    @property
+    def softly(self) -> bool:
+        """Whether TensorFlow puts it outside compilation by itself."""
+        return self.outside and self.attributes[OUTSIDE].s == _SOFTLY
+
 
 def ops_of(step: Step) -> list[StepOp]:
     """Returns the ops that the results of the step need, with those outside compilation."""
     ops = []
+    soft = any(
+        op.get_attr("allow_soft_placement")
+        for op in step.graph.get_operations()
+        if op.type == "TPUReplicateMetadata"
+    )
     arguments = {tensor.op for tensor in step.arguments}
     waiting = []
     for op in reachable(step):
         if CLUSTER not in op.node_def.attr or op in arguments or op.type == "TPUReplicateMetadata":
             continue
+        if soft:
+            _place_softly(op, step.graph)
         found = StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
         if not _is_function(op.type, step.graph):
             ops.append(found)
@@ -85,12 +98,26 @@ def ops_of(step: Step) -> list[StepOp]:
         ):
             if op.type == "Placeholder":  # An argument of the function.
                 continue
+            if soft:
+                _place_softly(op, graph)
             where = program.line_of(op) or caller.where
             found = StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, where)
             if not _is_function(op.type, graph):
                 ops.append(found)
             waiting += _called_on_core(op, graph, found)
     return ops
+
+
+def _place_softly(op: tf.Operation, graph: Any) -> None:
+    """Puts an op outside compilation that no TPU runs, as TensorFlow does if it may.
+
+    Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
+    """
+    known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder") or _is_function(op.type, graph)
+    if known or OUTSIDE in op.node_def.attr:
+        return
+    if op.type not in kernels() or _refused_type(op.type, op.node_def.attr) == "string":
+        op._set_attr(OUTSIDE, tf.compat.v1.AttrValue(s=_SOFTLY))
 
 
 def _called_on_core(
@@ -182,7 +209,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
             problem = "no TPU kernel has this op"
             grouped[problem, op.type, None, op.where].append(op)
             continue
-        refused = _refused_type(op)
+        refused = _refused_type(op.type, op.attributes)
         if refused:
             problem = "its TPU kernel does not take this type"
             grouped[problem, op.type, refused, op.where].append(op)
@@ -259,14 +286,14 @@ def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
     }
 
 
-def _refused_type(op: StepOp) -> str | None:
-    """Returns a type of the op that a kernel refuses; None if some kernel takes all of them."""
+def _refused_type(op_type: str, attributes: Any) -> str | None:
+    """Returns a type of an op that a kernel refuses; None if some kernel takes all of them."""
     first = None
-    for kernel in kernels()[op.type]:
+    for kernel in kernels()[op_type]:
         refused = [
             value
             for name, allowed in kernel.items()
-            for value in _types(op.attributes, name)
+            for value in _types(attributes, name)
             if value not in allowed
         ]
         if not refused:

@@ -222,8 +222,8 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
         raise ValueError(f"{owner}: a sequence feature takes no weights; got weight key {key}.")
     if key not in features:
         raise ValueError(
-            f"{owner}: Cannot find weights {key} for weighted_categorical_column among the features "
-            f"of the batch, {sorted(features)}.{suggestion(key, features)}"
+            f"{owner}: Cannot find weights {key} for weighted_categorical_column among the "
+            f"features of the batch, {sorted(features)}.{suggestion(key, features)}"
         )
     weights = features[key]
     if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):

@@ -25,6 +25,7 @@ from estimator_emb.command import parsers
 from estimator_emb.compat import install
 from estimator_emb.compat.internals.estimator import Estimator, TrainingExecutor
 from estimator_emb.options import DEVICE_VARIABLE
+from estimator_emb.preflight import program as refusals
 from estimator_emb.preflight import report
 from estimator_emb.tools import program
 
@@ -73,6 +74,10 @@ def main(args: list[str]) -> int:
     except SystemExit as ended:
         return _unchecked(f"{name} ended (status {ended.code}) before it trained.")
     except Exception as error:
+        if refusals.is_refusal(error):
+            print("The estimator was not made.\nProgram, ops and shapes: 1 finding.")
+            print(f"  {refusals.refusal(error)}\n{report.NOT_SHOWN}", flush=True)
+            return report.FINDINGS
         program.show_failure(error, options)
         return _unchecked(f"{name} failed before it trained.")
     if not reports:

@@ -572,8 +572,8 @@ def test_the_whole_messages(tmp_path):
         "TPU. Give weights in the form of the ids, one for each id."
     )
     assert message("a feature of float64") == (
-        "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types are: "
-        "bfloat16, bool, complex64, float32, int32, int64, int8, uint32, uint8. Cast it in "
+        "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types "
+        "are: bfloat16, bool, complex64, float32, int32, int64, int8, uint32, uint8. Cast it in "
         "input_fn, or leave it out of what input_fn returns."
     )
     assert message("a sparse feature") == (

@@ -528,7 +528,8 @@ def a_categorical_column_in_the_spec(program):
 @mistake(
     "build",
     ValueError,
-    "Feature 'item' is used with multiple embeddings and this is not supported: column 'item_embedding' (table "
+    "Feature 'item' is used with multiple embeddings and this is not supported: column "
+    "'item_embedding' (table "
     "'tbl_item', 5 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', 5 x 4, "
     "combiner 'mean'). A feature can feed one table only. Give the second column its own key, "
     "and copy the feature under that key in input_fn.",

@@ -291,6 +291,16 @@ GOOD = {
     "a prediction from features alone": Case(
         mode="infer", spec=None, features={}, given=lambda features, labels: features
     ),
+    "a prediction whose last batch is smaller": Case(
+        mode="infer", spec=None, features={}, static=False
+    ),
+    "an evaluation in slices": Case(
+        mode="eval",
+        spec=None,
+        features={},
+        tpu_config={"eval_training_input_configuration": PIPELINES.SLICED},
+        loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
+    ),
     "tables on the host": Case(tpu_config=TABLES_ON_HOST),
     "tables on the host, evaluated": Case(mode="eval", tpu_config=TABLES_ON_HOST),
     "two tables with optimizers of their own": Case(
@@ -340,16 +350,19 @@ RAISE = {
         tpu_config=TABLES_ON_HOST,
     ),
     "weights that are missing": Case(
-        "input_fn does not return 'w', the weights of feature 'a' of table 't'",
+        "Cannot find weights w for weighted_categorical_column: input_fn does not return 'w', the "
+        "weights of feature 'a' of table 't'",
         spec=lambda: spec(features=WEIGHTED),
     ),
     "weights that two features share": Case(
-        "feature 'b' of table 't' and feature 'a' of table 't' share the weights 'w'",
+        "feature 'b' of table 't' and feature 'a' of table 't' share the weights 'w', and "
+        "weight-sharing among weighted_categorical_column is not supported on TPU",
         spec=lambda: spec(features={**WEIGHTED, "b": ee.FeatureConfig("t", weight_key="w")}),
         features={**BOTH, "b": sparse([3, 4])},
     ),
     "dense weights of sparse ids": Case(
-        "the weights 'w' of feature 'a' of table 't' are dense, and its ids are not",
+        "the weights 'w' of feature 'a' of table 't' are dense, and its ids are not. Dense weights "
+        "are not supported on TPU",
         spec=lambda: spec(features=WEIGHTED),
         features={"a": sparse([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
     ),

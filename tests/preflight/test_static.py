@@ -8,6 +8,7 @@ import re
 import programs
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import function
 
 import estimator_emb as ee
@@ -371,6 +372,52 @@ def test_v1_control_flow_that_model_fn_insists_on():
         f"{line(change, 7)}: AsString (op 'while/AsString', dtype float32): {NO_KERNEL} {STRINGS}",
         f"{line(change, 7)}: StringToNumber (op 'while/StringToNumber'): {NO_KERNEL} {STRINGS}",
     ]
+
+
+@pytest.fixture
+def soft_placement(monkeypatch):
+    """As `tf.config.set_soft_device_placement(True)`, which cannot be undone."""
+    monkeypatch.setattr(context.context(), "_soft_device_placement", True)
+
+
+def to_number(x):
+    return tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(x)))
+
+
+@pytest.mark.parametrize("where", ["body", "branch", "function"])
+def test_what_soft_placement_puts_on_the_host(where, soft_placement):
+    """As TensorFlow's automatic outside compilation does, on which SimCLR trained."""
+
+    def change(logits, features):
+        total = tf.reduce_sum(logits)
+        if where == "branch":
+            return tf.cond(total > 0, lambda: to_number(total), lambda: total)
+        return tf.function(to_number)(total) if where == "function" else to_number(total)
+
+    report = check(programs.model_fn_with(change))
+    assert report.findings == () and report.status == 0
+    ops = [f"{op} ({line(to_number)})" for op in ("StringToNumber", "AsString")]
+    assert report.notes in [
+        (
+            "Set aside: 2 ops that no TPU runs, and that TensorFlow puts on the host, as "
+            f"tf.config.set_soft_device_placement(True) allows: {', '.join(order)}.",
+        )
+        for order in (ops, ops[::-1])
+    ]
+
+
+def test_what_soft_placement_does_not_put_there(soft_placement):
+    def change(logits, features):
+        tf.compat.v1.summary.scalar("mean", tf.reduce_mean(logits))
+        wide = tf.cast(tf.reduce_sum(logits), tf.float64)
+        fed = tf.compat.v1.placeholder(tf.float32, [])
+        return tf.cast(tf.linalg.det(wide * tf.eye(2, dtype=tf.float64)), tf.float32) + fed
+
+    summary, fed = (
+        next(one for one in found(change) if kind in one)
+        for kind in ("ScalarSummary", "Placeholder")
+    )
+    assert NO_KERNEL in summary and NO_KERNEL in fed
 
 
 def test_outside_compilation_is_set_aside():

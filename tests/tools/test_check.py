@@ -18,11 +18,13 @@ PROGRAM = """
 import argparse, pathlib, sys
 import tensorflow as tf
 import estimator_emb as ee
+import feature_columns as fc
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model_dir", required=True)
 parser.add_argument("--text", action="store_true")
 parser.add_argument("--do", default="train")
+parser.add_argument("--made")
 flags = parser.parse_args()
 
 def input_fn(params):
@@ -44,13 +46,39 @@ def model_fn(features, labels, mode, params):
     train_op = optimizer.minimize(loss, step) if mode == ee.ModeKeys.TRAIN else None
     return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
+columns = [
+    fc.embedding_column(fc.categorical_column_with_identity("id", 10), size) for size in (2, 4)
+]
+if flags.made == "column":
+    fc.embedding_column(columns[0].categorical_column, -1)
+elif flags.made == "TPUConfig":
+    ee.TPUConfig(tpu_generation="v9")
+elif flags.made == "tensorflow":
+    tf.constant("a", tf.int32)
+elif flags.made == "initializer":
+    ee.TableConfig(100, 8, initializer=int("not a number"))
 spec = ee.EmbeddingConfigSpec(
     table_to_config_dict={"table": ee.TableConfig(100, 8, combiner="sum")},
     feature_to_config_dict={"id": ee.FeatureConfig("table")},
     optimization_parameters=ee.AdagradParameters(0.1),
 )
+if flags.made == "spec":
+    spec = ee.EmbeddingConfigSpec(columns)
+elif flags.made == "two columns":
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+pipelines = ee.InputPipelineConfig
 estimator = ee.TPUEstimator(
-    model_fn, config=ee.RunConfig(model_dir=flags.model_dir), params={}, use_tpu=True,
+    model_fn,
+    config=ee.RunConfig(
+        model_dir=flags.model_dir,
+        tpu_config=ee.TPUConfig(
+            num_shards=12 if flags.made == "twelve" else None,
+            per_host_input_for_training=(
+                pipelines.BROADCAST if flags.made == "broadcast" else pipelines.PER_HOST_V1
+            ),
+        ),
+    ),
+    params={}, use_tpu=True,
     train_batch_size=32, eval_batch_size=16, predict_batch_size=8, embedding_config_spec=spec,
 )
 try:
@@ -93,7 +121,7 @@ def run(tmp_path, capsys):
         assert before == (sys.path, sys.argv, os.environ.get("ESTIMATOR_EMB_DEVICE"))
         assert not list(tmp_path.glob("model/*"))  # Nothing was trained or written.
         out, err = capsys.readouterr()
-        assert "\nCompiler: skipped. " in out or status == 2
+        assert "\nCompiler: skipped. " in out or status == 2 or "was not made" in out
         return status, out, err
 
     return of
@@ -200,6 +228,49 @@ def test_estimators_of_tensorflow_cannot_be_checked(run):
         "estimator-emb check: Only a TPUEstimator of estimator_emb can be checked; got Estimator "
         "of tensorflow_estimator.python.estimator.estimator.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "made, refusal",
+    [
+        (
+            "broadcast",
+            "ValueError: Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; ",
+        ),
+        (
+            "two columns",
+            "ValueError: Feature 'id' is used with multiple embeddings and this is not supported: ",
+        ),
+        ("spec", "ValueError: EmbeddingConfigSpec: optimization_parameters must be given with "),
+        ("column", "ValueError: "),
+        ("TPUConfig", "ValueError: TPUConfig: tpu_generation must be "),
+    ],
+)
+def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
+    status, out, err = run(f"--made={made}")
+    assert status == 1
+    assert out.startswith(
+        "The estimator was not made.\nProgram, ops and shapes: 1 finding.\n"
+        f"  {tmp_path}/program.py:"
+    )
+    assert f": use_tpu=True raises {refusal}" in out
+    assert "Nothing ran on a TPU." in out
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("made", ["tensorflow", "initializer", "twelve"])
+def test_what_is_no_refusal_of_a_tpu(run, tmp_path, made):
+    """The program's own failure, and what only an emulated TPU cannot be."""
+    status, out, err = run(f"--made={made}")
+    assert status == 2 and not out
+    assert "Traceback (most recent call last):" in err
+    assert err.endswith(f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n")
+
+
+def test_shards_are_replicas(run):
+    outputs = [run(options=("--compile=no", f"--{name}=4"))[1] for name in ("replicas", "shards")]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("The train step of one core, one of 4: ")
 
 
 def test_batches_that_the_cores_cannot_share(run):

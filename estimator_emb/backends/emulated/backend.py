@@ -118,7 +118,7 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
             f"{deployment}."
         )
     if spec is not None and shape.hosts > 1 and (config.tpu_config.num_cores_per_replica or 1) > 1:
-        raise ValueError(
+        raise options.CannotEmulate(
             "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
             f"emulated; got {config.tpu_config.num_cores_per_replica} and {shape.hosts} hosts. "
             "Emulate one host, or give each replica one core."

@@ -78,7 +78,8 @@ def read(
     Raises:
       TypeError: input_fn returns a dataset where it must not, or the reverse; or see
         `refusals.check_infeed`.
-      ValueError: `batch_axis` has another length than there are tensors; or the calls of input_fn yield different features or labels.
+      ValueError: `batch_axis` has another length than there are tensors; or the calls of input_fn
+        yield different features or labels.
     """
     fed = _fed(ctx, input_fn, batch_axis, cores.count)
     parts: dict[int, _Batch] = {}

@@ -7,7 +7,8 @@ loops would. Messages keep the phrase that a TPU's error has.
 
 Source: `_tpu_estimator_embedding.split_inputs` and `tpu_estimator._InputPipeline` of
 tensorflow-estimator 2.15.0; tpu_feed.py, tpu_sharding.py, training_loop.py and ops/tpu_ops.py of
-tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of a described TPU.
+tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of
+a described TPU.
 """
 
 from collections.abc import Mapping, Sequence

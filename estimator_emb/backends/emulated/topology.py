@@ -14,8 +14,8 @@ def of_config(tpu_config: Any) -> slices.Slice:
     """Returns what a `TPUConfig` emulates, unless the environment names a slice.
 
     Raises:
-      ValueError: it has more cores than one host and not those of several, or the environment names
-        an unknown slice.
+      CannotEmulate: it has more cores than one host and not those of several.
+      ValueError: the environment names an unknown slice.
     """
     asked = options.asked_topology()
     if asked is not None:
@@ -39,7 +39,7 @@ def of_cores(cores: int, owner: str) -> slices.Slice:
     try:
         return slices.of_cores(cores, None if mesh is None else tuple(mesh))
     except ValueError as error:
-        raise ValueError(f"{owner} {error}") from None
+        raise options.CannotEmulate(f"{owner} {error}") from None
 
 
 def of_environment() -> slices.Slice:
