@@ -16,10 +16,17 @@ DEVICES = ("host", "tpu")
 
 
 def parse(name: str, args: list[str]) -> argparse.Namespace:
-    """Returns the options of a subcommand; exits if they are wrong or ask for help."""
+    """Returns the options of a subcommand; exits if they are wrong or ask for help.
+
+    They may stand anywhere; what stands after a program is the program's own.
+    """
     parser = PARSERS[name]()
-    options = parser.parse_args(args)
-    if hasattr(options, "script") and not _compares_finished(options):
+    if name not in ("run", "cluster", "check", "compare"):
+        # Behind '--', argparse takes names that begin with '-' only where all options come first.
+        parse_all = parser.parse_args if "--" in args else parser.parse_intermixed_args
+        return parse_all(args)
+    options = _parse_with_program(parser, args)
+    if not _compares_finished(options):
         if (options.script is None) == (not options.module):
             parser.error("name one program: SCRIPT.py or -m MODULE")
         refusal = programs.refusal(options, by_this_python=name != "compare")
@@ -271,6 +278,22 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "migrate": migrate,
     "export": checkpoint_parsers.export,
 }
+
+
+def _parse_with_program(parser: argparse.ArgumentParser, args: list[str]) -> argparse.Namespace:
+    """Parses what argparse would read otherwise than Python: `-mMODULE`, and `--`."""
+    for i, arg in enumerate(args):
+        if arg == "--" or arg.startswith("-m"):
+            options = parser.parse_args(args[:i])
+            rest = args[i + 1 :]
+            if options.script is not None:
+                options.arguments += args[i:]
+            elif arg == "--":
+                options.script, options.arguments = next(iter(rest), None), rest[1:]
+            else:
+                options.module = [arg[2:], *rest] if arg[2:] else rest
+            return options
+    return parser.parse_args(args)
 
 
 def _add_how_to_run(parser: argparse.ArgumentParser) -> None:

@@ -88,14 +88,17 @@ def _module_refusal(name: str) -> str | None:
         path = list(sys.path)
     spec = None
     parts = name.split(".")
+    if "" in parts:
+        return f"there is no module {name!r}"
     for i in range(len(parts)):
-        spec = _find(".".join(parts[: i + 1]), path)
+        found = ".".join(parts[: i + 1])
+        spec = _find(found, path)
         if spec is None:
-            return f"there is no module {'.'.join(parts[: i + 1])!r}"
+            return f"there is no module {found!r}"
         is_package = spec.submodule_search_locations is not None
         path = list(spec.submodule_search_locations or ())
         if i + 1 < len(parts) and not is_package:
-            return f"there is no module {'.'.join(parts[: i + 2])!r}: {spec.name!r} is no package"
+            return f"there is no module {'.'.join(parts[: i + 2])!r}: {found!r} is no package"
     assert spec is not None
     if spec.submodule_search_locations is not None:
         main = _find(f"{name}.__main__", path)
@@ -112,7 +115,12 @@ def _module_refusal(name: str) -> str | None:
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        spec = find(name, path) if find is not None else None
+        # A folder without __init__.py asks for the package that it is in, which nothing has
+        # imported: it is looked for under its last name, which has none.
+        by_path = finder is importlib.machinery.PathFinder
+        spec = (
+            find(name.rpartition(".")[2] if by_path else name, path) if find is not None else None
+        )
         if spec is not None:
             return spec
     return None

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from estimator_emb.command import main as main_lib
+from estimator_emb.command import parsers
+from estimator_emb.tools import program as program_lib
 
 CANNOT = [
     (["nowhere.py"], "there is no file 'nowhere.py'"),
@@ -28,6 +30,14 @@ CANNOT = [
         ["-m", "good.nowhere.more"],
         "there is no module 'good.nowhere': 'good' is no package",
     ),
+    (["-m", "spaces.deep"], "the package 'spaces.deep' cannot run: it has no module '__main__'"),
+    (["-m", "spaces.deep.nowhere"], "there is no module 'spaces.deep.nowhere'"),
+    (
+        ["-m", "spaces.deep.prog.more"],
+        "there is no module 'spaces.deep.prog.more': 'spaces.deep.prog' is no package",
+    ),
+    (["-m", ".good"], "there is no module '.good'"),
+    (["-mspaces..prog"], "there is no module 'spaces..prog'"),
     (["-m", "package"], "the package 'package' cannot run: it has no module '__main__'"),
     (
         ["-m", "package.old", "--flag"],
@@ -63,6 +73,7 @@ FILES = {
     "good.py": b"print('ran')\n",
     "package/__init__.py": b"raise AssertionError('imported')\n",
     "package/old.py": b"'''Old.'''\nprint 'x'\n",
+    "spaces/deep/prog.py": b"",
     "wrong.py": b"# A bracket.\nx = (\n",
     "async.py": b"run(async=True)\n",
     "except.py": b"try:\n  x\nexcept IOError, e:\n  pass\n",
@@ -74,7 +85,7 @@ FILES = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     for name, source in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(source)
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -92,6 +103,51 @@ def test_what_cannot_run_is_refused_in_one_line(arguments, message, subcommand, 
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"estimator-emb {subcommand}: error: {message}\n")
     assert sorted(folder.rglob("*")) == before
+
+
+SHOW = """
+import sys
+{imported}
+spec = sys.modules["__main__"].__spec__
+print([__name__, __package__, __file__, spec and spec.name, sys.argv, sys.path[0], near.__name__])
+"""
+RUNS = {
+    "ran.prog": ["ran/__init__.py", "ran/prog.py", "ran/near.py"],
+    "ran.space.prog": ["ran/__init__.py", "ran/space/prog.py", "ran/space/near.py"],
+    "space.prog": ["space/prog.py", "space/near.py"],
+    "space.deep.prog": ["space/deep/prog.py", "space/deep/near.py"],
+    "space.deep.deeper.prog": ["space/deep/deeper/prog.py", "space/deep/deeper/near.py"],
+    "space.ran.prog": ["space/ran/__init__.py", "space/ran/prog.py", "space/ran/near.py"],
+    "space.deep": ["space/deep/__main__.py", "space/deep/near.py"],
+    "space": ["space/__main__.py", "space/near.py"],
+    "ran": ["ran/__init__.py", "ran/__main__.py", "ran/near.py"],
+    "prog": ["prog.py", "near.py"],
+    "ran.time": ["ran/__init__.py", "ran/time.py", "ran/near.py"],
+    "space.sys": ["space/sys.py", "space/near.py"],
+}
+"""Module -> the files that there are; the last but one shows what Python gave it."""
+
+
+@pytest.mark.parametrize("module", RUNS)
+def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, capsys):
+    *_, program, near = RUNS[module]
+    for name in RUNS[module]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    imported = "from . import near" if "/" in near else "import near"
+    (tmp_path / program).write_text(SHOW.format(imported=imported))
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", module, "--flag", "--", "x"]
+    expected = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    monkeypatch.setattr(sys, "path", ["not the program's", *sys.path[1:]])
+    before = set(sys.modules)
+    try:
+        with program_lib.restored():
+            program_lib.run(parsers.parse("run", command[1:]))
+    finally:
+        for name in set(sys.modules) - before:
+            del sys.modules[name]
+    assert expected and capsys.readouterr().out == expected
 
 
 def test_a_file_that_may_not_be_read(folder, capsys):
