@@ -18,7 +18,7 @@ from typing import Any
 
 from estimator_emb import config, estimator, optimizers, options
 from estimator_emb.cluster import training
-from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint
+from estimator_emb.compat import async_checkpoint, emulated_tpu, input_checkpoint, moved
 from estimator_emb.compat.changes import AliasFinder, Changes, SharedModule
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
@@ -54,7 +54,14 @@ _ALIASES = {
     "tensorflow.python.estimator": _ESTIMATOR,
     **{
         f"tensorflow.python.tpu.{name}": f"{_ESTIMATOR}.tpu.{name}"
-        for name in ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")
+        for name in (
+            "_tpu_estimator_embedding",
+            "error_handling",
+            "tpu_config",
+            "tpu_context",
+            "tpu_estimator",
+            "util",
+        )
     },
 }
 """Name in an import -> the module that it finds; submodules likewise."""
@@ -87,8 +94,8 @@ def install() -> None:
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
-    names
-      `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+      names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+    * What has moved inside `tensorflow.python` is found where it was, too (`compat.moved`).
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
@@ -105,6 +112,7 @@ def install() -> None:
         _alias_modules(changes)
         _extend_api(changes)
         emulated_tpu.install(changes.set_attribute)
+        moved.supply(changes)
     except BaseException:
         changes.undo()
         raise

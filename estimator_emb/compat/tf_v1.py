@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
-from estimator_emb.compat import contrib, moved, older_python
+from estimator_emb.compat import contrib, older_python
 from estimator_emb.compat.changes import Changes, SharedModule
 from estimator_emb.compat.install import install
 
@@ -51,8 +51,8 @@ def bind() -> None:
     `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
     `estimator_emb.compat.contrib`. `import tensorflow.<module>`, in every form, gives the module
     that `tf.compat.v1.<module>` is. Graphs, sessions, variables, shapes and comparison of tensors
-    are those of TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that have moved inside
-    TensorFlow (`moved`), and that Python and NumPy have dropped (`older_python`), are there again.
+    are those of TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
+    dropped (`older_python`) are there again.
     """
     global _bound
     if _bound is not None:
@@ -84,7 +84,6 @@ def bind() -> None:
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
-        moved.supply(changes)
         older_python.supply(changes)
     except BaseException:
         changes.undo()

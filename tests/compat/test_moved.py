@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has moved inside TensorFlow since 2.9 is found under its old name, and is the very same.
+
+tests/data/tensorflow_2_9.json has what TensorFlow 2.9.3 defines in these modules.
+"""
+
+import importlib
+import json
+import pathlib
+import sys
+
+import pytest
+
+import estimator_emb as ee
+from estimator_emb.compat import moved
+
+OLD = json.loads((pathlib.Path(__file__).parents[1] / "data" / "tensorflow_2_9.json").read_text())
+GONE = {
+    "eager.def_function": "ALLOW_DYNAMIC_VARIABLE_CREATION "
+    "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY "
+    "FREQUENT_TRACING_WARNING_MAX_WARNING_PER_DETECTOR FREQUENT_TRACING_WARNING_THRESHOLD "
+    "FunctionDeleter",
+    "eager.tape": "delete_trace",
+    "framework.ops": "enable_numpy_style_type_promotion",
+    "ops.stateless_random_ops": "uint32s_to_uint64",
+    "tpu.tpu_embedding_v2": "TPUEmbeddingSaveable",
+    "training.tracking.base": "PythonStateSaveable PythonStringStateSaveable",
+    "training.tracking.checkpoint_util": OLD["training.tracking.checkpoint_util"],
+    "training.tracking.layer_utils": "invalidate_recursive_cache",
+    "training.tracking.util": "saver_with_op_caching",
+}
+"""Module -> names that TensorFlow has no longer, or as private ones only."""
+
+
+@pytest.fixture
+def installed():
+    ee.install()
+    yield
+    ee.uninstall()
+
+
+def module(name):
+    return importlib.import_module(f"tensorflow.python.{name}")
+
+
+@pytest.mark.parametrize("old", moved.MODULES)
+def test_a_module_is_the_one_in_its_new_place(old, installed):
+    parent, _, leaf = old.rpartition(".")
+    found, form = module(old), {}
+    exec(f"from tensorflow.python.{parent} import {leaf} as found", form)
+    assert form["found"] is found is sys.modules[f"tensorflow.python.{old}"]
+    # TensorFlow 2.15 has some of them in both places.
+    assert found is module(moved.MODULES[old]) or found.__name__ == f"tensorflow.python.{old}"
+
+
+@pytest.mark.parametrize("old", moved.NAMES)
+def test_a_name_is_the_one_in_its_new_place(old, installed):
+    for place, names in moved.NAMES[old].items():
+        for name in names.split():
+            name, _, now = name.partition("=")
+            found = getattr(module(old), name)
+            form = {}
+            exec(f"from tensorflow.python.{old} import {name} as found", form)
+            assert form["found"] is found
+            if importlib.util.find_spec(f"tensorflow.python.{place}") is not None:
+                assert found is getattr(module(place), now or name), name
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_a_module_has_the_names_that_it_had(old, installed):
+    try:
+        found = module(old)
+    except ModuleNotFoundError:
+        found = None
+    lacks = [name for name in OLD[old].split() if not hasattr(found, name)]
+    assert lacks == GONE.get(old, "").split()
+
+
+def test_uninstall_forgets_them():
+    ee.install()
+    old = {name: module(name) for name in ("training.tracking.base", "framework.ops")}
+    assert hasattr(old["framework.ops"], "convert_to_tensor_v2")
+    ee.uninstall()
+    assert not hasattr(old["framework.ops"], "convert_to_tensor_v2")
+    assert not hasattr(module("training"), "tracking")
+    with pytest.raises(ModuleNotFoundError, match=r"tensorflow\.python\.training\.tracking'$"):
+        module("training.tracking.base")
