@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of text whose cells stand below each other."""
+"""Text for a terminal: lines whose cells stand below each other, and names of unknown origin."""
 
 from collections.abc import Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows of cells as lines, each column as wide as its longest cell."""
+def escaped(name: str) -> str:
+    """Returns a name with escapes in place of what ends a line or what a terminal would obey."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]], right: bool = False) -> str:
+    """Returns rows of cells, escaped, as lines, each column as wide as its longest cell.
+
+    Args:
+      rows: the rows, all of the same number of cells.
+      right: whether cells end below each other; by default they begin there.
+    """
+    rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
         for row in rows
     )

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from estimator_emb.checkpoints import bundle_index
+from estimator_emb.text_columns import escaped
 
 logger = logging.getLogger("estimator_emb")
 
@@ -273,7 +274,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
                 reader.get_tensor(name)
             except (tf.errors.OpError, IndexError) as error:
                 file = file_of(path, name)
-                return f"variable {name} cannot be read from '{file}' ({error})", False
+                return f"variable {escaped(name)} cannot be read from '{file}' ({error})", False
     return None
 
 

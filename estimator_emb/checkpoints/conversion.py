@@ -17,6 +17,7 @@ from estimator_emb.checkpoints.saved_variables import RECORD, SavedVariable
 from estimator_emb.checkpoints.values import Values
 from estimator_emb.checkpoints.writer import Writer
 from estimator_emb.tables.partition import Partition
+from estimator_emb.text_columns import escaped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -434,8 +435,8 @@ def _compare(
 
 def _not_written(path: str, name: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(
-        f"convert: {name} of the new checkpoint '{path}' is not what was written: the disk may be "
-        "faulty."
+        f"convert: {escaped(name)} of the new checkpoint '{path}' is not what was written: the "
+        "disk may be faulty."
     )
 
 

@@ -23,7 +23,7 @@ class Exported:
 
     Attributes:
       name: name of its variable.
-      safe_name: the name as that of a file.
+      safe_name: the name as that of a file, without `/` and what else such a name may not have.
       variables: names of its variables, the weights first, then the slots that are exported.
       rows: number of its rows.
       dimension: number of its columns.
@@ -48,6 +48,19 @@ class Exported:
     read: Callable[[str, int, int], np.ndarray]
     piece: int
     advance: Callable[[int], None]
+
+    def array_name(self, variable: str) -> str:
+        """Returns the name of one of its variables as that of an array in an archive.
+
+        That is the variable's own, unless an archive could not be unpacked by it.
+        """
+        parts = self.name.split("/")
+        is_safe = (
+            self.name.isprintable()
+            and not set(self.name) & set("\\:")
+            and all(part.strip(". ") for part in parts)
+        )
+        return variable if is_safe else self.safe_name + variable.removeprefix(self.name)
 
     def pieces(self, variable: str) -> Iterator[np.ndarray]:
         """Yields the rows of one of its variables, float [rows, dimension], piece by piece."""
@@ -118,7 +131,7 @@ def exported(
     for name in names:
         weights = reading.find(values, name)
         shown = weights.name
-        safe = re.sub(r"[^A-Za-z0-9.-]", "_", shown)
+        safe = re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", shown)
         other = safe_names.setdefault(safe.lower() if as_files else shown, shown)
         if any(one.name == shown for one in found) or other != shown:
             raise ValueError(f"export: tables {other!r} and {shown!r} would share a name.")

@@ -39,9 +39,12 @@ def export(
     The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
     The values are compared with their checksums. In names of files, and of signatures, `_` stands
     for every character that is no letter, digit, `-` or `.`, or of signatures no letter or digit.
+    `names.json` says which variable a name of a file, an array or a Keras layer stands for, if one
+    is not the variable's own.
 
     * 'npz': `tables.npz` for `numpy.load`, with an array for each table and slot under its name,
-      and `<table>/labels` where it has a vocabulary. No array is pickled.
+      and `<table>/labels` where it has a vocabulary. No array is pickled. A table whose name no
+      archive may have, such as `../x`, is called as a file would be.
     * 'parquet': `<table>.parquet` with the columns `id`, `label` (with a vocabulary), `embedding`
       and one for each slot, the last two lists of fixed size. It needs pyarrow.
     * 'safetensors': `tables.safetensors` with a tensor for each table and slot under its name, and
@@ -126,9 +129,23 @@ def export(
                 values.check(variable)
         with exported.new_folder(destination) as temporary:
             FORMATS[to](temporary, chosen)
+            _write_names(temporary, to, chosen)
     if to == "saved-model":
         return [destination]
     return sorted(f"{destination}/{name}" for name in tf.io.gfile.listdir(destination))
+
+
+def _write_names(folder: str, to: str, tables: Sequence[Exported]) -> None:
+    """Writes `names.json`, where names that files or arrays have are not those of variables."""
+    if to == "npz":
+        names = [(table.array_name(one), one) for table in tables for one in table.variables]
+    else:
+        # The tensors of a safetensors file have the names of the variables.
+        named = [table for table in tables if table.vocabulary or to != "safetensors"]
+        names = [(table.safe_name, table.name) for table in named]
+    if to not in ("saved-model", "tf2") and any(name != variable for name, variable in names):
+        with tf.io.gfile.GFile(f"{folder}/names.json", "w") as file:
+            file.write(json.dumps(dict(names), indent=1) + "\n")
 
 
 def _check_pyarrow() -> None:
@@ -152,13 +169,16 @@ def _write_npz(folder: str, tables: Sequence[Exported]) -> None:
         for table in tables:
             shape = table.rows, table.dimension
             for variable in table.variables:
-                with archive.open(f"{variable}.npy", "w", force_zip64=True) as array:
+                with archive.open(
+                    f"{table.array_name(variable)}.npy", "w", force_zip64=True
+                ) as array:
                     _write_header(array, table.dtype, shape)
                     for piece in table.pieces(variable):
                         array.write(piece.tobytes())
             if table.vocabulary:
                 dtype = np.dtype(f"<U{max(1, table.vocabulary.longest)}")
-                with archive.open(f"{table.name}/labels.npy", "w", force_zip64=True) as array:
+                name = f"{table.array_name(table.name)}/labels.npy"
+                with archive.open(name, "w", force_zip64=True) as array:
                     _write_header(array, dtype, (table.rows,))
                     for labels in table.labels():
                         array.write(np.array([one or "" for one in labels], dtype).tobytes())
@@ -319,7 +339,8 @@ def _write_saved_model(folder: str, tables: Sequence[Exported]) -> None:
             # TensorFlow saves a model from memory: it saves one row, and `fill` writes the table.
             row = tf.zeros([1, table.dimension], table.dtype)
             shape = [None, table.dimension]
-            weights = tf.Variable(row, trainable=False, name=table.safe_name, shape=shape)
+            name = table.safe_name.lstrip("_-") or None  # TensorFlow allows no other beginning.
+            weights = tf.Variable(row, trainable=False, name=name, shape=shape)
             place = f"kept/{len(module.kept)}/.ATTRIBUTES/VARIABLE_VALUE"  # type: ignore[arg-type]
             values[place] = large_variables.Rows(
                 (table.rows, table.dimension), table.pieces(table.name)

@@ -12,6 +12,7 @@ from estimator_emb import checkpoint
 from estimator_emb.checkpoints.checkpoint_files import MissingCheckpoint
 from estimator_emb.spec import Table
 from estimator_emb.tables.storage import saved_name
+from estimator_emb.text_columns import escaped
 
 SHOWN = 5
 """How many differences a message lists."""
@@ -214,7 +215,7 @@ class Misfits:
     def _advise_on_names(self, renamed: Mapping[str, str]) -> None:
         if not renamed:
             return
-        pairs = [f"'{name}': '{old}'" for name, old in renamed.items()]
+        pairs = [f"{name!r}: {old!r}" for name, old in renamed.items()]
         old_names = f"var_name_to_prev_var_name={{{', '.join(pairs[:2])}"
         old_names += ", ...}" if pairs[2:] else "}"
         if self._warm_start:
@@ -280,7 +281,9 @@ class Misfits:
         if alike:
             renamed[name] = alike[0]
             more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
-            return f"{text}, of which shape the checkpoint has {', '.join(alike[:3])}{more}"
+            return (
+                f"{text}, of which shape the checkpoint has {escaped(', '.join(alike[:3]))}{more}"
+            )
         self._advise(f"build the model as it was when it was saved, or {self._elsewhere([name])}")
         return f"{text}, of which shape the checkpoint has no other"
 

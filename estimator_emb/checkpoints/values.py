@@ -17,6 +17,7 @@ from estimator_emb.checkpoints import bundle_index, checkpoint_files
 from estimator_emb.checkpoints.bundle_index import Part
 from estimator_emb.checkpoints.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.crc32c import Checksum
+from estimator_emb.text_columns import escaped
 
 PIECE_BYTES = 32 << 20
 """How many bytes are read at a time."""
@@ -165,7 +166,7 @@ class Values:
             if checksum.masked != part.crc32c:
                 raise DamagedCheckpoint(
                     f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
-                    f"saved of {name}: its checksum is another one."
+                    f"saved of {escaped(name)}: its checksum is another one."
                 )
 
     def _is_text(self, name: str) -> bool:
@@ -189,8 +190,8 @@ class Values:
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, IndexError) as error:
             raise DamagedCheckpoint(
-                f"Checkpoint '{self.path}' is damaged: variable {name} cannot be read from "
-                f"'{checkpoint_files.file_of(self.path, name)}' ({_first_line(error)})."
+                f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
+                f"from '{checkpoint_files.file_of(self.path, name)}' ({_first_line(error)})."
             ) from None
 
 

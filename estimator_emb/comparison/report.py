@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from estimator_emb import text_columns
 from estimator_emb.comparison import comparing, differences, recorded, text
 
 
@@ -53,5 +54,5 @@ def report(
 
         plot.draw(comparison, [side.described() for side in sides], options.plot)
         print(f"Plot: {options.plot}")
-    print(line, flush=True)
+    print(text_columns.escaped(line), flush=True)
     return status

@@ -10,6 +10,7 @@ from typing import Any
 from estimator_emb.comparison import names
 from estimator_emb.comparison.comparing import Comparison, Item, OfTraining, steps_as_text
 from estimator_emb.comparison.recorded import Run
+from estimator_emb.text_columns import aligned, escaped
 
 _MOST_LOSSES = 8
 _MOST_ROWS = 25
@@ -57,7 +58,7 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
         lines += _table(rows)
     if comparison.problems:
         lines += ["", "What one side lacks, or what does not fit"]
-        lines += [f"  {problem}" for problem in comparison.problems]
+        lines += [f"  {escaped(problem)}" for problem in comparison.problems]
     if repeated is not None:
         apart = max((item.largest[1].absolute for item in repeated.items()), default=0.0)
         first = repeated.first
@@ -130,27 +131,19 @@ def _names(matching: names.Matching) -> list[str]:
     ruled = [pair for pair in matching.pairs if pair[2]]
     if ruled:
         lines += ["", "Names that differ, and mean the same"]
-        lines += [f"  {a} on A is {b} on B" for a, b, _ in ruled]
+        lines += [f"  {escaped(a)} on A is {escaped(b)} on B" for a, b, _ in ruled]
         rules = sorted({rule for _, _, found in ruled for rule in found.split("+")})
         lines += [f"  Rule: {names.RULES[rule]}." for rule in rules]
     if matching.left_out:
-        lines += ["", f"Left out: {', '.join(matching.left_out)}"]
+        lines += ["", f"Left out: {escaped(', '.join(matching.left_out))}"]
         lines.append(f"  Rule: {names.RULES['beta']}.")
     if matching.ignored:
-        lines += ["", f"Ignored, as asked: {', '.join(matching.ignored)}"]
+        lines += ["", f"Ignored, as asked: {escaped(', '.join(matching.ignored))}"]
     return lines
 
 
 def _table(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        lines.append(f"  {'  '.join(cells).rstrip()}")
-    return lines
+    return [f"  {line}" for line in aligned(rows, right).split("\n")]
 
 
 def _value(value: Any) -> str:

@@ -8,6 +8,7 @@ import tqdm
 
 from estimator_emb import checkpoint
 from estimator_emb.command import parsers
+from estimator_emb.text_columns import escaped
 
 
 def main(args: list[str]) -> int:
@@ -39,16 +40,16 @@ def main(args: list[str]) -> int:
             )
     except (ValueError, tf.errors.OpError, OSError) as error:
         text = str(getattr(error, "message", error)).removeprefix("convert: ")
-        print(f"estimator-emb convert: {text}", file=sys.stderr)
+        print(f"estimator-emb convert: {escaped(text)}", file=sys.stderr)
         return 2
     for name in conversion.permuted:
-        print(f"moved rows of {name}")
+        print(f"moved rows of {escaped(name)}")
     for name in conversion.left:
-        print(f"left the rows of {name} as they were")
+        print(f"left the rows of {escaped(name)} as they were")
     for name in conversion.dropped:
-        print(f"left out {name}")
+        print(f"left out {escaped(name)}")
     print(f"from {_order(conversion.hosts)} to {_order(conversion.to_hosts)}")
-    print(conversion.path)
+    print(escaped(conversion.path))
     return 0
 
 

@@ -9,9 +9,10 @@ import sys
 import tensorflow as tf
 import tqdm
 
-from estimator_emb import checkpoint, text_columns
+from estimator_emb import checkpoint
 from estimator_emb.checkpoints import keras_weights, tensorflow2
 from estimator_emb.command import parsers
+from estimator_emb.text_columns import aligned, escaped
 
 
 def main(args: list[str]) -> int:
@@ -28,7 +29,7 @@ def main(args: list[str]) -> int:
             _export(options)
     except (ValueError, tf.errors.OpError, OSError) as error:
         text = re.sub("^(export|nearest|table): ", "", str(getattr(error, "message", error)))
-        print(f"estimator-emb export: {text}", file=sys.stderr)
+        print(f"estimator-emb export: {escaped(text)}", file=sys.stderr)
         return 2
     return 0
 
@@ -67,7 +68,7 @@ def _export(options: argparse.Namespace) -> None:
     if options.to == "tf2":
         _print_mapping(options.out, options.slots)
     if options.to == "keras":
-        _print_layers(written[0])
+        _print_layers(f"{options.out.rstrip('/')}/tables.h5")
 
 
 def _print_layers(file: str) -> None:
@@ -91,7 +92,7 @@ def _print_mapping(folder: str, slots: bool) -> None:
             shown = "", ""
     if contents["step"] is not None:
         rows.append(("", "", "global_step", f"step, {contents['step']}"))
-    print(f"\n{text_columns.aligned(rows)}\n")
+    print(f"\n{aligned(rows)}\n")
     missing = ", ".join(contents["not_in_a_checkpoint"])
     print(
         f"Not in a checkpoint, but in the program's EmbeddingConfigSpec: {missing}.\n"
@@ -118,4 +119,4 @@ def _show_nearest(options: argparse.Namespace) -> None:
             raise
         found = checkpoint.nearest(path, table, int(options.like), *arguments)
     for number, label, cosine in found:
-        print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {label}"))
+        print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))

@@ -9,10 +9,11 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from estimator_emb import checkpoint, text_columns
+from estimator_emb import checkpoint
 from estimator_emb.checkpoints import row_order, saved_variables
 from estimator_emb.checkpoints.values import Values
 from estimator_emb.command import parsers
+from estimator_emb.text_columns import aligned, escaped
 from estimator_emb.tools import plot
 
 
@@ -40,7 +41,7 @@ def main(args: list[str]) -> int:
             _print_differences(differences, options.against)
     except (ValueError, tf.errors.OpError, OSError) as error:
         text = str(getattr(error, "message", error)).removeprefix("differences: ")
-        print(f"estimator-emb inspect: {text}", file=sys.stderr)
+        print(f"estimator-emb inspect: {escaped(text)}", file=sys.stderr)
         return 2
     return 0
 
@@ -58,7 +59,8 @@ def _bar() -> Iterator[Callable[[int, int], Any]]:
 
 def _list(path: str) -> None:
     with Values(saved_variables.prefix(path)) as values:
-        print(f"{values.path}, {row_order.described(values, row_order.saved_graph(values.path))}")
+        described = row_order.described(values, row_order.saved_graph(values.path))
+        print(f"{escaped(values.path)}, {described}")
     variables = checkpoint.inspect(path)
     rows = [("variable", "shape", "type", "MB with slots", "optimizer")]
     for variable in variables:
@@ -69,7 +71,7 @@ def _list(path: str) -> None:
         rows += [
             (f"  {slot.removeprefix(variable.name)}", "", "", "", "") for slot in variable.slots
         ]
-    print(text_columns.aligned(rows))
+    print(aligned(rows))
     total = sum(variable.bytes for variable in variables)
     print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
 
@@ -99,10 +101,11 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
         counts = (one.rows, one.dimension, one.nan, one.infinite)
         texts = (f"{count:,}" for count in counts)
         rows.append((one.name, *texts, untrained, *(f"{norm:.4g}" for norm in norms)))
-    print(text_columns.aligned(rows))
+    print(aligned(rows))
     for one in found:
         if one.never_trained is None:
-            print(f"rows of {one.name} that were never trained: not known, as {one.why_unknown}")
+            text = f"rows of {one.name} that were never trained: not known, as {one.why_unknown}"
+            print(escaped(text))
 
 
 def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
@@ -120,4 +123,4 @@ def _print_differences(differences: Sequence[checkpoint.Difference], other: str)
         else:
             text = "only here" if one.what == "only in the first" else "only there"
         rows.append((one.name, text))
-    print(text_columns.aligned(rows))
+    print(aligned(rows))

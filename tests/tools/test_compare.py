@@ -581,6 +581,20 @@ def test_many_variables_are_not_all_listed(made):
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
+def test_names_move_no_cursor(made):
+    def change(variables, step):
+        variables["\x1b[2J\nThe sides are the same"] = np.float32(step)
+
+    def other(variables, step):
+        variables["\x9b2J"] = np.float32(step)
+
+    comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
+    lines = text.body(comparison, None).split("\n")
+    assert all(one.isprintable() for one in lines)
+    assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
+    assert r"Ignored, as asked: \x9b2J" in lines
+
+
 def test_the_rules_of_names_are_listed(made):
     def ours(variables, step):
         variables[f"{TABLE}/Adam/m"] = variables[TABLE]

@@ -452,6 +452,83 @@ def test_an_export_that_fails_leaves_nothing(to, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+WILD = {
+    "../../../x": "_._.._.._x",
+    "/etc/x": "_etc_x",
+    "..": "_.",
+    "a/../b": "a_.._b",
+    "C:\\x": "C__x",
+    "\x1b[31mred": "__31mred",
+    "two\nlines": "two_lines",
+    "\u202eright": "_right",
+}
+"""Name of a table that no file may have -> what it is called there."""
+
+
+@pytest.fixture
+def wild(tmp_path):
+    variables = {name: np.full([2, 3], i, np.float32) for i, name in enumerate(WILD)}
+    variables["../../../x/Adagrad"] = np.full([2, 3], 9, np.float32)
+    variables["plain/table"] = np.full([2, 3], 10, np.float32)
+    return test_statistics.write(tmp_path / "wild.ckpt", variables)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_names_that_no_file_may_have(to, wild, tmp_path, capsys):
+    words = tmp_path / "words.txt"
+    words.write_text("a\nb\n")
+    labels = [] if to in ("tf2", "keras") else [f"--vocabulary=../../../x={words}"]
+    before = sorted(tmp_path.iterdir())
+    assert run(wild, f"--to={to}", tmp_path / "out", *labels) == 0
+    printed = capsys.readouterr().out
+    assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
+    assert sorted(set(tmp_path.iterdir()) - set(before)) == [tmp_path / "out"]
+    names = {safe: name for name, safe in WILD.items()}
+    if to in ("tf2", "saved-model"):
+        assert not (tmp_path / "out" / "names.json").exists()
+        return
+    found = json.loads((tmp_path / "out" / "names.json").read_text())
+    if to == "npz":
+        names |= {"plain/table": "plain/table"}
+        with np.load(tmp_path / "out" / "tables.npz") as read:
+            assert set(read) == {*names, "_._.._.._x/labels"}
+            assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
+    elif to == "safetensors":
+        names = {"_._.._.._x": "../../../x"}
+        assert (tmp_path / "out" / "_._.._.._x.labels.txt").read_text() == "a\nb\n"
+    else:
+        names |= {"plain_table": "plain/table"}
+    assert found == names
+    ends = {"parquet": ".parquet", "projector": ".tsv"}
+    for safe in names if to in ends else ():
+        assert (tmp_path / "out" / f"{safe}{ends[to]}").exists()
+
+
+def test_slots_of_such_a_table(wild, tmp_path):
+    assert run(wild, tmp_path / "out", "--to=npz", "--slots", "--table=../../../x") == 0
+    with np.load(tmp_path / "out" / "tables.npz") as read:
+        assert sorted(read) == ["_._.._.._x", "_._.._.._x/Adagrad"]
+        assert read["_._.._.._x/Adagrad"].tolist() == np.full([2, 3], 9).tolist()
+    found = json.loads((tmp_path / "out" / "names.json").read_text())
+    assert found["_._.._.._x/Adagrad"] == "../../../x/Adagrad"
+
+
+def test_what_convert_says_of_such_tables(wild, tmp_path, capsys):
+    arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
+    assert convert.main([*arguments, "--force"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == r"moved rows of \x1b[31mred"
+    assert all(line.isprintable() for line in printed)
+
+
+def test_labels_on_a_terminal(wild, tmp_path, capsys):
+    words = tmp_path / "words.txt"
+    words.write_text("a\n\x1b[31mb\n")
+    table = ["--table=/etc/x", f"--vocabulary=/etc/x={words}"]
+    assert run(wild, *table, "--like=a") == 0
+    assert capsys.readouterr().out == " 1.0000           1  \\x1b[31mb\n"
+
+
 def cosines(row):
     norms = np.linalg.norm(WORDS, axis=1) * np.linalg.norm(WORDS[row])
     found = (WORDS @ WORDS[row]) / norms

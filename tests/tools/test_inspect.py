@@ -170,3 +170,24 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
         "install matplotlib.\n"
     )
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_names_move_no_cursor(tmp_path, capsys):
+    """Neither in tables nor in errors; a name is one line."""
+    values = {
+        name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
+    }
+    path = test_statistics.write(tmp_path / "a.ckpt", values)
+    other = test_statistics.write(tmp_path / "b.ckpt", {"x\ty": np.ones([2, 3], np.float32)})
+    assert inspect.main([path, "--values", f"--against={other}"]) == 0
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.splitlines())
+    names = {line.split("  ")[0] for line in printed.splitlines()}
+    assert names >= {r"\x1b[2Jx", r"a\nb", r"\u202ec", r"\x9bd", r"x\ty"}
+    data = tmp_path / "a.ckpt.data-00000-of-00001"
+    contents = bytearray(data.read_bytes())
+    contents[0] ^= 1
+    data.write_bytes(contents)
+    assert inspect.main([path, f"--against={path}", "--values"]) == 2
+    error = capsys.readouterr().err
+    assert error.rstrip("\n").isprintable() and "does not hold what was saved of " in error
