@@ -66,7 +66,8 @@ class TPUEstimator(StockTPUEstimator):
       TypeError: `model_fn` is no function, or a batch size no integer.
       ValueError: `config` is no `RunConfig`, an argument of model_fn is unknown, a batch size is
         missing or not positive, `params` holds a key of the estimator's own, TF_CONFIG says what
-        cannot be, or the spec is not one that can train where the program runs.
+        cannot be, TensorFlow reads `model_dir` as a pattern, or the spec is not one that can train
+        where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -134,7 +135,7 @@ class TPUEstimator(StockTPUEstimator):
         }
         super().__init__(**{**asked, **self.backend.constructor_arguments()})
         self.backend.attach(self)
-        self._directory = ModelDirectory(self.model_dir, self.config.is_chief)
+        self._directory = ModelDirectory(self.model_dir)
         # Now a dict, where none were given.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
@@ -173,18 +174,19 @@ class TPUEstimator(StockTPUEstimator):
         Raises:
           ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or
             there is a checkpoint that does not fit the program.
+          RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
             and the value.
           SystemExit: a SIGTERM ended training, after a checkpoint.
         """
-        self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
             errors.explained(self.backend.emulates_tpu),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
-            self._directory.continuing(),
+            self._directory.continuing(self.config),
         ):
+            self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
             batch_size = self.backend.request.train_batch_size
             log = progress.log_beside(hooks, steps, max_steps, batch_size, self.model_dir)
             hooks = [*(hooks or ()), *log, check, *end_hooks]

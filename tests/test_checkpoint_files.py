@@ -37,21 +37,46 @@ def trained(once, tmp_path, monkeypatch):
     return shutil.copytree(once, tmp_path / "model")
 
 
-@pytest.mark.parametrize("name, what", [("run[1]", "train"), ("run\\1", "predict")])
-def test_a_path_that_tensorflow_takes_for_a_pattern(name, what, once, tmp_path):
+@pytest.mark.parametrize("name", ["run[1]", "run\\1", "run*", "run?"])
+@pytest.mark.parametrize("way", ["host", "emulated"])
+def test_a_model_dir_that_tensorflow_takes_for_a_pattern(name, way, tmp_path):
+    """Nothing is trained, or made, there."""
+    with pytest.raises(ValueError) as error:
+        make(tmp_path / name, way)
+    assert str(error.value) == (
+        f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow reads *, "
+        "?, [...] and \\ in a path as a pattern, and so would not find what it saves there, or "
+        "would delete old checkpoints of other folders too.\n"
+        "What to do: give a folder whose path has none of the characters * ? [ and \\."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run\\1"])
+@pytest.mark.parametrize("what", ["evaluate", "train"])
+def test_a_checkpoint_whose_path_tensorflow_takes_for_a_pattern(name, what, once, tmp_path):
+    """Of an evaluation, or of a warm start."""
     folder = shutil.copytree(once, tmp_path / name)
-    assert refused(what, make(folder), tf.errors.NotFoundError) == (
-        f"Restoring from checkpoint failed: checkpoint '{folder}/model.ckpt-2' is there, but "
-        "TensorFlow does not find it: it reads [...] and \\ in a path as a pattern.\n"
+    path = f"{folder}/model.ckpt-2"
+    if what == "evaluate":
+        estimator, kwargs = make(tmp_path / "new"), {"checkpoint_path": path}
+    else:
+        estimator, kwargs = make(tmp_path / "new", start=str(folder)), {}
+    assert refused(what, estimator, tf.errors.NotFoundError, **kwargs) == (
+        f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does not "
+        "find it: it reads [...] and \\ in a path as a pattern.\n"
         "What to do: rename the folder so that its path has no [ and no \\."
     )
-    call(what, make(folder.rename(tmp_path / "run1")))
 
 
-def test_other_characters_of_patterns_find_themselves(once, tmp_path):
-    folder = shutil.copytree(once, tmp_path / "run*?{1}]")
-    call("train", make(folder))
-    assert checkpoint_files.latest(str(folder)) == f"{folder}/model.ckpt-3"
+def test_characters_of_no_pattern_find_themselves(tmp_path, monkeypatch):
+    """Those of the folder that a relative path begins in are no part of a pattern."""
+    (tmp_path / "[a]").mkdir()
+    monkeypatch.chdir(tmp_path / "[a]")
+    folder = "run{1}][]"
+    for step in (1, 2):
+        call("train", make(folder))
+        assert checkpoint_files.latest(folder) == f"{folder}/model.ckpt-{step}"
 
 
 def state(kind, folder):

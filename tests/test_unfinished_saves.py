@@ -47,96 +47,15 @@ def test_a_worker_removes_nothing(tmp_path, monkeypatch):
     assert folder.exists()
 
 
-def started(program, *arguments):
-    """A process that has said that it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def stop(process):
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.mark.parametrize(
-    "file, mode, stays",
-    [
-        # Its save is under way.
-        ("model.ckpt-7_temp/part-0", "wb", True),
-        # It trains, and may save at any time.
-        ("events.out.tfevents.1", "ab", True),
-        # It evaluates, or shows the curves.
-        ("eval/events.out.tfevents.1", "ab", False),
-        ("events.out.tfevents.0", "rb", False),
-    ],
-)
-def test_other_programs(file, mode, stays, tmp_path):
-    """They hold no lock of ours: what they write tells."""
-    (folder,) = leave(tmp_path, "model.ckpt-7_temp")
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "events.out.tfevents.0").write_text("")
-    other = started(
-        """
-        import sys, time
-        with open(sys.argv[1], sys.argv[2]):
-            print("ready", flush=True)
-            time.sleep(60)
-        """,
-        tmp_path / file,
-        mode,
-    )
-    try:
-        with unfinished_saves.removed(str(tmp_path)):
-            assert folder.exists() == stays
-    finally:
-        stop(other)
-    with unfinished_saves.removed(str(tmp_path)):
-        assert not folder.exists()
-
-
-def test_another_training(tmp_path):
-    """It holds the lock, though it writes nothing at the moment; a killed one holds none."""
-    (folder,) = leave(tmp_path, "model.ckpt-7_temp")
-    other = started(
-        """
-        import fcntl, os, sys, time
-        fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_SH)
-        print("ready", flush=True)
-        time.sleep(60)
-        """,
-        tmp_path,
-    )
-    try:
-        with unfinished_saves.removed(str(tmp_path)):
-            assert folder.exists()
-    finally:
-        stop(other)
-    with unfinished_saves.removed(str(tmp_path)):
-        assert not folder.exists()
-        (folder,) = leave(tmp_path, "model.ckpt-8_temp")
-        # Another one in this process, a thread's.
-        with unfinished_saves.removed(str(tmp_path)):
-            assert folder.exists()
-    with unfinished_saves.removed(str(tmp_path)):
-        assert not folder.exists()
-
-
 @pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
-def test_where_other_machines_write(hours, stays, tmp_path, monkeypatch):
-    """Nobody's locks or files are seen from here: the age of what is there decides."""
-    monkeypatch.setattr(unfinished_saves, "_LOCAL", {"none"})
+def test_where_no_lock_tells(hours, stays, tmp_path):
+    """The age of what is there decides."""
     (folder,) = leave(tmp_path, "model.ckpt-7_temp")
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
         os.utime(file, (then, then))
-    with unfinished_saves.removed(str(tmp_path)):
-        assert folder.exists() == stays
+    unfinished_saves.remove(str(tmp_path), alone=False)
+    assert folder.exists() == stays
 
 
 @pytest.mark.slow
@@ -161,25 +80,15 @@ def test_a_save_that_is_killed(tmp_path):
         time.sleep(0.002)
     # While it lives, another training leaves its files alone.
     process.send_signal(signal.SIGSTOP)
-    with unfinished_saves.removed(str(tmp_path)):
-        assert all(one.exists() for one in begun)
+    with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
+        train(tmp_path, 25_000_000)
+    assert all(one.exists() for one in begun)
     process.kill()
     process.wait()
     assert list(tmp_path.glob("model.ckpt-*_temp"))
-    with unfinished_saves.removed(str(tmp_path)):
-        assert not list(tmp_path.glob("model.ckpt-*_temp"))
+    train(tmp_path, 25_000_000)
+    assert not list(tmp_path.glob("model.ckpt-*_temp"))
 
 
 def train(model_dir, rows):
     call("train", make(model_dir, rows=rows))
-
-
-def test_a_filesystem_of_another_machine_in_a_folder_with_a_blank(tmp_path, monkeypatch):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
-        "36 22 0:30 / /mnt/of\\040all rw,relatime shared:2 - nfs4 server:/all rw\n"
-    )
-    monkeypatch.setattr(unfinished_saves, "_MOUNTS", str(mounts))
-    assert unfinished_saves._is_remote("/mnt/of all/model")
-    assert not unfinished_saves._is_remote("/mnt/of some/model")

@@ -168,13 +168,27 @@ def _how_to_go_on(folder: str, name: str) -> str:
     )
 
 
+def check_folder(model_dir: str) -> None:
+    """Checks that TensorFlow finds what is saved in a model directory, and only that.
+
+    Raises:
+      ValueError: it reads the path as a pattern.
+    """
+    if re.search(r"[*?\\]|\[[^/]+\]", model_dir.replace(os.sep, "/")):
+        raise ValueError(
+            f"TPUEstimator: model_dir '{model_dir}' cannot hold checkpoints: TensorFlow reads *, "
+            "?, [...] and \\ in a path as a pattern, and so would not find what it saves there, or "
+            "would delete old checkpoints of other folders too.\n"
+            "What to do: give a folder whose path has none of the characters * ? [ and \\."
+        )
+
+
 def check_whole(path: str) -> None:
     """Checks that no file of a checkpoint is missing or too short, without reading the variables.
 
     Raises:
       MissingCheckpoint, DamagedCheckpoint: a file is missing or too short; the message names the
-      newest checkpoint of
-        the folder that is whole. Or TensorFlow reads the path as a pattern.
+        newest checkpoint of the folder that is whole. Or TensorFlow reads the path as a pattern.
     """
     if not exists(path):
         raise _gone(path)

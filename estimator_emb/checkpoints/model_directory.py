@@ -5,7 +5,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from estimator_emb.checkpoints import checkpoint_files, restoring, unfinished_saves
+from estimator_emb.checkpoints import (
+    checkpoint_files,
+    restoring,
+    training_lock,
+    unfinished_saves,
+)
 from estimator_emb.checks import run_checks
 from estimator_emb.spec import Table
 
@@ -15,12 +20,14 @@ class ModelDirectory:
 
     Args:
       path: path of the folder.
-      is_chief: True if this process saves.
+
+    Raises:
+      ValueError: TensorFlow reads the path as a pattern.
     """
 
-    def __init__(self, path: str, is_chief: bool):
+    def __init__(self, path: str):
+        checkpoint_files.check_folder(path)
         self._path = path
-        self._is_chief = is_chief
         self._restored: restoring.Restoring | None = None
 
     def latest(self) -> str | None:
@@ -47,14 +54,24 @@ class ModelDirectory:
         return path
 
     @contextlib.contextmanager
-    def continuing(self) -> Iterator[None]:
-        """Prepares the folder for training, if this process saves, and explains errors inside."""
-        if not self._is_chief:
+    def continuing(self, config: Any) -> Iterator[None]:
+        """Prepares the folder for a training, if this process saves, and explains errors inside.
+
+        Args:
+          config: the `RunConfig` of the training.
+
+        Raises:
+          RuntimeError: another training saves there.
+        """
+        # Under a coordinator, it is not known here which of its processes saves.
+        if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield
             return
-        path = self.latest()
-        with unfinished_saves.removed(self._path), self.restoring(path):
-            yield
+        with training_lock.held(self._path) as alone:
+            path = self.latest()
+            unfinished_saves.remove(self._path, alone)
+            with self.restoring(path):
+                yield
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:

@@ -68,6 +68,7 @@ _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Where a path goes whose op runs without a folder for it: nothing can exist there."""
 
 _installed: Changes | None = None
+_paths: _Paths | None = None
 
 
 def install(folders: dict[str, str], refuses_gs: bool) -> None:
@@ -78,7 +79,7 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
         prefix that fits counts.
       refuses_gs: True makes other paths that begin with gs:// an error.
     """
-    global _installed
+    global _installed, _paths
     uninstall()
     if not (folders or refuses_gs):
         return
@@ -90,15 +91,20 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
     except BaseException:
         changes.undo()
         raise
-    _installed = changes
+    _installed, _paths = changes, paths
 
 
 def uninstall() -> None:
     """Undoes `install`."""
-    global _installed
+    global _installed, _paths
     if _installed is not None:
         _installed.undo()
-        _installed = None
+        _installed = _paths = None
+
+
+def local(path: str) -> str:
+    """Returns where TensorFlow finds a path of the program on this machine."""
+    return path if _paths is None else _paths.local(path)
 
 
 class _Paths:

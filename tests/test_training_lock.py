@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of two trainings in one model directory, the second is refused; nothing else is."""
+
+import errno
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import harness
+import pytest
+import tensorflow as tf
+from test_restoring import call, input_fn, make
+
+import estimator_emb as ee
+from estimator_emb.checkpoints import training_lock
+from estimator_emb.compat import file_paths
+
+HERE = f"this process ({os.getpid()})"
+
+
+def refusal(model_dir, who=HERE):
+    """The message of a second training; {time} is when the first one has begun."""
+    return (
+        f"train: model_dir '{model_dir}' is held by {who}, since {{time}}, which trains there. "
+        "Each would overwrite the checkpoints of the other, and steps would be lost.\n"
+        "What to do: wait until it has ended, or end it; or give another model_dir."
+    )
+
+
+def said(error):
+    """The text of an error, whose time is a recent one."""
+    before, since, after = str(error).partition(", since ")
+    begun, comma, after = after.partition(",")
+    assert 0 <= time.time() - time.mktime(time.strptime(begun)) < 600
+    return f"{before}{since}{{time}}{comma}{after}"
+
+
+class Inside(tf.compat.v1.train.SessionRunHook):
+    """Does something once while a model trains."""
+
+    def __init__(self, action):
+        self.action = action
+        self.done = False
+
+    def after_run(self, run_context, run_values):
+        if not self.done:
+            self.done = True
+            self.action()
+
+
+def lock_of(model_dir):
+    return pathlib.Path(model_dir, training_lock.FILE)
+
+
+@pytest.mark.parametrize("way", ["host", pytest.param("8 cores", marks=pytest.mark.slow)])
+def test_another_estimator(way, tmp_path, monkeypatch):
+    """However it spells the path; what reads the model is not refused."""
+    monkeypatch.chdir(tmp_path)
+    model_dir = tmp_path / "model"
+    (tmp_path / "link").symlink_to("model")
+    estimator = make(model_dir, way)
+
+    def inside():
+        assert lock_of(model_dir).exists()
+        for spelling in (model_dir, "model", f"{model_dir}/", "link", f"file://{model_dir}"):
+            with pytest.raises(RuntimeError) as error:
+                call("train", make(spelling, way))
+            assert said(error.value) == refusal(spelling)
+        with pytest.raises(RuntimeError):  # The same one, within its own training.
+            call("train", estimator)
+        for reads in ("evaluate", "predict", "export"):
+            call(reads, make(model_dir, way))
+        call("train", make(tmp_path / "other", way))
+
+    hook = Inside(inside)
+    for step in (1, 2):
+        call("train", estimator, hooks=[hook])
+        assert hook.done
+        assert estimator.latest_checkpoint() == f"{model_dir}/model.ckpt-{step}"
+        assert not lock_of(model_dir).exists()
+
+
+def test_another_thread(tmp_path):
+    """The training of the first one loses nothing, and the second one may train after it."""
+    estimator = make(tmp_path)
+    errors = []
+
+    def second():
+        try:
+            call("train", estimator)
+        except RuntimeError as error:
+            errors.append(error)
+
+    def inside():
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+
+    call("train", estimator, hooks=[Inside(inside)])
+    assert [said(error) for error in errors] == [refusal(tmp_path)]
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
+    second()
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
+
+
+def test_a_training_that_fails_holds_nothing(tmp_path):
+    estimator = make(tmp_path)
+
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        call("train", estimator, hooks=[Inside(fail)])
+    assert not lock_of(tmp_path).exists()
+    call("train", estimator)
+
+
+def test_training_and_evaluating_in_turns(tmp_path):
+    """`train_and_evaluate` trains many times, and evaluates inside."""
+    estimator = make(tmp_path)
+    results, _ = ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(lambda params: input_fn(params).repeat(), max_steps=3),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
+    )
+    assert results["global_step"] == 3
+    assert not lock_of(tmp_path).exists()
+
+
+def started(program, *arguments):
+    """A process that has said that it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_another_process(tmp_path):
+    """It holds the lock as long as it lives, however it ends."""
+    who = "process 7 on trainer-3"
+    other = started(
+        """
+        import fcntl, sys, time
+        with open(sys.argv[1], "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(f"{sys.argv[2]}, since {time.ctime()}")
+            file.flush()
+            print("ready", flush=True)
+            time.sleep(60)
+        """,
+        lock_of(tmp_path),
+        who,
+    )
+    estimator = make(tmp_path)
+    try:
+        with pytest.raises(RuntimeError) as error:
+            call("train", estimator)
+        assert said(error.value) == refusal(tmp_path, who)
+        assert [file.name for file in tmp_path.iterdir()] == [training_lock.FILE]
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert who in lock_of(tmp_path).read_text()
+
+    def inside():
+        text = lock_of(tmp_path).read_text()
+        assert text.startswith(f"process {os.getpid()} on {socket.gethostname()}, since ")
+
+    call("train", estimator, hooks=[Inside(inside)])
+    assert not lock_of(tmp_path).exists()
+
+
+def test_a_forked_process_holds_nothing(tmp_path):
+    """It inherits the descriptor, and may live longer than the training, or unwind its calls."""
+    children = []
+
+    def fork():
+        if child := os.fork():
+            children.append(child)
+        else:
+            signal.pause()
+            os._exit(0)
+
+    estimator = make(tmp_path)
+    call("train", estimator, hooks=[Inside(fork)])
+    try:
+        call("train", estimator)
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    lock = training_lock.held(str(tmp_path))
+    assert lock.__enter__()
+    if not (child := os.fork()):
+        lock.__exit__(None, None, None)
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    with pytest.raises(RuntimeError), training_lock.held(str(tmp_path)):
+        pass
+    lock.__exit__(None, None, None)
+    assert not lock_of(tmp_path).exists()
+
+
+def test_a_worker_is_not_refused(tmp_path, monkeypatch):
+    """Of a cluster, only the chief saves."""
+    with training_lock.held(str(tmp_path)):
+        monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
+        estimator = make(tmp_path)
+        monkeypatch.setattr(type(estimator).__mro__[1], "train", lambda *_, **__: "trained")
+        assert call("train", estimator) == "trained"
+
+
+@pytest.mark.parametrize(
+    "place, why_not",
+    [
+        ("ram://{}", "its file system has no locks"),
+        ("{}", f"[Errno {errno.ENOLCK}] {os.strerror(errno.ENOLCK)}"),
+    ],
+)
+def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, caplog):
+    """It is trained there, and the log says so once."""
+
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(training_lock.fcntl, "flock", no_locks)
+    model_dir = place.format(tmp_path)
+    with caplog.at_level("INFO", "estimator_emb"):
+        assert call("train", make(model_dir)).latest_checkpoint() == f"{model_dir}/model.ckpt-1"
+        with training_lock.held(model_dir) as alone:
+            assert not alone
+    assert [line for line in harness.said(caplog) if "locked" in line] == [
+        f"model_dir '{model_dir}' cannot be locked ({why_not}): do not train there twice at once."
+    ]
+    assert not training_lock._descriptors
+
+
+def test_a_mapped_folder(tmp_path):
+    """Of a bucket for which `estimator-emb run --map` has a folder, that is locked."""
+    file_paths.install({"gs://bucket": str(tmp_path)}, refuses_gs=True)
+    try:
+        with training_lock.held("gs://bucket/model") as alone:
+            assert alone
+            assert lock_of(tmp_path / "model").exists()
+    finally:
+        file_paths.uninstall()
+
+
+def test_many_at_once(tmp_path):
+    """One at a time holds the lock, although each removes its file, or finds another's."""
+    inside, most, held, refused = [], [], [], []
+
+    def many():
+        for _ in range(200):
+            try:
+                with training_lock.held(str(tmp_path)):
+                    inside.append(None)
+                    most.append(len(inside))
+                    held.append(time.sleep(0))
+                    inside.pop()
+            except RuntimeError:
+                refused.append(None)
+
+    threads = [threading.Thread(target=many) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(held) + len(refused) == 1600 and refused
+    assert set(most) == {1}
+    assert not lock_of(tmp_path).exists() and not training_lock._descriptors
