@@ -15,7 +15,7 @@ from estimator_emb import arguments, progress, stopping, tf_config
 from estimator_emb import config as config_lib
 from estimator_emb.backends.base import Backend, Call, Request
 from estimator_emb.backends.choose import choose
-from estimator_emb.checkpoints import checkpoint_files
+from estimator_emb.checkpoints import checkpoint_files, saver
 from estimator_emb.checkpoints.model_directory import ModelDirectory
 from estimator_emb.checks import errors, program_checks, run_checks
 from estimator_emb.compat import custom_gradients
@@ -337,6 +337,8 @@ class TPUEstimator(StockTPUEstimator):
         estimator_spec, hooks = self.backend.before_training(
             estimator_spec, worker_hooks, hooks, self.config
         )
+        own_hooks = (*estimator_spec.training_hooks, *estimator_spec.training_chief_hooks)
+        saver.take_turns([*worker_hooks, *hooks, *own_hooks])
         progress.show_loss(hooks, estimator_spec.loss)
         return super()._train_with_estimator_spec(
             estimator_spec, worker_hooks, hooks, *args, **kwargs

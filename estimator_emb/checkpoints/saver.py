@@ -2,6 +2,7 @@
 """The saver of `TPUEstimator`, which writes large checkpoints as several files."""
 
 import os
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -39,6 +40,37 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
             "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
             "called after them."
         )
+
+
+def take_turns(hooks: Iterable[Any]) -> None:
+    """Makes the `CheckpointSaverHook`s among the hooks of a training write one after the other.
+
+    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, be it
+    the program's or the estimator's, both would write the first and the last checkpoint into the
+    same temporary files. TensorFlow 2.15 has one that does not find the graph in its thread.
+
+    Args:
+      hooks: all of the training.
+    """
+    turn = threading.Lock()
+    for hook in hooks:
+        if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
+            hook._get_saver = lambda hook=hook: _InTurn(type(hook)._get_saver(hook), turn)
+
+
+class _InTurn:
+    """A saver that waits until no other hook of the training writes."""
+
+    def __init__(self, saver: Any, turn: threading.Lock):
+        self._saver = saver
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._saver, name)
+
+    def save(self, sess: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._turn, sess.graph.as_default():
+            return self._saver.save(sess, *args, **kwargs)
 
 
 class PartsSaver(tf.compat.v1.train.Saver):

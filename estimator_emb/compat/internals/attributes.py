@@ -123,6 +123,7 @@ _SAVERS = [
     *_of(
         _v1.train.CheckpointSaverHook,
         {
+            "_get_saver": "replaced: the saver hooks of a training write one after the other",
             "_global_step_tensor": "the step at which AsyncCheckpointSaverHook ends",
             "_listeners": "positions of the input are saved with the model",
             "_save": "overridden: AsyncCheckpointSaverHook saves in a thread",

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several hooks of one training that save into its model directory: one writes at a time."""
+
+import importlib.util
+import time
+
+import pytest
+import tensorflow as tf
+from test_restoring import input_fn, make
+
+from estimator_emb.checkpoints import checkpoint_files
+from estimator_emb.compat import async_checkpoint
+
+tf1 = tf.compat.v1
+
+ASYNC = [async_checkpoint.AsyncCheckpointSaverHook]
+if importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint"):
+    module = importlib.import_module("tensorflow.python.tpu.async_checkpoint")
+    ASYNC.append(module.AsyncCheckpointSaverHook)
+
+
+@pytest.fixture
+def writing(monkeypatch):
+    """How many savers of this process wrote at once, each time that one began."""
+    now, counts, write = [], [], tf1.train.Saver.save
+
+    def save(*args, **kwargs):
+        now.append(None)
+        counts.append(len(now))
+        try:
+            time.sleep(0.05)
+            return write(*args, **kwargs)
+        finally:
+            now.pop()
+
+    monkeypatch.setattr(tf1.train.Saver, "save", save)
+    return counts
+
+
+@pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
+@pytest.mark.parametrize(
+    "way, others",
+    [
+        # The estimator of a TPU saves by a hook of its own too.
+        ("emulated", []),
+        ("emulated", [tf1.train.CheckpointSaverHook]),
+        ("host", [tf1.train.CheckpointSaverHook]),
+        ("host", ["async"]),
+    ],
+)
+def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):
+    def hooks():
+        # In one order and the other: a hook ends a training after those before it.
+        kinds = [kind, *(kind if other == "async" else other for other in others)]
+        for ordered in (kinds, kinds[::-1]):
+            yield [one(str(tmp_path), save_steps=1) for one in ordered]
+
+    for number, saving in enumerate(hooks(), 1):
+        estimator = make(tmp_path, way)
+        estimator.train(lambda params: input_fn(params).repeat(), hooks=saving, steps=3)
+        assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{3 * number}"
+        assert estimator.get_variable_value("global_step") == 3 * number
+    assert len(writing) > 4
+    assert set(writing) == {1}
+    assert not list(tmp_path.glob("*_temp"))
+
+
+@pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
+def test_a_hook_that_saves_alone(kind, writing, tmp_path):
+    """That of TensorFlow 2.15 too writes while a program of TensorFlow 2 trains, not at its end."""
+
+    class Wait(tf1.train.SessionRunHook):
+        def before_run(self, run_context):
+            threads = vars(async_hook)
+            (threads.get("_thread") or threads.get("_save_thread")).join()
+
+        def after_run(self, run_context, run_values):
+            self.before_run(run_context)
+
+    async_hook = kind(str(tmp_path), save_steps=1)
+    estimator = make(tmp_path)
+    hooks = [async_hook, Wait()]
+    estimator.train(lambda params: input_fn(params).repeat(), hooks=hooks, steps=3)
+    assert checkpoint_files.checkpoints(str(tmp_path)) == [f"model.ckpt-{n}" for n in range(4)]
+    assert set(writing) == {1}
