@@ -19,7 +19,7 @@ from estimator_emb.checkpoints import checkpoint_files, saver
 from estimator_emb.checkpoints.model_directory import ModelDirectory
 from estimator_emb.checks import errors, program_checks, run_checks
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.graphs import fn_args, not_converted
 from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
     StockTPUEstimator,
@@ -347,3 +347,5 @@ class TPUEstimator(StockTPUEstimator):
 
 for _method in ("__init__", "train", "evaluate", "predict"):
     arguments.suggest_in(TPUEstimator, _method)
+for _method in ("train", "evaluate", "predict", "_export_all_saved_models"):
+    not_converted(TPUEstimator.__dict__[_method])

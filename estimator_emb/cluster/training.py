@@ -20,10 +20,12 @@ from estimator_emb.compat.internals.estimator import (
     step_of_latest_checkpoint,
     stock_train_and_evaluate,
 )
+from estimator_emb.compat.internals.graphs import not_converted
 
 logger = logging.getLogger("estimator_emb")
 
 
+@not_converted
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     """Trains an estimator, and evaluates at each checkpoint.
 

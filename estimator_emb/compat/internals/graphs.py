@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: graphs, variables, savers, input, and how a cluster is run."""
 
+from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.data.experimental.ops import iterator_ops as _experimental_iterator_ops
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.data.util import nest as _data_nest
@@ -50,6 +51,12 @@ fn_args = _function_utils.fn_args
 
 has_kwargs = _function_utils.has_kwargs
 """Whether a program's function takes any argument, as Estimators tell it."""
+
+not_converted = _autograph.autograph_artifact
+"""Keeps AutoGraph, in a `tf.function`, from rewriting a function and all that it calls.
+
+`tf.autograph.experimental.do_not_convert` would add a frame to tracebacks, and keep AutoGraph from
+what the program gives to `Dataset.map` too."""
 
 summary_writer_initializers = _summary_ops.summary_writer_initializer_op
 """The ops that create a graph's summary writers, which tensorflow-estimator's hooks run first."""

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of an estimator in a `tf.function`: as outside of it, AutoGraph rewrites nothing."""
+
+import traceback
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_restoring import call, input_fn, make
+
+import estimator_emb as ee
+
+
+class Stack(tf.compat.v1.train.SessionRunHook):
+    """Notes which functions, of those that are running, AutoGraph has made."""
+
+    def __init__(self):
+        self.rewritten = None
+
+    def after_run(self, run_context, run_values):
+        frames = traceback.extract_stack()
+        self.rewritten = [one.name for one in frames if "__autograph_generated" in one.filename]
+
+
+def steps_of_input(params):
+    def mapped(features, labels):
+        # What the program gives to a dataset is rewritten, as outside of a tf.function.
+        if tf.reduce_sum(labels) > 0.0:
+            labels = -labels
+        return features, labels
+
+    return input_fn(params).map(mapped).repeat()
+
+
+def values(model_dir):
+    reader = tf.train.load_checkpoint(str(model_dir))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["host", "emulated"])
+def test_calls(way, tmp_path):
+    estimators = {place: make(tmp_path / place, way) for place in ("inside", "outside")}
+    hooks = {what: Stack() for what in ("train", "evaluate", "predict")}
+    found = {}
+
+    def calls(place):
+        estimator = estimators[place]
+        estimator.train(steps_of_input, hooks=[hooks["train"]], steps=3)
+        found[place] = {
+            "evaluate": estimator.evaluate(input_fn, steps=1, hooks=[hooks["evaluate"]]),
+            "predict": list(estimator.predict(input_fn, hooks=[hooks["predict"]])),
+        }
+        call("export", estimator)
+        train_spec = ee.TrainSpec(steps_of_input, max_steps=5)
+        ee.train_and_evaluate(estimator, train_spec, ee.EvalSpec(input_fn, steps=1))
+
+    calls("outside")
+    tf.function(calls)("inside")
+    assert {what: hook.rewritten for what, hook in hooks.items()} == dict.fromkeys(
+        hooks, ["tf__calls"]
+    )
+    inside, outside = (values(tmp_path / place) for place in ("inside", "outside"))
+    assert inside["global_step"] == 5
+    np.testing.assert_equal(inside, outside)
+    np.testing.assert_equal(found["inside"], found["outside"])
