@@ -92,11 +92,12 @@ class TPUEstimator(StockTPUEstimator):
     ):
         tf_config.read()
         model_fn = program_checks.checked_callable(model_fn)
-        program_checks.check_batch_sizes(
-            train_batch_size=train_batch_size,
-            eval_batch_size=eval_batch_size,
-            predict_batch_size=predict_batch_size,
-        )
+        if use_tpu:  # Elsewhere, a size counts where the program reads it.
+            program_checks.check_batch_sizes(
+                train_batch_size=train_batch_size,
+                eval_batch_size=eval_batch_size,
+                predict_batch_size=predict_batch_size,
+            )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         request = Request(
@@ -186,8 +187,11 @@ class TPUEstimator(StockTPUEstimator):
             run_checks.training(hooks) as check,
             self._directory.continuing(self.config),
         ):
-            self.current_call = Call(counts_steps=steps is not None or max_steps is not None)
+            counts_steps = steps is not None or max_steps is not None
+            self.current_call = Call(counts_steps=counts_steps, hooks=[*map(type, hooks or ())])
             batch_size = self.backend.request.train_batch_size
+            if not program_checks.is_batch_size(batch_size):
+                batch_size = None
             log = progress.log_beside(hooks, steps, max_steps, batch_size, self.model_dir)
             hooks = [*(hooks or ()), *log, check, *end_hooks]
             return super().train(input_fn, hooks, steps, max_steps, saving_listeners)

@@ -63,11 +63,13 @@ class Call:
       counts_steps: whether the program said how many steps to train.
       predict_keys: names of the predictions that are handed out by example; None for all.
       exporting: whether graphs are for a SavedModel.
+      hooks: classes of the hooks that the program gives to `train`.
     """
 
     counts_steps: bool = False
     predict_keys: Any = ()
     exporting: bool = False
+    hooks: Sequence[type] = ()
 
 
 class Backend(abc.ABC):

@@ -172,7 +172,8 @@ class HostTables(Backend):
     def _config(self) -> Any:
         """Returns the `RunConfig` that the program's becomes."""
         config = self.request.config
-        if self.request.train_batch_size is None and isinstance(config, StockRunConfig):
+        size = self.request.train_batch_size
+        if not program_checks.is_batch_size(size) and isinstance(config, StockRunConfig):
             # tensorflow-estimator's log of examples per second multiplies by it.
             config = config.replace(log_step_count_steps=None)
         return config
@@ -297,7 +298,8 @@ class HostBackend(HostTables):
 
     def after_model_fn(self, spec: Any, call: Call) -> Any:
         if spec.mode == ModeKeys.TRAIN:
-            program_checks.check_global_step(call.counts_steps)
+            hooks = map(type, (*spec.training_hooks, *spec.training_chief_hooks))
+            program_checks.check_global_step(call.counts_steps, (*call.hooks, *hooks))
         if not call.exporting:  # `_on_one_core` does there: an export may have a TPU's graph too.
             tpu_ops.check()
         return ordering.added_to_evaluation(spec) if spec.mode == ModeKeys.EVAL else spec

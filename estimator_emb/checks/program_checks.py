@@ -10,7 +10,7 @@ import logging
 import numbers
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,13 +36,20 @@ _INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
+_WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
 _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
 class Params(dict):
-    """The `params` of a program, whose error for a missing key lists the keys."""
+    """The `params` of a program, whose errors say what is missing, or which batch size is bad."""
 
     mode: str | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if key == "batch_size" and self.mode in _BATCH_SIZES:
+            check_batch_sizes(**{_BATCH_SIZES[self.mode]: value})
+        return value
 
     def __missing__(self, key: Any) -> Any:
         if key == "batch_size" and self.mode in _BATCH_SIZES:
@@ -81,6 +88,15 @@ def check_batch_sizes(**sizes: Any) -> None:
             raise TypeError(f"TPUEstimator: {name} must be int, got {type(size)}: {size!r}.")
         if size < 1:
             raise ValueError(f"TPUEstimator: {name} must be positive, got {size!r}.")
+
+
+def is_batch_size(size: Any) -> bool:
+    """Returns whether a batch can have this size; off a TPU, a program may give one to no use."""
+    try:
+        check_batch_sizes(size=size)
+    except (TypeError, ValueError):
+        return False
+    return size is not None
 
 
 def checked_callable(model_fn: Any) -> Callable[..., Any]:
@@ -396,41 +412,43 @@ def _check_columns(tables: list[Any], has_spec: bool) -> None:
         )
 
 
-def check_global_step(must_count: bool) -> None:
+def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:
     """Warns in the log if nothing in the default graph changes the global step.
 
     Args:
       must_count: True if training ends at a number of steps.
+      hooks: classes of the training's hooks. Others than TensorFlow's and ours may change the step.
 
     Raises:
       ValueError: nothing changes it and `must_count` is True, so that training would never end.
     """
-    wrong = _wrong_with_global_step()
-    if wrong and must_count:
-        raise ValueError(wrong)
-    if wrong:
-        logger.warning(wrong)
-    else:
+    if _has_counter():
         console.counts_steps(tf.compat.v1.get_default_graph())
+        return
+    others = [
+        hook.__name__ for hook in hooks if hook.__module__.split(".")[0] not in _WITHOUT_COUNTERS
+    ]
+    unless = f", unless one of the hooks does ({', '.join(others)})" if others else ""
+    wrong = (
+        "The train_op of model_fn does not increase the global step, so that training would never "
+        f"end{unless}: the global step (tf.train.get_global_step) has not been increased. Pass "
+        "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
+        "it to a Keras optimizer as its iterations."
+    )
+    if must_count and not others:
+        raise ValueError(wrong)
+    logger.warning(wrong)
 
 
-def _wrong_with_global_step() -> str | None:
-    """Returns a message if nothing in the default graph changes the global step, else None."""
+def _has_counter() -> bool:
+    """Returns whether an op in the default graph changes the global step, or may do so."""
     step = tf.compat.v1.train.get_global_step()
     try:
         tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
         initial = step.initializer
-        users = [op for op in tensor.consumers() if op is not initial and _may_assign(op)]
+        return any(op is not initial and _may_assign(op) for op in tensor.consumers())
     except AttributeError:
-        return None  # A variable of a distribution strategy.
-    if users:
-        return None
-    return (
-        "The train_op of model_fn does not increase the global step, so that training would never "
-        "end: the global step (tf.train.get_global_step) has not been increased. Pass "
-        "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
-        "it to a Keras optimizer as its iterations."
-    )
+        return True  # A variable of a distribution strategy.
 
 
 def _may_assign(op: Any) -> bool:

@@ -54,7 +54,7 @@ def no_predict_batch_size(program):
 
 
 @mistake(
-    "build",
+    "train",
     TypeError,
     "TPUEstimator: train_batch_size must be int, got <class 'str'>: '4'.",
 )
@@ -63,7 +63,7 @@ def batch_size_as_text(program):
 
 
 @mistake(
-    "build",
+    "evaluate",
     TypeError,
     "TPUEstimator: eval_batch_size must be int, got <class 'float'>: 4.0.",
 )
@@ -72,7 +72,7 @@ def batch_size_as_a_float(program):
 
 
 @mistake(
-    "build",
+    "train",
     ValueError,
     "TPUEstimator: train_batch_size must be positive, got 0.",
 )
@@ -81,7 +81,7 @@ def batch_size_of_zero(program):
 
 
 @mistake(
-    "build",
+    "predict",
     ValueError,
     "TPUEstimator: predict_batch_size must be positive, got -4.",
 )

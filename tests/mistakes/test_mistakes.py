@@ -15,9 +15,12 @@ import tensorflow as tf
 sys.path.insert(0, os.path.dirname(__file__))
 
 import configuration  # noqa: E402
+import harness  # noqa: E402
 import inputs  # noqa: E402
 import model  # noqa: E402
 from program import MISTAKES, Program  # noqa: E402
+
+import estimator_emb as ee  # noqa: E402
 
 FILES = ("configuration.py", "inputs.py", "model.py", "program.py")
 
@@ -102,3 +105,75 @@ def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
     program.run("train")
     assert "The train_op of model_fn does not increase the global step" in caplog.text
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-0")
+
+
+@pytest.mark.parametrize("size", [0, -1, "4", 4.0])
+def test_a_batch_size_off_a_tpu_counts_where_it_is_read(size, tmp_path):
+    """Otherwise it may be anything, as in stock tensorflow-estimator, which passes it on."""
+    program = Program(tmp_path, None)
+    program.config.update(save_summary_steps=1, log_step_count_steps=1)
+    given = []
+
+    def input_fn(params):
+        given.append(params.get("batch_size"))
+        return program.input_fn({"batch_size": 4})
+
+    for what in ("train", "eval", "predict"):
+        program.estimator[f"{what}_batch_size"] = size
+    for arguments in (program.train, program.evaluate, program.predict):
+        arguments["input_fn"] = input_fn
+    program.train["max_steps"] = 2
+    program.run("train")
+    assert program.run("evaluate")["global_step"] == 2
+    assert set(program.run("predict")) == {"logits"}
+    assert given == 3 * [size]
+
+
+class Counter(tf.compat.v1.train.SessionRunHook):
+    """Increases the global step after each step, as AdaNet's hooks do."""
+
+    def begin(self):
+        step = tf.compat.v1.train.get_global_step()
+        self.increase = step.assign_add(1, use_locking=True).op
+
+    def after_run(self, run_context, run_values):
+        run_context.session.run(self.increase)
+
+
+@pytest.mark.parametrize(
+    "place, last",
+    # Where the hook that ends training comes before it, there is a step more.
+    [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
+)
+def test_a_hook_that_increases_the_global_step(place, last, tmp_path, caplog):
+    program = Program(tmp_path, None)
+    model.minimize_without_the_global_step(program)
+    program.train = {"max_steps": 3}
+    if place == "hooks":
+        program.train["hooks"] = [Counter()]
+    else:
+        returned = program.model_fn
+
+        def model_fn(features, labels, mode, params):
+            spec = returned(features, labels, mode, params)
+            return ee.EstimatorSpec(
+                mode, loss=spec.loss, train_op=spec.train_op, **{place: [Counter()]}
+            )
+
+        program.estimator["model_fn"] = model_fn
+    program.run("train")
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"model.ckpt-{last}")
+    assert [line for line in harness.said(caplog) if "global step" in line] == [
+        "The train_op of model_fn does not increase the global step, so that training would never "
+        "end, unless one of the hooks does (Counter): the global step (tf.train.get_global_step) "
+        "has not been increased. Pass tf.compat.v1.train.get_global_step() as global_step to "
+        "minimize or apply_gradients; give it to a Keras optimizer as its iterations."
+    ]
+
+
+def test_a_hook_of_tensorflow_does_not_increase_the_global_step(tmp_path):
+    program = Program(tmp_path, None)
+    model.minimize_without_the_global_step(program)
+    program.train["hooks"] = [tf.compat.v1.train.StepCounterHook(output_dir=str(tmp_path))]
+    with pytest.raises(ValueError, match="so that training would never end: the global step"):
+        program.run("train")
