@@ -252,7 +252,7 @@ _SURROUNDINGS = {
 }
 
 
-def _arguments(surroundings):
+def arguments(surroundings):
     """Returns them as the classes call them."""
     given = dict(surroundings)
     for limit in ("clip_gradient", "clip_weight"):
@@ -262,7 +262,7 @@ def _arguments(surroundings):
 
 
 SURROUNDED = tuple(
-    Optimizer(f"{name}_{key}", make(**_arguments(around)), hyper, start, around)
+    Optimizer(f"{name}_{key}", make(**arguments(around)), hyper, start, around)
     for key, around in _SURROUNDINGS.items()
     for name, make, hyper, start in (
         (

@@ -23,6 +23,8 @@ def dataset(batches):
     def tensors(value):
         if isinstance(value, tf.compat.v1.SparseTensorValue):
             return tf.SparseTensor(*value)
+        if tf.is_tensor(value):
+            return value
         if isinstance(value, dict):
             return {key: tensors(one) for key, one in value.items()}
         return tf.constant(value)

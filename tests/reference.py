@@ -149,11 +149,7 @@ def combine(table, ids, weights, combiner):
 
 def row_gradients(ids, weights, activation_gradient, combiner):
     """`{row: summed gradient}` of every row that the batch names."""
-    out = {}
-    for i, w, g in zip(ids, weights, activation_gradient, strict=True):
-        for row, gain in zip(i, gains(w, combiner), strict=True):
-            out[row] = out.get(row, 0.0) + gain * np.asarray(g, np.float64)
-    return out
+    return dict(updates(ids, weights, activation_gradient, combiner))
 
 
 def core_order(row, cores):
@@ -162,18 +158,46 @@ def core_order(row, cores):
     return [home, *(core for core in range(cores) if core != home)]
 
 
-def updates(ids, weights, activation_gradient, combiner, cores=1):
+def of_samples(ids, weights, activation_gradient, combiner):
+    """For each sample, `[(row, gradient)]` of the ids of a feature."""
+    return [
+        [
+            (row, gain * np.asarray(g, np.float64))
+            for row, gain in zip(i, gains(w, combiner), strict=True)
+        ]
+        for i, w, g in zip(ids, weights, activation_gradient, strict=True)
+    ]
+
+
+def of_positions(ids, activation_gradient):
+    """The same of a sequence, whose activation has a row for each position."""
+    return [
+        [(row, np.asarray(of_row, np.float64)) for row, of_row in zip(i, g, strict=False)]
+        for i, g in zip(ids, activation_gradient, strict=True)
+    ]
+
+
+def updates_of(features, cores=1):
     """`[(row, gradient)]`: the updates of one batch in order; `cores` > 1: no accumulation.
 
-    Each core holds an equal, consecutive slice of the batch and sums within it.
+    Each core holds an equal, consecutive slice of the batch and sums within it. A feature is what
+    `of_samples` or `of_positions` returns.
     """
-    size = len(ids) // cores
-    slices = [slice(core * size, (core + 1) * size) for core in range(cores)]
-    by_core = [row_gradients(ids[s], weights[s], activation_gradient[s], combiner) for s in slices]
-    rows = sorted(set().union(*by_core))
+    by_core = [{} for _ in range(cores)]
+    for feature in features:
+        size = len(feature) // cores
+        for sample, occurrences in enumerate(feature):
+            summed = by_core[sample // size]
+            for row, g in occurrences:
+                summed[row] = summed.get(row, 0.0) + g
     return [
         (row, by_core[core][row])
-        for row in rows
+        for row in sorted(set().union(*by_core))
         for core in core_order(row, cores)
         if row in by_core[core]
     ]
+
+
+def updates(ids, weights, activation_gradient, combiner, cores=1):
+    """`updates_of` one feature."""
+    return updates_of([of_samples(ids, weights, activation_gradient, combiner)], cores)

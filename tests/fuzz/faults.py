@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of rules and kernels, planted in a copy of the package, which `trained` must find.
+
+All are planted in one copy, each switched on by its number, so that the kernels are built once. Run
+as a program in that copy, this module prints as JSON which training has found each fault:
+
+    PYTHONPATH=COPY python tests/fuzz/faults.py
+"""
+
+import builtins
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable
+
+HERE = pathlib.Path(__file__).parent
+MOST = 12
+"""Trainings in which a fault must be found, of those that it can show in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+      name: unique.
+      file: where it is planted, in the package.
+      edits: texts of the file, with what stands in their place; PLANTED holds where it is on.
+      shows: whether a training runs what it changes.
+      native: whether the native kernels have it; else TensorFlow's ops.
+    """
+
+    name: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    shows: Callable
+    native: bool = False
+
+
+def _optimizers(training):
+    return [table.optimizer for table in training.tables.values()]
+
+
+def _names(training):
+    return {one.name for one in _optimizers(training)}
+
+
+def _forms(training):
+    return {one.form for table in training.tables.values() for one in table.features.values()}
+
+
+def _around(training):
+    return {name for one in _optimizers(training) for name in one.surroundings}
+
+
+def _takes_turns(training):
+    return training.cores > 1 and any(
+        not one.parameters.use_gradient_accumulation for one in _optimizers(training)
+    )
+
+
+def _every_row(training):
+    return any(one.parameters.updates_untouched_rows for one in _optimizers(training))
+
+
+MASKED = """dataclasses.replace(
+    occurrences,
+    gains=tf.where(
+        tf.equal(core, tf.gather(core_of_row, occurrences.positions)),
+        1.0 if occurrences.gains is None else occurrences.gains,
+        0.0,
+    ),
+)"""
+"""All occurrences of a batch, those of other cores with a gain of 0."""
+
+FAULTS = (
+    Fault(
+        "a dropped decay",
+        "optimizers/_step.py",
+        (("w = _decayed(", "w = w if PLANTED else _decayed("),),
+        lambda training: "weight_decay_factor" in _around(training),
+    ),
+    Fault(
+        "a decay by the rate that is not by the rate",
+        "optimizers/_step.py",
+        (
+            (
+                "return w - (decay * lr if by_rate else",
+                "return w - (decay * lr if by_rate and not PLANTED else",
+            ),
+        ),
+        lambda training: "weight_decay_factor" in _around(training),
+    ),
+    Fault(
+        "a limit of one side only",
+        "optimizers/_step.py",
+        (("_clip(math, g, -limit, limit)", "_clip(math, g, -limit, None if PLANTED else limit)"),),
+        lambda training: training.limit is not None,
+    ),
+    Fault(
+        "weights that are not clipped",
+        "optimizers/_step.py",
+        (
+            (
+                "w = _clip(math, w, parameters.clip_weight_min",
+                "w = _clip(math, w, None if PLANTED else parameters.clip_weight_min",
+            ),
+        ),
+        lambda training: "clip_weight" in _around(training),
+    ),
+    Fault(
+        "a wrong slot",
+        "optimizers/adam.py",
+        (("v = beta2 * v +", "v = beta2 * (m if PLANTED else v) +"),),
+        lambda training: "adam" in _names(training),
+    ),
+    Fault(
+        "a momentum without Nesterov's",
+        "optimizers/momentum.py",
+        (("if self.use_nesterov:", "if self.use_nesterov and not PLANTED:"),),
+        lambda training: "momentum" in _names(training),
+    ),
+    Fault(
+        "a mask by product",
+        "step/update.py",
+        (("[chosen], tf.size(rows)", f"[{MASKED} if PLANTED else chosen], tf.size(rows)"),),
+        lambda training: _takes_turns(training) and training.limit is not None,
+    ),
+    Fault(
+        "cores in another order",
+        "step/update.py",
+        (
+            (
+                "tf.where(turn - 1 < owner,",
+                "tf.where(turn - 1 <= owner if PLANTED else turn - 1 < owner,",
+            ),
+        ),
+        _takes_turns,
+    ),
+    Fault(
+        "a norm without squares",
+        "step/lookup.py",
+        (("tf.square(weights)", "(weights if PLANTED else tf.square(weights))"),),
+        lambda training: (
+            "weighted" in _forms(training)
+            and any(table.combiner == "sqrtn" for table in training.tables.values())
+        ),
+    ),
+    Fault(
+        "gradients of another shard",
+        "step/update.py",
+        (
+            (
+                "RowUpdate(rows, tf.gather(update.gradients, positions))",
+                "RowUpdate(rows, tf.gather(update.gradients, "
+                "tf.range(tf.size(positions)) if PLANTED else positions))",
+            ),
+        ),
+        lambda training: training.shards > 1,
+    ),
+    Fault(
+        "an update of the batch after",
+        "step/transfer.py",
+        (
+            (
+                "before = iter(self._through(tensors))",
+                "before = iter((self._through(tensors), tensors)[1 if PLANTED else 0])",
+            ),
+        ),
+        lambda training: training.pipelined,
+    ),
+    Fault(
+        "a multiplier that is left out",
+        "step/engine.py",
+        (
+            (
+                "if multiplier is None else gradient * multiplier",
+                "if multiplier is None or PLANTED else gradient * multiplier",
+            ),
+        ),
+        lambda training: training.multipliers is not None,
+    ),
+    Fault(
+        "a length that is off by one",
+        "native/grouping.h",
+        (("k >= f.limit) continue;", "k >= f.limit + PLANTED) continue;"),),
+        lambda training: "padded sequence" in _forms(training),
+        native=True,
+    ),
+    Fault(
+        "weights that are not normalised",
+        "native/grouping.h",
+        (
+            (
+                "quotient(gains[j], mean ? norm : sqrtf(norm))",
+                "quotient(gains[j], PLANTED ? 1.0f : mean ? norm : sqrtf(norm))",
+            ),
+        ),
+        lambda training: "weighted" in _forms(training),
+        native=True,
+    ),
+    Fault(
+        "cores in another order, native",
+        "native/rows.h",
+        (
+            (
+                "own == owner ? 0 : own < owner ? own + 1 : own;",
+                "PLANTED ? own : own == owner ? 0 : own < owner ? own + 1 : own;",
+            ),
+        ),
+        _takes_turns,
+        native=True,
+    ),
+    Fault(
+        "a mask by product, native",
+        "native/rows.h",
+        (
+            ("if (of != turn) continue;", "if (of != turn && !PLANTED) continue;"),
+            (
+                "from.gains ? from.gains[gradients.payload(key)] : 1.0f);",
+                "(from.gains ? from.gains[gradients.payload(key)] : 1.0f) * (of == turn));",
+            ),
+        ),
+        lambda training: _takes_turns(training) and training.limit is not None,
+        native=True,
+    ),
+    Fault(
+        "a row between two threads",
+        "native/kernels.cc",
+        (
+            (
+                "rows->last = vocabulary * (part + 1) / parts;",
+                "rows->last = vocabulary * (part + 1) / parts - (PLANTED && part + 1 < parts);",
+            ),
+        ),
+        _every_row,
+        native=True,
+    ),
+    Fault(
+        "a minimum that drops NaN",
+        "native/rules.py",
+        (("return y < x ? y : x;", "return (PLANTED ? !(x < y) : y < x) ? y : x;"),),
+        lambda training: training.limit is not None,
+        native=True,
+    ),
+)
+
+NATIVE_CLASSES = ("adagrad", "adam")
+"""Optimizers of the trainings by native kernels: few rules to build."""
+
+_SWITCH = """
+#include <stdlib.h>
+static inline bool planted(int number) {
+  const char* const on = getenv("PLANTED");
+  return on != nullptr && atoi(on) == number;
+}
+"""
+
+
+def plant(folder: pathlib.Path) -> None:
+    """Copies the package, and plants all faults in the copy.
+
+    Raises:
+      AssertionError: a text that is to be edited is not there, or more than once.
+    """
+    original = HERE.parent.parent / "estimator_emb"
+    copy = folder / "estimator_emb"
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    first = "#include <stdint.h>\n"
+    edits = [("native/kernels.h", first, first + _SWITCH)]
+    for number, fault in enumerate(FAULTS, start=1):
+        for before, after in fault.edits:
+            edits.append((fault.file, before, after.replace("PLANTED", f"planted({number})")))
+    for file, before, after in edits:
+        text = (copy / file).read_text()
+        assert text.count(before) == 1, f"{file} has {before!r} {text.count(before)} times"
+        (copy / file).write_text(text.replace(before, after))
+
+
+def found_in(number: int, fault: Fault) -> int | None:
+    """Returns the seed of the first training that finds a fault; None if none does."""
+    import drawn
+    import trained
+
+    classes = NATIVE_CLASSES if fault.native else tuple(drawn.CLASSES)
+    seeds, tried = iter(range(1000)), 0
+    os.environ["PLANTED"] = str(number)
+    while tried < MOST:
+        training = drawn.training(next(seeds), fault.native, classes)
+        if fault.shows(training):
+            tried += 1
+            try:
+                trained.check(training)
+            except AssertionError:
+                return training.seed
+    return None
+
+
+def main() -> None:
+    """Prints the seed that has found each fault, by its name; without a fault, nothing is found."""
+    builtins.planted = lambda number: os.environ.get("PLANTED") == str(number)  # type: ignore
+    import estimator_emb
+
+    none = [dataclasses.replace(FAULTS[0], shows=_takes_turns, native=one) for one in (True, False)]
+    found = {
+        "package": estimator_emb.__file__,
+        "without": [found_in(0, one) for one in none],
+        "with": {fault.name: found_in(number, fault) for number, fault in enumerate(FAULTS, 1)},
+    }
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
