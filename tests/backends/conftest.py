@@ -10,6 +10,7 @@ ON_BOTH = (
     "test_config_dicts",
     "test_every_optimizer",
     "test_host",
+    "test_non_finite",
     "test_servers",
     "test_wrong_rates",
 )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that are infinite or NaN, in whole trainings of every way to run, beside NumPy."""
+
+import harness
+import numpy as np
+import pytest
+import reference
+import servers
+import tensorflow as tf
+
+import estimator_emb as ee
+
+SAMPLES, ROWS, DIMENSION, STEPS, LIMIT, RATE = 8, 5, 3, 2, 1.5, 0.5
+START = np.arange(ROWS * DIMENSION, dtype=np.float32).reshape(ROWS, DIMENSION) / 8
+IDS = np.array([[0, 1, 2, 3, 3, 1, 0, 2], [4, 2, 3, 0, 1, 3, 2, 0]])
+
+
+def gradients():
+    """Each row has finite ones beside those that are not, which other cores have."""
+    made = np.random.default_rng(5).integers(-16, 17, [STEPS, SAMPLES, DIMENSION]) / 8
+    made[0, 0, 0], made[0, 1, 1], made[0, 2, 2] = np.inf, -np.inf, np.nan
+    made[1, 1, 0], made[1, 5, 1], made[1, 7, 2] = -np.inf, np.nan, np.inf
+    return made.astype(np.float32)
+
+
+def expected(cores):
+    """The table and its accumulator after the last step; `cores` > 1 take turns."""
+    w, a = START.astype(np.float64), np.full(START.shape, 0.25)
+    for ids, of_batch in zip(IDS, gradients(), strict=True):
+        for row, g in reference.updates(
+            ids[:, None], np.ones([SAMPLES, 1]), of_batch, "sum", cores
+        ):
+            clipped = np.clip(g, -LIMIT, LIMIT)
+            w[row], a[row] = reference.step(reference.adagrad, RATE, clipped, w[row], [a[row]])
+    return w, a
+
+
+def model_fn(features, labels, mode, params):
+    """The labels are the gradients of the activation, and the loss is finite all the same."""
+    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(1.0),
+        reduction=tf.compat.v1.losses.Reduction.SUM,
+    )
+    train_op = optimizer.minimize(
+        features["x"], tf.compat.v1.train.get_global_step(), grad_loss=labels
+    )
+    return ee.TPUEstimatorSpec(mode, loss=tf.reduce_sum(tf.zeros_like(labels)), train_op=train_op)
+
+
+def input_fn(params):
+    data = tf.data.Dataset.from_tensor_slices((IDS, gradients()))
+    data = data.map(lambda ids, labels: ({"x": ids}, labels)).unbatch()
+    return data.batch(params["batch_size"], drop_remainder=True)
+
+
+ON_SERVERS = "servers"
+WAYS = {
+    "host": (0, False),
+    "host, pipelined": (0, True),
+    ON_SERVERS: (0, False),
+    **{f"{cores} cores": (cores, False) for cores in (1, 2, 4, 8)},
+    "2 cores, pipelined": (2, True),
+    "8 cores, pipelined": (8, True),
+}
+ALWAYS = {("2 cores", False, None), ("8 cores, pipelined", False, 1)}
+
+
+@pytest.mark.parametrize(
+    "way, accumulates, summaries",
+    [
+        pytest.param(*case, marks=[] if case in ALWAYS else pytest.mark.slow)
+        for way in WAYS
+        for case in ((way, True, None), (way, False, None), (way, False, 1))
+    ],
+)
+def test_trains_as_numpy(way, accumulates, summaries, kernels, tmp_path):
+    cores, pipelined = WAYS[way]
+    common = {"save_checkpoints_steps": 1, "save_summary_steps": summaries}
+    if way == ON_SERVERS:
+        config = servers.Cluster(workers=0, servers=2).config(
+            "chief", 0, model_dir=str(tmp_path), **common
+        )
+    else:
+        tpu = ee.TPUConfig(1, device="host", num_shards=cores) if cores else None
+        config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu, **common)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        table_to_config_dict={
+            "t": ee.TableConfig(ROWS, DIMENSION, harness.initializer(START), "sum")
+        },
+        optimization_parameters=ee.AdagradParameters(
+            RATE, 0.25, use_gradient_accumulation=accumulates
+        ),
+        clipping_limit=LIMIT,
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+    estimator = ee.TPUEstimator(
+        model_fn,
+        config=config,
+        train_batch_size=SAMPLES,
+        use_tpu=bool(cores),
+        embedding_config_spec=spec,
+    )
+    estimator.train(input_fn, steps=STEPS)
+    got = harness.saved(tmp_path, STEPS)
+    want = expected(1 if accumulates else max(cores, 1))
+    assert all(np.isnan(one).any() and np.isfinite(one).mean() > 0.5 for one in want)
+    for name, values in zip(["t", "t/Adagrad"], want, strict=True):
+        np.testing.assert_allclose(got[name], values, rtol=1e-6, err_msg=name)
