@@ -7,6 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -263,26 +264,47 @@ def test_spec_refuses_columns_that_are_no_embeddings(column):
             "item_embedding",
             "EmbeddingColumn",
         ),
-        (shared_of_tensorflow_2(), "a_shared_embedding", "SharedEmbeddingColumn"),
     ],
-    ids=["numeric", "TensorFlow's own embedding", "TensorFlow's own shared embedding"],
+    ids=["numeric", "TensorFlow's own embedding"],
 )
 def test_columns_that_the_model_computes_itself(column, name, kind):
-    for columns in ([column], [fc.embedding_column(identity("word"), 2), column]):
-        with pytest.raises(TypeError) as error:
-            ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-        assert str(error.value) == (
-            "EmbeddingConfigSpec: All feature columns must be supported types, made by "
-            "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
-            f"{name!r} is a {kind}, which the model computes by itself. Make it with one of the "
-            "two, or leave it out of the spec and use it in model_fn."
-        )
+    assert tables_of_columns([column], off_tpu=True) == []
     with pytest.raises(TypeError) as error:
         tables_of_columns([column])
     assert str(error.value) == (
-        f"Unsupported feature column {name!r} of the EmbeddingConfigSpec, a {kind}, which has no "
-        "table on a TPU. Supported types are those that feature_columns.embedding_column and "
-        "shared_embedding_columns make."
+        f"Unsupported feature column {name!r}, of type {kind}: it has no table on a TPU. Supported "
+        "types are those that feature_columns.embedding_column and "
+        "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it "
+        "out of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes "
+        "it."
+    )
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    assert spec.feature_columns == [column]
+
+
+def test_shared_embeddings_of_tensorflow_2_are_refused():
+    """tensorflow-estimator's spec refuses them too, and no others of `tf.feature_column`'s."""
+    columns = [fc.embedding_column(identity("word"), 2), shared_of_tensorflow_2()]
+    for spec, beginning in (
+        (
+            ee.EmbeddingConfigSpec,
+            "EmbeddingConfigSpec: All feature columns must be supported types",
+        ),
+        (
+            _tpu_estimator_embedding.EmbeddingConfigSpec,
+            "All feature columns must be supported types",
+        ),
+    ):
+        with pytest.raises(TypeError) as error:
+            spec(columns, ee.AdagradParameters(0.1))
+        assert str(error.value).startswith(beginning)
+    with pytest.raises(TypeError) as error:
+        ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+    assert str(error.value) == (
+        "EmbeddingConfigSpec: All feature columns must be supported types, made by "
+        "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
+        "'a_shared_embedding' is a SharedEmbeddingColumn, which the model computes by itself. Make "
+        "it with one of the two, or leave it out of the spec and use it in model_fn."
     )
 
 

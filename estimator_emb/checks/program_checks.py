@@ -37,6 +37,11 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
+_WANTS_IDS = re.compile(
+    "DataType float32 not in|type float32 that does not match expected|"
+    "received: <dtype: 'float32'>|SparseTensor"
+)
+"""In a TypeError: an op was given floats for ids, or a dense tensor for a sparse one."""
 _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
@@ -364,36 +369,21 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
 
 
 def _explain_activation(error: Exception, features: Any, tables: list[Any]) -> None:
-    """Adds to an error that it was given an activation, where ids of that feature would do."""
+    """Adds to an error that features are activations, where one was taken for ids."""
     if not isinstance(features, Mapping):
         return
-    for table in tables:
-        for feature in table.features:
-            seen = features.get(feature.key)
-            if seen is not None and _is_about(error, feature.key, seen):
-                error.args = (
-                    f"{error} features[{feature.key!r}] is the activation of table "
-                    f"{table.name!r}, {seen.dtype.name} {seen.shape}, not the ids that input_fn "
-                    "yields: copy those under a second key in input_fn, and read that one here.",
-                )
-                return
-
-
-def _is_about(error: Exception, key: str, activation: Any) -> bool:
-    """Returns whether an error is that of a column of a feature, or of an op given its activation.
-
-    Of other errors only a TypeError is looked into: an op that takes no floats raises it.
-    """
-    if re.search(rf"\bkey: {re.escape(key)}(,| |$)", str(error)):
-        return True
+    keys = {feature.key for table in tables for feature in table.features}.intersection(features)
     if isinstance(error, AttributeError):
-        return getattr(error, "obj", None) is activation
-    return isinstance(error, TypeError) and any(
-        value is activation
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").startswith("tensorflow.")
-        for value in frame.f_locals.values()
-    )
+        owner = getattr(error, "obj", None)
+        keys = {key for key in keys if features[key] is owner}
+    elif not (isinstance(error, TypeError) and _WANTS_IDS.search(str(error))):
+        keys = {key for key in keys if re.search(rf"\bkey: {re.escape(key)}(,| |$)", str(error))}
+    if keys:
+        error.args = (
+            f"{error} In model_fn, features {sorted(keys)} are activations of embedding tables, "
+            "not the ids that input_fn yields. To read ids too, copy them under a second key in "
+            "input_fn.",
+        )
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:

@@ -403,7 +403,9 @@ def test_a_feature_that_the_model_never_uses(tmp_path, caplog):
     estimator.train(harness.input_fn_of([batch]), steps=1)
     assert (
         "No gradient reaches features ['y'] of table u: zeros are used. The loss may not depend on "
-        "them, or the optimizer was given a var_list without tpu_embedding_dummy_table_variable."
+        "them, the optimizer was given a var_list without tpu_embedding_dummy_table_variable, or a "
+        "tf.GradientTape was opened after they were computed: use minimize(), compute_gradients() "
+        "or tf.gradients()."
     ) in harness.said(caplog)
     assert {"t", "u"} <= set(estimator.get_variable_names())
 

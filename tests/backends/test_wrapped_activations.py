@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations inside of what wraps a part of a model: their table gets its gradient all the same."""
+"""Activations inside of what wraps a part of a model: their table gets its gradient."""
 
 import logging
 

@@ -491,10 +491,11 @@ def an_empty_spec(program):
 @mistake(
     "build",
     TypeError,
-    "EmbeddingConfigSpec: All feature columns must be supported types, made by "
-    "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
-    "'item_embedding' is a EmbeddingColumn, which the model computes by itself. Make it with "
-    "one of the two, or leave it out of the spec and use it in model_fn.",
+    "Unsupported feature column 'item_embedding', of type EmbeddingColumn: it has no table on "
+    "a TPU. Supported types are those that feature_columns.embedding_column and "
+    "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it out "
+    "of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes it.",
+    only="host",
 )
 def a_plain_embedding_column(program):
     item = fc.categorical_column_with_identity("item", 5)
@@ -504,10 +505,11 @@ def a_plain_embedding_column(program):
 @mistake(
     "build",
     TypeError,
-    "EmbeddingConfigSpec: All feature columns must be supported types, made by "
-    "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
-    "'age' is a NumericColumn, which the model computes by itself. Make it with one of the "
-    "two, or leave it out of the spec and use it in model_fn.",
+    "Unsupported feature column 'age', of type NumericColumn: it has no table on "
+    "a TPU. Supported types are those that feature_columns.embedding_column and "
+    "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it out "
+    "of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes it.",
+    only="host",
 )
 def a_numeric_column_in_the_spec(program):
     good = program.columns()
@@ -533,6 +535,7 @@ def a_categorical_column_in_the_spec(program):
     "'tbl_item', 5 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', 5 x 4, "
     "combiner 'mean'). A feature can feed one table only. Give the second column its own key, "
     "and copy the feature under that key in input_fn.",
+    only="host",
 )
 def two_columns_on_one_feature(program):
     item = fc.categorical_column_with_identity("item", 5)
@@ -543,6 +546,7 @@ def two_columns_on_one_feature(program):
     "build",
     ValueError,
     "Column 'item_embedding' is in the EmbeddingConfigSpec twice; take one of the two out.",
+    only="host",
 )
 def one_column_twice(program):
     good = program.columns()

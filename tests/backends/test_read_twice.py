@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features that several columns read, against NumPy: off a TPU they train, on one they are refused.
+
+Losses are sums of outputs times labels, and every output is linear in each variable, so that
+gradients depend on ids and labels alone.
+"""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+IDS = [[[1, 2], [3], [1], [0, 4, 4]], [[4], [2, 2], [0], [1]]]
+LABELS = np.array([[[1.0], [0.5], [-2.0], [3.0]], [[0.25], [-1.0], [2.0], [1.5]]], np.float32)
+COUNTS = np.array([[np.bincount(row, minlength=5) for row in batch] for batch in IDS], np.float32)
+MEANS = COUNTS / COUNTS.sum(2, keepdims=True)
+KEY = tf.feature_column.categorical_column_with_identity
+START = {size: np.cos(np.arange(5.0 * size)).reshape(5, size) for size in (2, 3)}
+
+
+def a(key="a"):
+    return KEY(key, 5)
+
+
+def table(categorical, size=3, **kwargs):
+    start = harness.initializer(START[size])
+    return fc.embedding_column(categorical, size, initializer=start, **kwargs)
+
+
+def v1_layer(features, columns):
+    return tf.compat.v1.feature_column.input_layer(features, columns)
+
+
+def v1_keras_layer(features, columns):
+    return tf.compat.v1.keras.layers.DenseFeatures(columns)(features)
+
+
+def keras_layer(features, columns):
+    return tf.keras.layers.DenseFeatures(columns)(features)
+
+
+LAYERS = [v1_layer, v1_keras_layer, keras_layer]
+
+
+def summed(tensor):
+    return tf.reduce_sum(tensor, list(range(1, tensor.shape.rank)))[:, None]
+
+
+def weighed(counts):
+    """Returns `counts` [batch, 5] times a trainable vector `wide`, which begins with zeros."""
+    wide = tf.compat.v1.get_variable("wide", [5, 1], initializer=tf.zeros, use_resource=True)
+    return tf.matmul(counts, wide)
+
+
+def matrix(rows):
+    """Rows of ids as a matrix, which -1 fills up."""
+    return np.array([row + [-1] * (3 - len(row)) for row in rows])
+
+
+def input_fn_of(form):
+    def given(rows):
+        weights = [[2.0] * len(row) for row in rows]
+        if form == "sparse":
+            return {"a": harness.sparse(rows), "w": harness.sparse(weights, np.float32)}
+        return {"a": matrix(rows), "w": np.full([4, 3], 2.0, np.float32)}
+
+    return harness.input_fn_of(
+        [(given(rows), labels) for rows, labels in zip(IDS, LABELS, strict=True)]
+    )
+
+
+def run(tmp_path, columns, output, form="sparse", **fields):
+    """Trains two steps; returns what a checkpoint, evaluate, predict and a SavedModel give."""
+
+    def model_fn(features, labels, mode, params):
+        out = output(features)
+        if mode == ee.ModeKeys.PREDICT:
+            exported = {"serving_default": ee.export.PredictOutput({"out": out})}
+            return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
+        loss = tf.reduce_sum(out * labels)
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5), **fields)
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
+    estimator.train(input_fn_of(form), steps=2)
+    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
+    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
+
+    def receiver():
+        given = {
+            "a": tf.compat.v1.placeholder(tf.int64, [None, 3], "a"),
+            "w": tf.compat.v1.placeholder(tf.float32, [None, 3], "w"),
+        }
+        return ee.export.ServingInputReceiver(given, given)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    ids = matrix(IDS[0])
+    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))[
+        "out"
+    ]
+    return harness.saved(tmp_path / "model", 2), loss, np.array(predicted), served.numpy()
+
+
+def check(got, weights, output):
+    """Compares what `run` returns with a training by NumPy.
+
+    Args:
+      got: what `run` returns.
+      weights: name of a variable -> its value after training.
+      output: of the first batch, by these weights.
+    """
+    saved, loss, predicted, served = got
+    assert set(saved) == {"global_step", *weights}
+    for name, value in weights.items():
+        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(loss, np.sum(output * LABELS[0]), rtol=1e-4)
+    np.testing.assert_allclose(predicted, output, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(served, output, rtol=1e-4, atol=1e-5)
+
+
+def trained(start, matrices, rate=0.5):
+    """Returns a variable after SGD by gradients that `matrices` [2, 4, 5] spread over its rows."""
+    steps = zip(matrices, LABELS, strict=True)
+    return start - rate * sum(m.T @ np.tile(y, start.shape[1]) for m, y in steps)
+
+
+WIDE = trained(np.zeros([5, 1]), COUNTS, rate=1.0)
+DEEP = {size: trained(START[size], MEANS) for size in (2, 3)}
+
+
+def output_of(*pairs):
+    return sum((m[0] @ weights).sum(1, keepdims=True) for m, weights in pairs)
+
+
+@pytest.mark.parametrize("pipelined", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_an_indicator_beside_a_table(layer, form, pipelined, tmp_path):
+    deep = table(a())
+    columns = [deep, tf.feature_column.indicator_column(a())]
+
+    def output(features):
+        both = layer(features, columns)  # The names of the columns order them.
+        return summed(both[:, :3]) + weighed(both[:, 3:])
+
+    got = run(tmp_path, [deep], output, form, pipeline_execution_with_tensor_core=pipelined)
+    scope = "input_layer" if layer is v1_layer else "dense_features"
+    weights = {f"{scope}/a_embedding/embedding_weights": DEEP[3], "wide": WIDE}
+    check(got, weights, output_of((MEANS, DEEP[3]), (COUNTS, WIDE)))
+
+
+def test_a_linear_model_beside_a_table(tmp_path):
+    deep = table(a())
+
+    def output(features):
+        wide = tf.compat.v1.feature_column.linear_model(features, [a()])
+        return wide + summed(v1_layer(features, [deep]))
+
+    bias = np.array([-LABELS.sum()])
+    weights = {
+        "input_layer/a_embedding/embedding_weights": DEEP[3],
+        "linear_model/a/weights": WIDE,
+        "linear_model/bias_weights": bias,
+    }
+    expected = output_of((MEANS, DEEP[3]), (COUNTS, WIDE)) + bias
+    check(run(tmp_path, [deep], output), weights, expected)
+
+
+def test_weights_of_a_table_beside_it(tmp_path):
+    """Off a TPU the weights of ids are features too, and other columns read them."""
+    weighted = tf.feature_column.weighted_categorical_column(a(), "w")
+    deep = table(weighted)
+
+    def output(features):
+        counts = v1_layer(features, [tf.feature_column.indicator_column(weighted)])
+        return weighed(counts) + summed(v1_layer(features, [deep]))
+
+    wide = trained(np.zeros([5, 1]), 2 * COUNTS, rate=1.0)
+    weights = {"input_layer_1/a_weighted_by_w_embedding/embedding_weights": DEEP[3], "wide": wide}
+    expected = output_of((MEANS, DEEP[3]), (2 * COUNTS, wide))
+    check(run(tmp_path, [deep], output), weights, expected)
+
+
+@pytest.mark.parametrize("in_spec", [False, True])
+def test_an_ordinary_embedding_column_is_the_programs_own(in_spec, tmp_path):
+    own = tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
+    deep = table(a())
+
+    def output(features):
+        with tf.compat.v1.variable_scope("own"):
+            wide = v1_layer(features, [own])
+        return summed(wide) + summed(v1_layer(features, [deep]))
+
+    rate_of_program = trained(START[2], MEANS, rate=1.0)
+    weights = {
+        "own/input_layer/a_embedding/embedding_weights": rate_of_program,
+        "input_layer/a_embedding/embedding_weights": DEEP[3],
+    }
+    got = run(tmp_path, [deep, own] if in_spec else [deep], output)
+    check(got, weights, output_of((MEANS, rate_of_program), (MEANS, DEEP[3])))
+
+
+def test_a_spec_of_ordinary_columns_alone(tmp_path):
+    own = tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
+    number = tf.feature_column.numeric_column("n")
+    table_of_program = trained(START[2], MEANS, rate=1.0)
+    weights = {"input_layer/a_embedding/embedding_weights": table_of_program}
+    got = run(tmp_path, [own, number], lambda features: summed(v1_layer(features, [own])))
+    check(got, weights, output_of((MEANS, table_of_program)))
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_two_tables_of_one_feature(layer, anew, tmp_path):
+    """Each column has its table, in whatever order they are listed, and if model_fn makes them."""
+
+    def columns():
+        return table(a()), table(a(), 2)
+
+    made = columns()
+
+    def output(features):
+        deep, other = columns() if anew else made
+        return summed(layer(features, [other])) + 2 * summed(layer(features, [deep]))
+
+    twice = trained(START[3], 2 * MEANS)
+    scope = "input_layer" if layer is v1_layer else "dense_features"
+    weights = {
+        f"{scope}/a_embedding/embedding_weights": DEEP[2],
+        f"{scope}_1/a_embedding/embedding_weights": twice,
+    }
+    check(
+        run(tmp_path, list(made), output), weights, output_of((MEANS, DEEP[2]), (2 * MEANS, twice))
+    )
+
+
+def test_two_tables_that_differ_in_their_initializer(tmp_path):
+    first = table(a())
+    second = fc.embedding_column(a(), 3, initializer=harness.initializer(-START[3]))
+    weights = {
+        "input_layer/a_embedding/embedding_weights": trained(-START[3], MEANS),
+        "input_layer_1/a_embedding/embedding_weights": DEEP[3],
+    }
+
+    def output(features):
+        return summed(v1_layer(features, [second])) + summed(v1_layer(features, [first]))
+
+    got = run(tmp_path, [first, second, first], output)
+    check(got, weights, output_of(*((MEANS, table) for table in weights.values())))
+
+
+def test_a_shared_table_and_one_of_its_own(tmp_path):
+    start = harness.initializer(START[2])
+    shared = fc.shared_embedding_columns([a(), a("b")], 2, initializer=start)
+    own = table(a())
+
+    def output(features):
+        return summed(v1_layer(features, [own])) + summed(v1_keras_layer(features, shared[:1]))
+
+    weights = {
+        "input_layer/a_embedding/embedding_weights": DEEP[3],
+        "a_b_shared_embedding": DEEP[2],
+    }
+    got = run(tmp_path, [own, shared[0]], output)
+    check(got, weights, output_of((MEANS, DEEP[3]), (MEANS, DEEP[2])))
+
+
+def test_two_sequences_and_an_indicator_of_one_feature(tmp_path):
+    sequence = tf.feature_column.sequence_categorical_column_with_identity("a", 5)
+    columns = [table(sequence, size, max_sequence_length=3) for size in (3, 2)]
+
+    def output(features):
+        out = 0.0
+        for column in columns:
+            values, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
+            out += summed(values) + 0.0 * tf.cast(lengths, tf.float32)[:, None]
+        ordinary = [tf.feature_column.indicator_column(sequence)]
+        counts, _ = tf.keras.experimental.SequenceFeatures(ordinary)(features)
+        return out + weighed(tf.reduce_sum(counts, 1))
+
+    tables = {size: trained(START[size], COUNTS) for size in (3, 2)}
+    weights = {
+        "sequence_features/a_embedding/embedding_weights": tables[3],
+        "sequence_features_1/a_embedding/embedding_weights": tables[2],
+        "wide": WIDE,
+    }
+    pairs = ((COUNTS, one) for one in weights.values())
+    check(run(tmp_path, columns, output), weights, output_of(*pairs))
+
+
+# What is refused.
+
+ACTIVATION = (
+    " In model_fn, features ['a'] are activations of embedding tables, not the ids that input_fn "
+    "yields. To read ids too, copy them under a second key in input_fn."
+)
+
+
+def refused(error, tmp_path, columns, output, **where):
+    def model_fn(features, labels, mode, params):
+        return ee.TPUEstimatorSpec(mode, loss=tf.reduce_sum(output(features) * labels))
+
+    def input_fn(params):
+        ids = np.array([matrix(rows) for rows in IDS])
+        return tf.data.Dataset.from_tensor_slices(({"a": ids}, LABELS))
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))
+    with pytest.raises(error) as caught:
+        estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+        estimator.evaluate(input_fn, steps=1)
+    return str(caught.value)
+
+
+def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
+    deep = table(a())
+
+    def output(features):
+        wide = tf.compat.v1.feature_column.linear_model(features, [a()])
+        return wide + summed(v1_layer(features, [deep]))
+
+    message = refused(ValueError, tmp_path, [deep], output, device="host")
+    assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda ids: tf.one_hot(ids, 5),
+        lambda ids: tf.gather(tf.zeros([5, 1]), ids),
+        lambda ids: ids.dense_shape,
+        lambda ids: tf.sparse.to_dense(ids),
+        lambda ids: tf.strings.to_hash_bucket_fast(ids, 5),
+    ],
+)
+def test_an_activation_taken_for_ids_is_named(read, tmp_path):
+    error = (TypeError, AttributeError)
+    message = refused(error, tmp_path, [table(a())], lambda features: summed(read(features["a"])))
+    assert message.endswith(ACTIVATION)
+
+
+def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
+    def output(features):
+        return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))
+
+    assert "activation" not in refused(TypeError, tmp_path, [table(a())], output)
+
+
+def test_on_a_tpu_an_ordinary_column_of_the_spec_is_refused(tmp_path):
+    own = tf.feature_column.embedding_column(a(), 2)
+    message = refused(TypeError, tmp_path, [table(a()), own], None, device="host")
+    assert message == (
+        "Unsupported feature column 'a_embedding', of type EmbeddingColumn: it has no table on a "
+        "TPU. Supported types are those that feature_columns.embedding_column and "
+        "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it "
+        "out of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes "
+        "it."
+    )
+
+
+def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
+    message = refused(ValueError, tmp_path, [table(a()), table(a(), 2)], None, device="host")
+    assert message.startswith("Feature 'a' is used with multiple embeddings: column 'a_embedding'")
