@@ -396,9 +396,8 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
     """Returns `config`, ours or TensorFlow's, checked again as an object of the class `ours`."""
-    if isinstance(config, ours) or (
-        isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
-    ):
+    theirs = isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
+    if isinstance(config, ours) or theirs:
         return ours(**config._asdict())
     raise TypeError(
         f"EmbeddingConfigSpec: the config of {owner} must be a {ours.__name__}; got {config!r}."

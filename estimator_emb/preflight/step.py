@@ -147,7 +147,7 @@ def _build(
 
     def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
         step.arguments[:] = [replica, *tensors]
-        gradients: dict[str, tf.Tensor] = {}
+        tap: Tap | None = None
         features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
         if activations:
             if step.mode == ModeKeys.TRAIN:
@@ -160,7 +160,6 @@ def _build(
                         else activation
                         for key, activation in activations.items()
                     }
-                gradients = tap.gradients
             features = {**features, **activations}
         model_fn = estimator.backend.request.model_fn
         wrapper = ModelFnWrapper(model_fn, config, estimator.params, context)
@@ -170,7 +169,8 @@ def _build(
         ):
             spec = wrapper._call_model_fn(features, labels if has_labels else None)
         _take(spec, step)
-        step.results.extend((f"gradient of {key}", gradient) for key, gradient in gradients.items())
+        if tap:
+            step.results.extend((f"gradient of {key}", one) for key, one in tap.gradients.items())
         if step.mode == ModeKeys.TRAIN:
             step.results.extend(_of_tables(estimator.backend.request))
         return tf.zeros([])

@@ -561,7 +561,7 @@ class Lookup:
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:
-    """Returns the graph of a tensor, and the loop or branch of the v1 kind that it can be read in."""
+    """Returns the graph of a tensor, and the loop or branch of the v1 kind to read it in."""
     return tensor.graph, output_context(tensor.op)
 
 

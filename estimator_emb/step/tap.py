@@ -23,6 +23,11 @@ class Tap:
         self._helper = helper_variable.create()
         self._calls: list[tuple[str, list[_Call]]] = []
 
+    @property
+    def gradients(self) -> dict[str, tf.Tensor]:
+        """Returns by feature key the gradient that reached its activation; of several, the last."""
+        return {key: calls[-1][0] for key, calls in self._calls if calls}
+
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:
         """Returns the activation of a feature, made to depend on the helper variable.
 
