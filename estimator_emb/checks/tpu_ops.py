@@ -8,7 +8,7 @@ import tensorflow as tf
 from estimator_emb import failures
 from estimator_emb.compat.internals.tpu import registered_kernels
 
-_NUMBER = "XlaReplicaId"
+NUMBER = "XlaReplicaId"
 """Type of the op that is a core's number; its kernel for a CPU ends the process."""
 
 _DEVICES = frozenset(("CPU", "DEFAULT", "GPU"))
@@ -27,7 +27,7 @@ def check() -> None:
     """
     graph = tf.compat.v1.get_default_graph()
     for op in graph.get_operations():
-        if op.type == _NUMBER:
+        if op.type == NUMBER:
             raise ValueError(f"{_shown(op)}{_HAS_NONE}")
         if not (graph._is_function(op.type) or has_kernel(op.type)):
             raise tf.errors.InvalidArgumentError(
@@ -40,7 +40,7 @@ def check() -> None:
             )
     for name, function in graph._functions.items():
         for node in function.definition.node_def:
-            if node.op == _NUMBER:
+            if node.op == NUMBER:
                 raise ValueError(f"Op {node.name!r} of function {name!r}{_HAS_NONE}")
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at what a host_call does to the variables of the model."""
+"""Looks at what a host_call does to the variables of the model, and what it asks of the host."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks import tpu_ops
 from estimator_emb.preflight import program, static
 from estimator_emb.preflight.report import Finding
 from estimator_emb.preflight.step import Step
@@ -21,6 +22,8 @@ _WRITES = (
 
 def findings(step: Step) -> list[Finding]:
     """Returns a finding for each variable of the model that the host_call assigns.
+
+    And one for each op by which it asks for the number of a core.
 
     It calls the function of the host_call, with placeholders. What that raises is not told here:
     the described TPU calls it too.
@@ -39,7 +42,18 @@ def findings(step: Step) -> list[Finding]:
     for op in made:
         for variable, write in _written(op, made):
             found.setdefault((variable.name, program.line_of(write) or program.line_of(op)), write)
-    return [
+    numbers = [
+        Finding(
+            "host_call asks for the number of a core, and its host has none",
+            "xla.replica_id() in model_fn, which gives it to host_call as a tensor",
+            op.type,
+            op.name,
+            where=program.line_of(op),
+        )
+        for op in made
+        if op.type == tpu_ops.NUMBER
+    ]
+    return numbers + [
         Finding(
             f"host_call assigns the variable {name!r} on the host, beside the TPU's steps and in "
             "no order with them",

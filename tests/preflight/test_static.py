@@ -8,6 +8,7 @@ import re
 import programs
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function
 
@@ -418,6 +419,27 @@ def test_what_soft_placement_does_not_put_there(soft_placement):
         for kind in ("ScalarSummary", "Placeholder")
     )
     assert NO_KERNEL in summary and NO_KERNEL in fed
+
+
+def number_of_host(loss):
+    return loss + tf.cast(xla.replica_id(), tf.float32)
+
+
+def test_the_number_of_a_core():
+    """A step has one; a host has none."""
+
+    def change(logits, features):
+        return tf.reduce_sum(logits) * tf.cast(xla.replica_id(), tf.float32)
+
+    assert found(change) == []
+    report = check(
+        programs.model_fn_with(host_call=lambda logits, labels: (number_of_host, [logits]))
+    )
+    assert [str(one) for one in report.findings] == [
+        f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): host_call asks for "
+        "the number of a core, and its host has none. Instead: xla.replica_id() in model_fn, which "
+        "gives it to host_call as a tensor."
+    ]
 
 
 def test_outside_compilation_is_set_aside():

@@ -52,6 +52,7 @@ _GRAPHS = [
             "_id": "ops are copied and compared in the order of their creation",
             "_original_op": "preflight names the line of the op that a gradient is of",
             "_remove_all_control_inputs": "a summary writer is created before any step",
+            "_set_attr": "preflight puts on the host what TensorFlow would",
             "_set_device": "an emulated core's ops leave the device of a TPU",
             "_update_input": "a stand-in gets its value after model_fn",
         },
@@ -60,6 +61,7 @@ _GRAPHS = [
         tf.Graph,
         {
             "_add_control_dependencies": "tells a tf.function from a graph without order",
+            "_functions": "an op that a CPU cannot run is found within functions too",
             "_get_control_flow_context": "see that of an operation",
             "_get_function": "ops are searched within functions too",
             "_is_function": "the same",
