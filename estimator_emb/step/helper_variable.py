@@ -5,7 +5,11 @@ An optimizer differentiates with respect to the trainable variables. Each activa
 depend on this one, so that its gradient is computed, and can be taken on its way.
 """
 
+import logging
+
 import tensorflow as tf
+
+from estimator_emb import console
 
 HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
 """How its name begins: as that of the legacy variable, which programs skip by this name."""
@@ -35,6 +39,12 @@ def hide(keep_trainable: bool = False) -> None:
     for variable in graph.get_collection(keys.GLOBAL_VARIABLES):
         if HELPER_VARIABLE in variable.name:
             graph.add_to_collection(keys.LOCAL_VARIABLES, variable)
+            if variable.op.name.endswith("/ExponentialMovingAverage"):
+                console.say_once(
+                    "Embedding tables have no moving averages, as on a TPU: "
+                    f"{HELPER_VARIABLE} stands for them in trainable_variables().",
+                    level=logging.WARNING,
+                )
     hidden_from = [keys.GLOBAL_VARIABLES, *([] if keep_trainable else [keys.TRAINABLE_VARIABLES])]
     for key in hidden_from:
         collection = graph.get_collection_ref(key)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb import console
 from estimator_emb.step import helper_variable
 
 logger = logging.getLogger("estimator_emb")
@@ -14,6 +15,10 @@ logger = logging.getLogger("estimator_emb")
 
 _Call = tuple[tf.Tensor, tf.Operation]
 """A gradient that reached an activation, and the op of that of the helper variable."""
+_PASSING = frozenset(("Identity", "IdentityN", "CheckNumerics", "EnsureShape"))
+"""Types of the ops that hand a gradient on as it is."""
+_SUMMING = frozenset(("Add", "AddN", "AddV2"))
+"""Types of the ops by which several gradients of one variable become one."""
 
 
 class Tap:
@@ -69,6 +74,7 @@ class Tap:
           RuntimeError: it trains by several. The last would be as wrong as the first.
         """
         ends = {tensor.name for tensor in sent_to_cores}
+        self._warn_of_changes(ends)
         chosen: dict[str, list[tf.Tensor]] = {}
         for key, calls in self._calls:
             if not calls:
@@ -97,9 +103,52 @@ class Tap:
                 )
         return chosen
 
+    def _warn_of_changes(self, ends: set[str]) -> None:
+        """Warns of what a program does to all gradients or variables, and not to those of tables.
+
+        Beside stock tensorflow-estimator off a TPU, where tables are variables like all others, it
+        would train something else. Here the helper variable stands for them.
+        """
+        added = {of_helper for _, calls in self._calls for _, of_helper in calls}
+        waiting, changing, reaches = list(added), [], False
+        while waiting:
+            for tensor in waiting.pop().outputs:
+                reaches = reaches or tensor.name in ends
+                for reader in tensor.consumers():
+                    if self._writes(reader) or _is_by_optimizer(reader):
+                        reaches = True
+                    elif reader.type not in _PASSING | _SUMMING:
+                        changing.append(reader)
+                    elif reader not in added:
+                        added.add(reader)
+                        waiting.append(reader)
+        sums = [op for op in added if op.type in _SUMMING]
+        if any(given.op not in added for op in sums for given in op.inputs):
+            console.say_once(
+                f"The loss has a penalty on {helper_variable.HELPER_VARIABLE}, which stands for "
+                "embedding tables in trainable_variables(): it reaches no table, as on a TPU. "
+                "weight_decay_factor of the optimizer's parameters decays the rows that a step "
+                "updates.",
+                level=logging.WARNING,
+            )
+        change = None if reaches else next((o for o in changing if self._updates(o, ends)), None)
+        if change is not None:
+            console.say_once(
+                f"model_fn changes gradients before its optimizer applies them (op {change.name}), "
+                "but not those of embedding tables, which the spec's optimizer takes as they are, "
+                "as on a TPU. The spec's clipping_limit limits each value, "
+                "experimental_gradient_multiplier_fn scales, and a tf.custom_gradient around the "
+                "activations does anything else.",
+                level=logging.WARNING,
+            )
+
+    def _writes(self, op: tf.Operation) -> bool:
+        """Returns whether an op is one on the helper variable."""
+        handle = self._helper.handle.name
+        return any(given.name == handle for given in op.inputs)
+
     def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
         """Returns whether a gradient of the helper variable goes where that variable is written."""
-        handle = self._helper.handle.name
         waiting: list[tf.Operation] = [of_helper]
         seen: set[str] = set()
         while waiting:
@@ -111,7 +160,12 @@ class Tap:
                 if tensor.name in ends:
                     return True
                 for reader in tensor.consumers():
-                    if any(given.name == handle for given in reader.inputs):
+                    if self._writes(reader):
                         return True
                     waiting.append(reader)
         return False
+
+
+def _is_by_optimizer(op: tf.Operation) -> bool:
+    """Returns whether an op is of an optimizer's own arithmetic."""
+    return any(frame.name == "apply_gradients" for frame in op.traceback)

@@ -24,6 +24,8 @@ def create(
     Raises:
       ValueError: a table has no optimizer, or its name is taken.
     """
+    if training:
+        scopes.warn_of_ignored()
     name_of = names.variable_names(tables, scopes.taken())
     optimizers = {table.name: optimizer_of(table) if training else None for table in tables}
     names.check_free(

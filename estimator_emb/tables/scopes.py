@@ -15,12 +15,14 @@ have had; elsewhere nothing changes.
 """
 
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb import console
 from estimator_emb.compat.internals.columns import (
     TPU_FC_TO_SCOPE,
     StateManagerImpl,
@@ -35,10 +37,13 @@ class Uses:
 
     Attributes:
       names: scope key of a table -> name that its variable would have.
+      ignored: what a layer or scope asks of such a variable, and has no effect on a table -> the
+        scope keys of those tables.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self.ignored: dict[str, list[str]] = {}
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
         """Records that a column of a table is used.
@@ -61,7 +66,21 @@ class Uses:
                 "with its own feature key."
             )
 
+    def ignore(self, asked: str, scope_key: str) -> None:
+        """Records that something was asked of a table that has no effect on it."""
+        tables = self.ignored.setdefault(asked, [])
+        if scope_key not in tables:
+            tables.append(scope_key)
 
+
+_FROZEN = "trainable=False"
+_REGULARIZER = "The regularizer of a variable scope"
+_INSTEAD = {
+    _FROZEN: "A learning rate of 0 keeps a table as it is: embedding_column(..., "
+    "learning_rate_fn=lambda step: 0.0).",
+    _REGULARIZER: "weight_decay_factor of the optimizer's parameters decays the rows that a step "
+    "updates.",
+}
 _uses_of_graph: weakref.WeakKeyDictionary[tf.Graph, Uses] = weakref.WeakKeyDictionary()
 _built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
 """State manager of a layer -> the names of its columns' variables, by scope key."""
@@ -85,6 +104,17 @@ def taken() -> dict[str, str]:
     """Returns what was recorded in the default graph, scope key -> variable name, and clears it."""
     uses = _uses_of_graph.pop(tf.compat.v1.get_default_graph(), None)
     return uses.names if uses else {}
+
+
+def warn_of_ignored() -> None:
+    """Warns of what the model_fn of the default graph asks of tables without effect."""
+    uses = _uses_of_graph.get(tf.compat.v1.get_default_graph(), Uses())
+    for asked, tables in uses.ignored.items():
+        console.say_once(
+            f"{asked} has no effect on the tables of columns {', '.join(tables)}, which the spec's "
+            f"optimizer trains, as on a TPU. {_INSTEAD[asked]}",
+            level=logging.WARNING,
+        )
 
 
 def recorded() -> dict[str, str]:
@@ -135,12 +165,14 @@ def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., No
                 bypass_scope_validation=bypass_scope_validation,
             )
             return
-        scope = tf.compat.v1.get_variable_scope().name
+        scope = tf.compat.v1.get_variable_scope()
         uses.record(
             embedding_var_name,
-            _joined(scope, embedding_var_name_in_fc),
+            _joined(scope.name, embedding_var_name_in_fc),
             is_shared_embedding or bypass_scope_validation,
         )
+        if scope.regularizer:
+            uses.ignore(_REGULARIZER, embedding_var_name)
 
     return record
 
@@ -157,10 +189,14 @@ def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
         by_variable_scope = type(state_manager).create_variable is StateManagerImpl.create_variable
         if by_variable_scope:
             scope = tf.compat.v1.get_variable_scope().name
+            if tf.compat.v1.get_variable_scope().regularizer:
+                uses.ignore(_REGULARIZER, scope_key)
         else:
             scope = tf.compat.v1.get_default_graph().get_name_scope()
         name = _joined(scope, "embedding_weights")
         uses.record(scope_key, name, column._bypass_scope_validation)
+        if not getattr(state_manager, "_trainable", True):
+            uses.ignore(_FROZEN, scope_key)
         _built.setdefault(state_manager, {})[scope_key] = name
         return None
 
@@ -182,6 +218,21 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
+def _in_layer(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps the method that `input_layer` and `sequence_input_layer` call instead."""
+
+    @functools.wraps(original)
+    def read(
+        column: Any, inputs: Any, weight_collections: Any = None, trainable: bool | None = None
+    ) -> Any:
+        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
+        if uses and trainable is False:
+            uses.ignore(_FROZEN, column.get_embedding_var_name())
+        return original(column, inputs, weight_collections, trainable)
+
+    return read
+
+
 @functools.cache
 def _install() -> None:
     """Replaces TensorFlow's methods that record uses of columns; called when a program has some."""
@@ -193,3 +244,5 @@ def _install() -> None:
     column.create_state = _creating_state(column.create_state)
     column.get_dense_tensor = _reading(column.get_dense_tensor)
     column.get_sequence_dense_tensor = _reading(column.get_sequence_dense_tensor)
+    column._get_dense_tensor = _in_layer(column._get_dense_tensor)
+    column._get_sequence_dense_tensor = _in_layer(column._get_sequence_dense_tensor)

@@ -41,7 +41,7 @@ RULES = {
     "ragged ids": "Ids may be ragged. Stock takes a SparseTensor of the same ids.",
     "mod": "partition_strategy='mod' works off a TPU. Stock takes 'div' only.",
 }
-"""Name -> what differs, and why that is no fault. README.md tells users."""
+"""Name -> what differs, and why that is no fault. docs/differences.md tells users."""
 
 # Of tf.compat.v1.train's optimizers -> of the TPU's.
 SLOTS = {

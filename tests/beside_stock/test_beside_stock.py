@@ -35,7 +35,7 @@ CHUNK = 40
 """Programs in one process: enough that TensorFlow's import does not count."""
 
 
-def _stock_python():
+def stock_python():
     given = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
     if given:
         return given
@@ -49,7 +49,7 @@ def results(request, tmp_path_factory):
     It runs programs by chunks of the selected seeds. Processes of pytest that run at a time share
     what was run.
     """
-    python = _stock_python()
+    python = stock_python()
     if python is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     directory = tmp_path_factory.getbasetemp()

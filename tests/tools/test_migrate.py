@@ -247,7 +247,7 @@ def test_the_report(folder, capfdbinary):
         "convert.\n"
         "  a.py:8: AdamParameters: slots are named as on a TPU. A checkpoint that a CPU wrote "
         "(use_tpu=False) has others: give it as warm_start_from.\n"
-        "\nWhat differs from the legacy behaviour (README):\n"
+        "\nWhat differs from the legacy behaviour (docs/differences.md):\n"
         "  a.py:5: Strings need no lookup in input_fn: the column's vocabulary or hash looks them "
         "up. On an emulated TPU integers are ids, and are not looked up.\n"
         "  a.py:7: EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it "

@@ -15,7 +15,7 @@ from .program import Program, Use
 LEFT = "Legacy names that stay as they are"
 RUNS = "Where the program runs"
 CHECKPOINTS = "Checkpoints"
-BEHAVIOUR = "What differs from the legacy behaviour (README)"
+BEHAVIOUR = "What differs from the legacy behaviour (docs/differences.md)"
 TF1 = "TensorFlow 1"
 GROUPS = (LEFT, RUNS, CHECKPOINTS, BEHAVIOUR, TF1)
 

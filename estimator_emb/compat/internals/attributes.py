@@ -154,7 +154,10 @@ _COLUMNS = [
     ),
     *_of(
         columns.TPUEmbeddingColumn,
-        {"_bypass_scope_validation": "such a column may be used in several scopes"},
+        {
+            "_bypass_scope_validation": "such a column may be used in several scopes",
+            "_get_dense_tensor": "wrapped: input_layer says by it whether a table trains",
+        },
     ),
     *_of(
         columns.TPUDeviceSpecificEmbeddingColumn,
@@ -170,6 +173,10 @@ _COLUMNS = [
             "_var_scope_name": "sequence_input_layer: the scope of its variable",
             "_variable_shape": "sequence_input_layer: its width",
         },
+    ),
+    *_of(
+        columns.StateManagerImpl,
+        {"_trainable": "whether a layer trains the variables of its columns"},
     ),
     *_of(
         tf.feature_column.categorical_column_with_hash_bucket("any", 2),

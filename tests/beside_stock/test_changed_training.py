@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/differences.md says of gradients and variables is so, beside stock and here."""
+
+import functools
+import json
+import os
+import subprocess
+
+import changed_training
+import numpy as np
+import pytest
+from test_beside_stock import stock_python
+
+import estimator_emb as ee
+
+FROZEN = (
+    "trainable=False has no effect on the tables of columns a, which the spec's optimizer trains, "
+    "as on a TPU. A learning rate of 0 keeps a table as it is: embedding_column(..., "
+    "learning_rate_fn=lambda step: 0.0)."
+)
+REGULARIZER = (
+    "The regularizer of a variable scope has no effect on the tables of columns a, which the "
+    "spec's optimizer trains, as on a TPU. weight_decay_factor of the optimizer's parameters "
+    "decays the rows that a step updates."
+)
+PENALTY = (
+    "The loss has a penalty on tpu_embedding_dummy_table_variable, which stands for embedding "
+    "tables in trainable_variables(): it reaches no table, as on a TPU. weight_decay_factor of the "
+    "optimizer's parameters decays the rows that a step updates."
+)
+AVERAGES = (
+    "Embedding tables have no moving averages, as on a TPU: tpu_embedding_dummy_table_variable "
+    "stands for them in trainable_variables()."
+)
+CHANGED = (
+    "model_fn changes gradients before its optimizer applies them (op %s), but not those of "
+    "embedding tables, which the spec's optimizer takes as they are, as on a TPU. The spec's "
+    "clipping_limit limits each value, experimental_gradient_multiplier_fn scales, and a "
+    "tf.custom_gradient around the activations does anything else."
+)
+UNREACHED = (
+    "No gradient reaches features ['a'] of table tbl_a: zeros are used. The loss may not depend on "
+    "them, or the optimizer was given a var_list without tpu_embedding_dummy_table_variable."
+)
+WARNINGS = {
+    "layer trainable=False": FROZEN,
+    "keras 1 trainable=False": FROZEN,
+    "keras 2 trainable=False": FROZEN,
+    "scope regularizer": REGULARIZER,
+    "keras 1 scope regularizer": REGULARIZER,
+    "penalty": PENALTY,
+    "moving average": AVERAGES,
+    "clip_by_global_norm": CHANGED % "global_norm/L2Loss",
+    "clip_by_norm": CHANGED % "clip_by_norm/mul",
+    "factor": CHANGED % "mul_1",
+    "scaled loss": CHANGED % "mul_1",
+    "tape": UNREACHED,
+    "stop_gradient": UNREACHED,
+    "var_list": UNREACHED,
+}
+AS_STOCK = ("as it is", "tf.gradients", "stop_gradient", "var_list", "partitioner", "constraint")
+
+
+@pytest.mark.parametrize("name", changed_training.CASES)
+def test_a_warning_says_what_reaches_no_table(name, caplog):
+    changed_training.run(ee, **changed_training.CASES[name])
+    said = [record.getMessage() for record in caplog.records if record.name == "estimator_emb"]
+    assert said == ([WARNINGS[name]] if name in WARNINGS else [])
+
+
+@functools.cache
+def of_stock():
+    python = stock_python()
+    if python is None:
+        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
+    # Its tf.keras is Keras 2, without tf-keras.
+    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(
+        [python, changed_training.__file__], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", changed_training.CASES)
+def test_stock_trains_otherwise(name):
+    ours, stock = changed_training.run(ee, **changed_training.CASES[name]), of_stock()[name]
+    same = np.allclose(ours["table"], stock["table"]) and np.allclose(ours["w"], stock["w"])
+    assert (same and ours["names"] == stock["names"]) == (name in AS_STOCK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", changed_training.INSTEAD)
+def test_what_to_do_instead(name):
+    case, instead = changed_training.INSTEAD[name]
+    ours, stock = changed_training.run(ee, **instead)["table"], of_stock()[case]["table"]
+    updated = [0, 1, 3] if name == "weight_decay_factor" else [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(np.take(ours, updated), np.take(stock, updated), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_penalty_of_rows_that_no_step_updates():
+    assert changed_training.run(ee, **changed_training.INSTEAD["weight_decay_factor"][1])["table"][
+        2::2
+    ] == [1.0, 1.0]
+    np.testing.assert_allclose(of_stock()["scope regularizer"]["table"][2::2], 0.81, rtol=1e-5)
