@@ -12,6 +12,7 @@ that holds, no other user can change what a path means between a check and the u
 """
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -122,7 +123,7 @@ def read(path: pathlib.Path) -> bytes:
         if by_others := _by_others(status):
             raise UnsafeError(by_others)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()
     finally:
