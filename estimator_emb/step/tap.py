@@ -168,4 +168,5 @@ class Tap:
 
 def _is_by_optimizer(op: tf.Operation) -> bool:
     """Returns whether an op is of an optimizer's own arithmetic."""
-    return any(frame.name == "apply_gradients" for frame in op.traceback)
+    # What C++ has made has no traceback.
+    return any(frame.name == "apply_gradients" for frame in getattr(op, "traceback", None) or ())
