@@ -9,7 +9,6 @@ import inspect
 import logging
 import numbers
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
