@@ -32,7 +32,8 @@ class TPUEstimator(StockTPUEstimator):
 
     With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
     in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
-    optimizer trains the rest. `params` holds 'batch_size', 'use_tpu' and 'context'.
+    optimizer trains the rest. With `use_tpu=False`, feature columns other than those of the tables
+    read the ids. `params` holds 'batch_size', 'use_tpu' and 'context'.
 
     Every argument has the name, the place and the default that it has in tensorflow-estimator.
 

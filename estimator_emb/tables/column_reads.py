@@ -21,8 +21,10 @@ import tensorflow as tf
 from estimator_emb.compat.internals.columns import (
     FeatureTransformationCache,
     LazyBuilder,
+    LegacyNumericColumn,
     LegacyTPUEmbeddingColumn,
     LegacyTPUSharedEmbeddingColumn,
+    NumericColumn,
     TPUEmbeddingColumn,
     TPUSharedEmbeddingColumn,
     sequence_length_key,
@@ -77,7 +79,11 @@ class ColumnReads:
         self._again = again
         self._carried = carried
         self._read: dict[int, Any] = {}
-        self._transformed = 0
+        # Without TPU columns, this is how a column reads an activation.
+        self._numeric = (
+            () if any(table.scope_key for table in tables) else (NumericColumn, LegacyNumericColumn)
+        )
+        self._transformed: list[Any] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -92,13 +98,13 @@ class ColumnReads:
     def get(self, original: Callable[..., Any], reader: Any, key: Any, *args: Any) -> Any:
         """Returns what a column gets from `reader`, the object that transforms features."""
         if not isinstance(key, str):
-            self._transformed += 1
+            self._transformed.append(key)
             try:
                 return original(reader, key, *args)
             finally:
-                self._transformed -= 1
+                self._transformed.pop()
         value = self._own.get(key, reader._features.get(key))
-        if self._transformed and id(value) in self._ids:
+        if id(value) in self._ids and self._wants_ids():
             value = self._ids_of(id(value))
         elif id(value) in self._activations and could_possibly_record():
             value = self._again(self._activations[id(value)])
@@ -116,6 +122,9 @@ class ColumnReads:
             _thread.reads = self
         # A model_fn may make its columns anew; initializers then differ.
         return next((own for own in alike if own[1].column == column), alike[0] if alike else None)
+
+    def _wants_ids(self) -> bool:
+        return bool(self._transformed) and not isinstance(self._transformed[-1], self._numeric)
 
     def _ids_of(self, seen: int) -> Any:
         if seen not in self._read:

@@ -42,7 +42,7 @@ def keras_layer(features, columns):
     return tf.keras.layers.DenseFeatures(columns)(features)
 
 
-LAYERS = [v1_layer, v1_keras_layer, keras_layer]
+LAYERS = [v1_layer, pytest.param(v1_keras_layer, marks=pytest.mark.slow), keras_layer]
 
 
 def summed(tensor):
@@ -141,7 +141,7 @@ def output_of(*pairs):
 
 
 @pytest.mark.parametrize("pipelined", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["sparse", "dense"])
+@pytest.mark.parametrize("form", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_an_indicator_beside_a_table(layer, form, pipelined, tmp_path):
     deep = table(a())
@@ -217,7 +217,7 @@ def test_a_spec_of_ordinary_columns_alone(tmp_path):
     check(got, weights, output_of((MEANS, table_of_program)))
 
 
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_two_tables_of_one_feature(layer, anew, tmp_path):
     """Each column has its table, in whatever order they are listed, and if model_fn makes them."""
@@ -294,6 +294,31 @@ def test_two_sequences_and_an_indicator_of_one_feature(tmp_path):
     }
     pairs = ((COUNTS, one) for one in weights.values())
     check(run(tmp_path, columns, output), weights, output_of(*pairs))
+
+
+@pytest.mark.parametrize("cores", [None, 1])
+def test_columns_beside_config_dicts(cores, tmp_path):
+    """A numeric column reads an activation, wherever it runs; off a TPU others read ids."""
+    ids = np.array([1, 3, 1, 4])
+
+    def model_fn(features, labels, mode, params):
+        columns = [tf.feature_column.numeric_column("a", [3])]
+        if not cores:
+            columns.append(tf.feature_column.indicator_column(a()))
+        read = v1_layer(features, columns)
+        return ee.TPUEstimatorSpec(mode, predictions={"read": read})
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"a": ee.FeatureConfig("t")},
+        table_to_config_dict={"t": ee.TableConfig(5, 3, harness.initializer(START[3]))},
+        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    )
+    where = {"device": "host", "num_shards": cores} if cores else {}
+    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
+    # Columns are read in the order of their names.
+    expected = START[3][ids] if cores else np.hstack([START[3][ids], np.eye(5)[ids]])
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 # What is refused.
