@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.step import tensor_core
 
 VOCABULARY = 20
 DIMENSION = 3
@@ -446,6 +447,23 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     # The third id of the first sample is beyond tensor_core_shape.
     want = start - 0.5 * np.array([[0, 0], [0.5, 0.5], [1, 1], [0.5, 0.5]])
     np.testing.assert_allclose(got["dense_features/x_embedding/embedding_weights"], want)
+
+
+def test_a_feature_under_the_key_of_a_mask():
+    column = fc.embedding_column(
+        fc.categorical_column_with_identity("x", 4),
+        2,
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 2],
+    )
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
+    with pytest.raises(ValueError) as error:
+        tensor_core.padded(spec, features)
+    assert str(error.value) == (
+        "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use, of column "
+        "x_embedding: call the feature otherwise in input_fn."
+    )
 
 
 def test_a_saver_made_in_model_fn_is_refused(tmp_path):

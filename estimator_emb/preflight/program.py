@@ -95,6 +95,7 @@ def is_refusal(error: Exception) -> bool:
         and any(
             frame.name in ("__init__", "__new__") or "feature_columns" in frame.filename
             for frame in inside
+            if frame.filename.startswith(_MAKERS)
         )
     )
 

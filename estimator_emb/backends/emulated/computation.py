@@ -58,27 +58,20 @@ class Computation:
                     f"TPU.{HOW_TO_OUTFEED}"
                 )
 
-    def check_tables(self) -> None:
-        """Refuses lookup tables that model_fn makes.
+    def check_ops(self) -> None:
+        """Refuses ops of model_fn that a TPU's loop cannot hold.
 
         Raises:
-          ValueError: there is one.
+          ValueError: model_fn makes a lookup table.
+          NotImplementedError: an op writes a variable that is no resource.
         """
-        for op in self._graph.get_operations():
-            if op.name in self._ops and op.type.startswith(_OF_TABLES):
+        for name, op in self._ops.items():
+            if op.type.startswith(_OF_TABLES):
                 raise ValueError(
-                    f"model_fn makes a lookup table on the TPU: {op.name!r} must be from the same "
+                    f"model_fn makes a lookup table on the TPU: {name!r} must be from the same "
                     "graph as 'init_all_tables', which fills the tables of the host, and as its "
                     "saver. Look up in input_fn, and return what was found as a feature."
                 )
-
-    def check_variables(self) -> None:
-        """Refuses ops that write variables which are no resources.
-
-        Raises:
-          NotImplementedError: there is one.
-        """
-        for name, op in self._ops.items():
             if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
                 raise NotImplementedError(
                     "Non-resource Variables are not supported inside TPU computations (operator "

@@ -153,8 +153,7 @@ class EmulatedStep:
         ):
             spec_of_program = wrapper._call_model_fn(features, labels)
         self._computation.check_summaries()
-        self._computation.check_tables()
-        self._computation.check_variables()
+        self._computation.check_ops()
         self._wrapper = wrapper
         self._spec = spec_of_program
 
