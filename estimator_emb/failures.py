@@ -227,8 +227,10 @@ def _is_of_library(op: Any) -> bool:
     files = [frame.filename for frame in getattr(op, "traceback", None) or ()]
     own = [i for i, file in enumerate(files) if is_of_program(file)]
     ours = _folders("estimator_emb")
-    # Every op of a program passes this file where paths are mapped.
-    passed = os.path.join("compat", "file_paths.py")
+    # Every op of a program passes these files where paths are mapped.
+    passed = tuple(
+        os.path.join("compat", f"{name}.py") for name in ("file_paths", "tensorflow_files")
+    )
     # If our frames are between the program's last line and the op, the op is the library's own.
     return not own or any(
         file.startswith(ours) and not file.endswith(passed) for file in files[own[-1] + 1 :]

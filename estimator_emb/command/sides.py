@@ -127,6 +127,13 @@ def _side(parser: argparse.ArgumentParser, options: argparse.Namespace, label: s
         if stock:
             parser.error(f"--{label}: {STOCK} runs the program as Python does, without --tf-v1")
         run_options = ["--tf-v1", *run_options]
+    if options.map:
+        if stock:
+            parser.error(f"--{label}: {STOCK} runs the program as Python does, without --map")
+        run_options = [
+            *(f"--map={prefix}={folder}" for prefix, folder in options.map),
+            *run_options,
+        ]
     if python is not None and shutil.which(python) is None:
         parser.error(f"--{label}-python: there is no interpreter {python!r}")
     if program is not None:

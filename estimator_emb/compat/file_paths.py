@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives TensorFlow folders of this machine in place of paths such as gs://bucket/data.
 
-A path is changed where it goes from Python to TensorFlow's file systems: in the functions that
-`tf.io.gfile`, checkpoint readers and writers of records and events call, and in the inputs of ops
-that read or write files. A program sees its own paths. Where an op's path is known only when it
-runs, ops before it change it.
+A program sees its own paths: they are changed on their way to TensorFlow (`tensorflow_files`).
+Where an op's path is known only when it runs, ops before it change it.
 """
 
 from __future__ import annotations
@@ -14,55 +12,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from estimator_emb.compat import tensorflow_files
 from estimator_emb.compat.changes import Changes
-from estimator_emb.compat.internals.files import (
-    checkpoint_reader,
-    events_writer,
-    execute,
-    file_io,
-    op_def_library,
-    pywrap_tfe,
-    readers,
-    record_io,
-)
-
-FILE_INPUTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        (
-            "CSVDataset CSVDatasetV2 ExperimentalCSVDataset ExperimentalLMDBDataset "
-            "ExperimentalMatchingFilesDataset FixedLengthRecordDataset FixedLengthRecordDatasetV2 "
-            "LMDBDataset ListSnapshotChunksDataset LoadAndRemapMatrix LoadDataset MatchingFiles "
-            "MatchingFilesDataset ReadFile Restore RestoreSlice RestoreV2 Save SaveSlices SaveV2 "
-            "SnapshotChunkDataset SnapshotDatasetReader TFRecordDataset TFRecordDatasetV2 "
-            "TextLineDataset WriteFile"
-        ).split(),
-        (0,),
-    ),
-    **dict.fromkeys(
-        (
-            "CacheDataset CacheDatasetV2 CreateSummaryFileWriter DatasetToTFRecord "
-            "DistributedSave ExperimentalDatasetToTFRecord InitializeTableFromTextFile "
-            "InitializeTableFromTextFileV2 SaveDataset SaveDatasetV2 SnapshotDataset "
-            "SnapshotDatasetV2"
-        ).split(),
-        (1,),
-    ),
-    "GenerateVocabRemapping": (0, 1),
-    "MergeV2Checkpoints": (0, 1),
-}
-"""Op that reads or writes files -> which of its inputs are paths."""
-
-_READERS = {
-    file_io: (
-        "BufferedInputStream DeleteFile DeleteRecursively FileExists GetChildren HasAtomicMove "
-        "IsDirectory Stat CreateDir RecursivelyCreateDir"
-    ),
-    record_io: "RecordIterator RandomRecordReader",
-}
-"""Module -> its functions whose first argument is a path."""
+from estimator_emb.compat.internals import files
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Where a path goes whose op runs without a folder for it: nothing can exist there."""
@@ -86,8 +40,7 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
     paths = _Paths(folders, refuses_gs)
     changes = Changes()
     try:
-        _change_python(changes, paths)
-        _change_ops(changes, paths)
+        tensorflow_files.redirect(files, changes.set_attribute, paths)
     except BaseException:
         changes.undo()
         raise
@@ -114,7 +67,7 @@ class _Paths:
         self._folders = sorted(folders.items(), key=lambda one: -len(one[0]))
         self._refuses_gs = refuses_gs
 
-    def local(self, path: Any) -> Any:
+    def read(self, path: Any) -> Any:
         """Returns where a path is on this machine, as the type that it has; others as they are."""
         if not isinstance(path, (str, bytes)):
             return path
@@ -132,16 +85,25 @@ class _Paths:
             )
         return path
 
-    def local_for_writing(self, path: Any) -> Any:
-        """Does what `local` does, and makes the folder of a file, which a bucket needs not."""
-        found = self.local(path)
+    def written(self, path: Any) -> Any:
+        """Does what `read` does, and makes the folder of a file, which a bucket needs not."""
+        found = self.read(path)
         if found != path:
             os.makedirs(os.path.dirname(os.fsdecode(found)), exist_ok=True)
         return found
 
-    def remote(self, found: list[Any], pattern: Any) -> list[Any]:
-        """Returns what a pattern has found, with the prefix that the pattern has."""
-        text = os.fsdecode(pattern)
+    changed = saved = written
+    moved = removed = restored = read
+
+    def listed(self, pattern: Any) -> list[Any]:
+        return [self.read(pattern)]
+
+    def children(self, names_in: Callable[[Any], list[Any]], path: Any) -> list[Any]:
+        return names_in(self.read(path))
+
+    def matching(self, match: Callable[[Any], list[Any]], pattern: Any) -> list[Any]:
+        """Returns what a pattern finds, with the prefix that the pattern has."""
+        found, text = match(self.read(pattern)), os.fsdecode(pattern)
         for prefix, folder in self._folders:
             if text == prefix or text.startswith(prefix + "/"):
                 begin = os.fsencode(folder) if found and isinstance(found[0], bytes) else folder
@@ -149,126 +111,18 @@ class _Paths:
                 return [put + path[len(begin) :] for path in found]
         return found
 
-    def local_tensor(self, value: Any) -> Any:
-        """Returns an input of an op, of strings, with the paths of this machine."""
-        if isinstance(value, (list, tuple)) and any(tf.is_tensor(one) for one in value):
-            value = tf.convert_to_tensor(value)
-        known = tf.get_static_value(value) if tf.is_tensor(value) else value
-        if known is None:
-            return self._mapped_when_it_runs(value)
-        if isinstance(known, (str, bytes)):
-            return self.local(known)
-        array = np.asarray(known, dtype=object)
-        if not any(isinstance(path, (str, bytes)) for path in array.flat):
-            return value
-        mapped = np.array([self.local(path) for path in array.flat], object)
-        if all(one == other for one, other in zip(mapped, array.flat, strict=True)):
-            return value
-        return mapped.reshape(array.shape).tolist()
-
-    def _mapped_when_it_runs(self, tensor: Any) -> Any:
+    def when_it_runs(self, how: str, paths: Any) -> Any:
         # Without folders, graphs stay as they are.
-        if not self._folders or tensor.dtype.base_dtype != tf.string:
-            return tensor
+        if not self._folders:
+            return paths
         with tf.name_scope("map_path"):
             for prefix, folder in self._folders:
                 if folder != prefix:
                     put = folder.replace("\\", "\\\\") + r"\1"
-                    tensor = tf.strings.regex_replace(
-                        tensor, f"^{re.escape(prefix)}(/|$)", put, replace_global=False
+                    paths = tf.strings.regex_replace(
+                        paths, f"^{re.escape(prefix)}(/|$)", put, replace_global=False
                     )
             left = "|".join(re.escape(p) for p, folder in self._folders if p == folder)
             if self._refuses_gs and not left:
-                tensor = tf.strings.regex_replace(tensor, "^gs:/", _REFUSED, replace_global=False)
-        return tensor
-
-
-def _change_python(changes: Changes, paths: _Paths) -> None:
-    def mapping(original: Callable[..., Any], *maps: Callable[[Any], Any]) -> Callable[..., Any]:
-        def mapped(*args: Any, **kwargs: Any) -> Any:
-            count = len(maps)
-            first = [change(path) for change, path in zip(maps, args[:count], strict=False)]
-            return original(*first, *args[count:], **kwargs)
-
-        return mapped
-
-    def replace(owner: Any, name: str, *maps: Callable[[Any], Any]) -> None:
-        changes.set_attribute(owner, name, mapping(getattr(owner, name), *maps))
-
-    for module, names in _READERS.items():
-        for name in names.split():
-            replace(module, name, paths.local)
-    replace(file_io, "WritableFile", paths.local_for_writing)
-    for name in ("CopyFile", "RenameFile"):
-        replace(file_io, name, paths.local, paths.local_for_writing)
-    replace(events_writer, "EventsWriter", paths.local_for_writing)
-
-    matching = file_io.GetMatchingFiles
-    changes.set_attribute(
-        file_io,
-        "GetMatchingFiles",
-        lambda pattern: paths.remote(matching(paths.local(pattern)), pattern),
-    )
-
-    begin = tf.io.TFRecordWriter.__init__
-
-    def make_writer(self: Any, path: Any, options: Any = None) -> None:
-        begin(self, paths.local_for_writing(path), options)
-
-    changes.set_attribute(tf.io.TFRecordWriter, "__init__", make_writer)
-
-    class CheckpointReader(checkpoint_reader.CheckpointReader):  # type: ignore[misc]
-        """A reader of the checkpoint that a path of the program names."""
-
-        def __init__(self, filename: Any):
-            super().__init__(paths.local(filename))
-
-    changes.set_attribute(checkpoint_reader, "CheckpointReader", CheckpointReader)
-
-    # Of a list of names, a dataset of records makes a dataset, whose op reads no files.
-    name_files = readers._create_or_validate_filenames_dataset
-
-    def name_mapped_files(filenames: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(filenames, tf.data.Dataset):
-            filenames = paths.local_tensor(filenames)
-        return name_files(filenames, *args, **kwargs)
-
-    changes.set_attribute(readers, "_create_or_validate_filenames_dataset", name_mapped_files)
-
-
-def _change_ops(changes: Changes, paths: _Paths) -> None:
-    in_graph = op_def_library._apply_op_helper
-    at_once = pywrap_tfe.TFE_Py_FastPathExecute
-    slowly = execute.execute
-
-    def make_op(op_type_name: str, name: Any = None, **inputs: Any) -> Any:
-        for place in FILE_INPUTS.get(op_type_name, ()):
-            # The generated functions name inputs in the order of the op, before attributes.
-            key = list(inputs)[place]
-            inputs[key] = paths.local_tensor(inputs[key])
-        if op_type_name == "RecordInput":  # The only op with a path as an attribute.
-            inputs["file_pattern"] = paths.local(inputs["file_pattern"])
-        return in_graph(op_type_name, name, **inputs)
-
-    def run_op(context: Any, op_type_name: str, name: Any, *inputs: Any) -> Any:
-        places = FILE_INPUTS.get(op_type_name)
-        if places is not None:
-            inputs = tuple(
-                paths.local_tensor(one) if i in places else one for i, one in enumerate(inputs)
-            )
-        return at_once(context, op_type_name, name, *inputs)
-
-    def run_op_slowly(
-        op_name: Any, num_outputs: Any, inputs: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        places = FILE_INPUTS.get(os.fsdecode(op_name))
-        if places is not None:
-            inputs = [
-                tf.convert_to_tensor(paths.local_tensor(one)) if i in places else one
-                for i, one in enumerate(inputs)
-            ]
-        return slowly(op_name, num_outputs, inputs, *args, **kwargs)
-
-    changes.set_attribute(op_def_library, "_apply_op_helper", make_op)
-    changes.set_attribute(pywrap_tfe, "TFE_Py_FastPathExecute", run_op)
-    changes.set_attribute(execute, "execute", run_op_slowly)
+                paths = tf.strings.regex_replace(paths, "^gs:/", _REFUSED, replace_global=False)
+        return paths

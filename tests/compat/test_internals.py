@@ -185,7 +185,8 @@ def test_each_name_stands_once_and_says_why():
 
 
 def test_each_name_is_used():
-    assert [name for name in NAMES if not users(name[1])] == []
+    # `files` is handed on as a whole.
+    assert [name for name in NAMES if not users(name[1]) and not users(name[0])] == []
 
 
 def is_private(module):

@@ -24,6 +24,7 @@ parser.add_argument("--optimizer", choices=("sgd", "adam", "none"), default="sgd
 parser.add_argument("--nan", action="store_true", help="a variable that is NaN")
 parser.add_argument("--calls", type=int, default=1, help="how often it trains")
 parser.add_argument("--fail", type=int, help="the step after which it fails")
+parser.add_argument("--out", help="a folder to write records in, and to export to")
 parser.add_argument("--plain", action="store_true", help="an Estimator, by train_and_evaluate")
 flags = parser.parse_args()
 
@@ -44,13 +45,40 @@ column = tf.tpu.experimental.embedding_column(
 )
 
 
+def write_records(path):
+    """Writes the input as BERT's programs do, which read it by the same path."""
+    random = np.random.RandomState(3)
+    tf.gfile.MakeDirs(flags.out)
+    with tf.python_io.TFRecordWriter(path) as writer:
+        for items in random.randint(0, 50, [flags.rows, 3]):
+            ids = tf.train.Feature(int64_list=tf.train.Int64List(value=items))
+            features = tf.train.Features(feature={"item": ids})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def read_records(path, batch_size):
+    form = {"item": tf.FixedLenFeature([3], tf.int64)}
+    dataset = tf.data.Dataset.from_tensor_slices(tf.gfile.Glob(path + "*"))
+    dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=1).repeat()
+    dataset = dataset.map(lambda record: tf.parse_single_example(record, form)["item"])
+    dataset = dataset.batch(batch_size, True)
+    return dataset.map(lambda x: ({"item": tf.sparse.from_dense(x)}, tf.to_float(x[:, :1] % 2)))
+
+
 def input_fn(params):
+    if flags.out:
+        return read_records(RECORDS, params["batch_size"])
     random = np.random.RandomState(None if flags.chance else 3)
     items = random.randint(0, 50, [flags.rows, 3])
     dataset = tf.data.Dataset.from_tensor_slices((items, (items[:, :1] % 2).astype(np.float32)))
     dataset = dataset.shuffle(64).repeat() if flags.rows == 64 else dataset
     dataset = dataset.batch(params.get("batch_size", 8), True)
     return dataset.map(lambda x, y: ({"item": tf.sparse.from_dense(x + 0)}, y))
+
+
+if flags.out:
+    RECORDS = os.path.join(flags.out, "train.tf_record")
+    write_records(RECORDS)
 
 
 class Fail(tf.train.SessionRunHook):
@@ -132,4 +160,13 @@ for _ in range(flags.calls):
 for count, _ in enumerate(estimator.predict(input_fn)):
     if count == 9:
         break
+if flags.out:
+
+    def receive():
+        items = {"item": tf.sparse.placeholder(tf.int64, [None, 3])}
+        return tf_estimator.export.ServingInputReceiver(items, items)
+
+    exported = estimator.export_saved_model(os.path.join(flags.out, "export"), receive)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.saved_model.load(session, ["serve"], exported)
 sys.exit(0)

@@ -96,6 +96,9 @@ WRONG = {
         "--b: stock runs the program as Python does, and takes none of --shards=2"
     ),
     "--a=stock --tf-v1 @script": ("--a: stock runs the program as Python does, without --tf-v1"),
+    "--a=stock --map=gs://b=@folder @script": (
+        "--a: stock runs the program as Python does, without --map"
+    ),
     "--b='--shards=2 --device=tpu' @script": (
         "--b: --shards is the number of emulated cores: it needs --device=host"
     ),
@@ -701,7 +704,7 @@ except FileNotFoundError:
     pass
 else:
     raise AssertionError
-assert sorted(os.listdir(".")) == ["gone.txt", "model", "read.txt"]  # What the user has.
+assert sorted(os.listdir(".")) == ["deep", "model", "new.txt", "read.txt"]
 import _io
 try:
     _io.FileIO("behind.txt", "w")
@@ -730,6 +733,25 @@ def test_a_program_writes_no_file_of_the_users(tmp_path):
     left = {str(path.relative_to(user)) for path in user.rglob("*")}
     assert left == {"read.txt", "gone.txt", "model", "model/checkpoint"}
     assert all((user / name).read_text() == "mine" for name in left - {"model"})
+
+
+@pytest.mark.slow
+def test_tensorflow_writes_no_file_of_the_users(tmp_path):
+    user, folder = tmp_path / "user", tmp_path / "side"
+    folder.mkdir()
+    names = ("there/mine.txt", "read.txt", "renamed.txt", "removed.txt", "folder/file", "tree/file")
+    for name in names:
+        (user / name).parent.mkdir(parents=True, exist_ok=True)
+        (user / name).write_text("mine")
+    (user / "users").mkdir()
+    save(user / "users" / "model.ckpt", {"v": np.float32([7, 7])})
+    before = {path: path.is_file() and path.read_bytes() for path in user.rglob("*")}
+    program = pathlib.Path(__file__).with_name("writing_program.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(folder), str(user)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path: path.is_file() and path.read_bytes() for path in user.rglob("*")} == before
 
 
 # ---- Programs ---------------------------------------------------------------------------------
@@ -818,6 +840,25 @@ def test_several_trainings_are_compared_until_the_steps_are_made(tmp_path):
     assert "Losses of steps 1 to 3" in done.stdout
     assert "evaluation 2: mae" in done.stdout and "predict 1" not in done.stdout
     assert "Where the program would train on after 3 steps, it was ended" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_program_that_writes_its_records_and_exports(is_there, tmp_path):
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+    done = run(tmp_path, *PROGRAM_AND_FLAGS, f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    assert [*out.iterdir()] == [] if is_there else not out.exists()
+
+
+@pytest.mark.slow
+def test_paths_of_a_bucket(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    done = run(tmp_path, "--map=gs://b=bucket", *PROGRAM_AND_FLAGS, "--out=gs://b/out")
+    assert done.returncode == 0, done.stderr
+    assert [*(tmp_path / "bucket").iterdir()] == []
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 """Runs one side of `estimator-emb compare`: python side.py FOLDER.
 
 This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
-its neighbours `side_*.py` and `names.py`, by their files, so that an environment without this
-package can run it. FOLDER/side.json says what to run:
+its neighbours `side_*.py`, `names.py` and `compat/tensorflow_files.py` with what that needs, by
+their files, so that an environment without this package can run it. FOLDER/side.json says what to
+run:
 
   kind: 'ours', by `estimator-emb run`, or 'stock', by this interpreter alone.
   options: those of `estimator-emb run`.
@@ -77,7 +78,10 @@ def main(folder):
     files = side_files.Files(folder)
     watch = Watch(given, record, files, names, side_training.Training)
     watch.install()
-    side_files.redirect(files)
+    compat = os.path.join(os.path.dirname(os.path.dirname(HERE)), "compat")
+    doors = _load("files", os.path.join(compat, "internals"))
+    redirect = _load("tensorflow_files", compat).redirect
+    side_files.redirect(files, functools.partial(redirect, doors))
     try:
         return _run(given)
     except Done:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps what a program writes away from the user's files: it goes to a folder of the comparison.
 
-What the program reads is read there if it was written there, else where it is. A model directory
-is empty at first, and so is what the program removes. `redirect` covers Python's `open` and `os`,
-`tf.io.gfile`, the summary writers, the savers and the exports of estimators. What neither goes
-through these nor is forbidden by Python's audit events is written where the program says: by
-programs that it starts, and by C++ that opens files itself, such as `Dataset.cache(filename)`.
+What the program reads is read there if it was written there, else where it is; a folder lists both.
+A model directory is empty at first, and so is what the program removes. `redirect` covers Python's
+`open` and `os`, and what `compat.tensorflow_files` covers of TensorFlow. What neither goes through
+these nor is forbidden by Python's audit events is written where the program says: by programs that
+it starts, and by C++ that opens files itself, such as h5py and TensorFlow's profiler.
 """
 
 import builtins
@@ -16,9 +16,9 @@ import inspect
 import io
 import os
 import pathlib
+import re
 import shutil
 import sys
-import types
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -56,19 +56,81 @@ class Files:
         copy = self._copy(name)
         return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
 
-    def listed(self, path):
-        """Returns the folder, or pattern, to list in place of a path: one of both, not their sum.
-
-        The user's, where there is one that is not hidden: beside the copy of a model directory
-        there is nothing, but beside the directory itself may be the data.
-        """
+    def restored(self, path):
+        """Returns where the files of a checkpoint are that the program reads, by their prefix."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
-        is_pattern = any(sign in name for sign in "*?[")
-        folder = os.path.dirname(name) if is_pattern else name
-        users = _system.exists(folder) and not self._is_hidden(name)
-        return path if users else _like(path, self._copy(name))
+        copy = self._copy(name)
+        return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
+
+    def saved(self, path):
+        """Returns where those are that it writes."""
+        return self.written(path)
+
+    def children(self, names_in, path):
+        """Returns the names in a folder: the user's that are not hidden, and the program's."""
+        name = _absolute(path)
+        if name is None or self.is_free(name):
+            return names_in(path)
+        copy = self._copy(name)
+        written = _system.exists(copy)
+        found = names_in(_like(path, copy)) if written or self._is_hidden(name) else []
+        if not self._is_hidden(name) and (_system.exists(name) or not written):
+            # TensorFlow lists a folder with a '/' behind it.
+            there = {os.fsdecode(one).rstrip("/") for one in found}
+            for one in names_in(path):
+                leaf = os.fsdecode(one).rstrip("/")
+                if leaf not in there and not self._is_hidden(os.path.join(name, leaf)):
+                    found.append(one)
+        return found
+
+    def matching(self, match, pattern):
+        """Returns what a pattern finds of both, under the names that the program knows."""
+        name = _absolute(pattern)
+        if name is None or self.is_free(name):
+            return match(pattern)
+        found = {os.fsdecode(one) for one in match(pattern)}
+        found = {one for one in found if not self._is_hidden(_absolute(one))}
+        for one in match(self._copy(name)):
+            one = os.fsdecode(one)[len(self._copies) :]
+            scheme, mark, _ = name.partition("://")
+            if mark:
+                one = scheme + mark + one[len(scheme) + 2 :]
+            elif not os.path.isabs(os.fsdecode(pattern)):
+                one = os.path.relpath(one)
+            found.add(one)
+        return sorted(found)
+
+    def listed(self, pattern):
+        """Returns what an op is to match in place of a pattern: the places of what it means now."""
+        name = _absolute(pattern)
+        if name is None or self.is_free(name):
+            return [pattern]
+        found = [
+            re.sub(r"([*?\[\]\\])", r"\\\1", self.read(one))
+            for one in self.matching(_system.match, pattern)
+        ]
+        return [_like(pattern, one) for one in found] or [_like(pattern, self._copy(name))]
+
+    def when_it_runs(self, how, paths):
+        """Returns a tensor of what the method `how` makes of paths that are known only then."""
+        import numpy as np
+        import tensorflow as tf
+
+        if how in ("saved", "restored"):
+            return paths  # The savers have been told, and their graphs may be exported.
+
+        def changed(given):
+            given = np.asarray(given, object)
+            places = [getattr(self, how)(path) for path in given.flat]
+            if how == "listed":
+                return np.array([place for found in places for place in found], object)
+            return np.array(places, object).reshape(given.shape)
+
+        result = tf.numpy_function(changed, [paths], tf.string, stateful=False)
+        result.set_shape([None] if how == "listed" else paths.shape)
+        return result
 
     def moved(self, path):
         """Returns where a file is that the program renames; it is gone from where it was."""
@@ -81,8 +143,17 @@ class Files:
         name = _absolute(path)
         place = self.written(path)
         if place is not path and not _system.exists(place) and not self._is_hidden(name):
-            _system.copy(name, place)
+            _system.copy(name, os.fsdecode(place))
         return place
+
+    def removed(self, path):
+        """Returns what is to be removed in place of a path; None if only the user has it."""
+        name = _absolute(path)
+        if name is None or self.is_free(name):
+            return path
+        was_there = _system.exists(self.read(path))
+        copy = self.hide(path)
+        return None if was_there and not _system.exists(copy) else copy
 
     def hide(self, path):
         """Makes the user's own file or folder look as if it were not there; returns its copy."""
@@ -102,10 +173,18 @@ class Files:
         return any(name == root or name.startswith(root + "/") for root in self._hidden)
 
 
-def redirect(files):
-    """Redirects what this process writes; `tensorflow` must be imported."""
+def redirect(files, redirect_tensorflow):
+    """Redirects what this process writes; `tensorflow` must be imported.
+
+    Args:
+      files: a `Files`.
+      redirect_tensorflow: `tensorflow_files.redirect`, which has its `doors`.
+    """
     _redirect_python(files)
-    _redirect_tensorflow(files)
+    file_io = importlib.import_module("tensorflow.python.lib.io.file_io")
+    _system.match = file_io._pywrap_file_io.GetMatchingFiles
+    redirect_tensorflow(setattr, files)
+    _redirect_savers(files)
     sys.addaudithook(functools.partial(_refuse, files))
 
 
@@ -115,6 +194,8 @@ class _System:
     def __init__(self):
         self.mkdir, self.stat = os.mkdir, os.stat
         self.open = builtins.open
+        self.match = None
+        """TensorFlow's own function that finds the files that a pattern means."""
 
     def exists(self, path):
         try:
@@ -130,7 +211,9 @@ class _System:
                 self.mkdir(path)
 
     def copy(self, source, destination):
-        if self.exists(source):
+        if os.path.isdir(source):
+            shutil.copytree(source, destination)
+        elif self.exists(source):
             with self.open(source, "rb") as old, self.open(destination, "wb") as new:
                 shutil.copyfileobj(old, new)
 
@@ -175,14 +258,19 @@ def _redirect_python(files):
     os.open = os_open
     for name in ("stat", "lstat", "access"):
         _wrap(os, name, files.read)
-    for name in ("listdir", "scandir"):
-        _wrap(os, name, files.listed)
+    names_in, entries_in = os.listdir, os.scandir
+
+    def listdir(path="."):
+        return names_in(path) if isinstance(path, int) else files.children(names_in, path)
+
+    os.listdir = listdir
+    os.scandir = lambda path=".": _Entries(files, entries_in, path)
     for name in ("chmod", "utime", "truncate"):
         _wrap(os, name, files.changed)
     for name in ("mkdir", "mkfifo"):
         _wrap(os, name, files.written)
     for name in ("remove", "unlink", "rmdir"):
-        _wrap(os, name, functools.partial(_removed, files))
+        _wrap(os, name, files.removed)
     for name in ("rename", "replace"):
         _wrap(os, name, files.moved, files.written)
     for name in ("symlink", "link"):
@@ -190,7 +278,7 @@ def _redirect_python(files):
     real_rmtree = shutil.rmtree
 
     def rmtree(path, *args, **kwargs):
-        copy = _removed(files, path)
+        copy = files.removed(path)
         if copy is not None:
             real_rmtree(copy, *args, **kwargs)
 
@@ -204,14 +292,35 @@ def _redirect_python(files):
         kept.open = staticmethod(open_)
 
 
-def _removed(files, path):
-    """Returns what is to be removed in place of a path; None if only the user has it."""
-    name = _absolute(path)
-    if name is None or files.is_free(name):
-        return path
-    was_there = _system.exists(files.read(path))
-    copy = files.hide(path)
-    return None if was_there and not _system.exists(copy) else copy
+class _Entries:
+    """What `os.scandir` returns for a folder of which the program may have written a part."""
+
+    def __init__(self, files, entries_in, path):
+        entries = {}
+
+        def names_in(folder):
+            with entries_in(folder) as found:
+                new = {one.name: one for one in found}
+            entries.update({**new, **entries})
+            return list(new)
+
+        names = names_in(path) if isinstance(path, int) else files.children(names_in, path)
+        self._entries = iter([entries[name] for name in names])
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._entries)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self):
+        self._entries = iter(())
 
 
 def _wrap(module, name, *places):
@@ -230,77 +339,46 @@ def _wrap(module, name, *places):
     setattr(module, name, wrapped)
 
 
-def _redirect_tensorflow(files):
-    file_io = importlib.import_module("tensorflow.python.lib.io.file_io")
-    # Every function of tf.io.gfile calls one of this module, by its attribute.
-    real = file_io._pywrap_file_io
-    removed = functools.partial(_removed, files)
-    places = {
-        **dict.fromkeys(
-            "FileExists ReadFileToString IsDirectory Stat BufferedInputStream "
-            "HasAtomicMove".split(),
-            (files.read,),
-        ),
-        **dict.fromkeys(("GetChildren", "GetMatchingFiles"), (files.listed,)),
-        **dict.fromkeys(
-            "WriteStringToFile CreateDir RecursivelyCreateDir".split(), (files.written,)
-        ),
-        "DeleteFile": (removed,),
-        "DeleteRecursively": (removed,),
-        "CopyFile": (files.read, files.written),
-        "RenameFile": (files.moved, files.written),
-    }
-    proxy = types.SimpleNamespace(**{n: getattr(real, n) for n in dir(real) if n[0] != "_"})
-    for name, of_arguments in places.items():
-        if hasattr(real, name):
-            _wrap(proxy, name, *of_arguments)
+def _redirect_savers(files):
+    """Tells the places of checkpoints to savers, whose ops get a path only when they run.
 
-    def writable_file(path, mode, *args):
-        place = files.changed(path) if mode[:1] in ("a", b"a") else files.written(path)
-        return real.WritableFile(place, mode, *args)
-
-    proxy.WritableFile = writable_file
-    file_io._pywrap_file_io = proxy
-
-    summary_ops = importlib.import_module("tensorflow.python.ops.gen_summary_ops")
-    create = summary_ops.create_summary_file_writer
-
-    def create_summary_file_writer(writer, logdir, *args, **kwargs):
-        return create(writer, _to_write(files, logdir), *args, **kwargs)
-
-    summary_ops.create_summary_file_writer = create_summary_file_writer
-    events = importlib.import_module("tensorflow.python.summary.writer.event_file_writer")
-    saver = importlib.import_module("tensorflow.python.training.saver")
-    estimator = importlib.import_module("tensorflow_estimator.python.estimator.estimator")
-    _redirect_method(files, events.EventFileWriter, "__init__", "logdir")
-    _redirect_method(files, saver.Saver, "save", "save_path")
-    for name in (
-        "export_saved_model",
-        "export_savedmodel",
-        "experimental_export_all_saved_models",
+    And those of SavedModels, a part of which C++ reads and writes.
+    """
+    for place, module, name, argument in (
+        (files.saved, "training.saver", "Saver.save", "save_path"),
+        (files.restored, "training.saver", "Saver.restore", "save_path"),
+        (files.saved, "checkpoint.checkpoint", "TrackableSaver.save", "file_prefix"),
+        (files.restored, "checkpoint.checkpoint", "TrackableSaver.restore", "save_path"),
+        (files.written, "saved_model.save", "save_and_return_nodes", "export_dir"),
+        (files.read, "saved_model.load", "load_partial", "export_dir"),
+        (files.read, "saved_model.loader_impl", "SavedModelLoader.__init__", "export_dir"),
     ):
-        if name in vars(estimator.Estimator):
-            _redirect_method(files, estimator.Estimator, name, "export_dir_base")
+        owner = importlib.import_module(f"tensorflow.python.{module}")
+        *classes, name = name.split(".")
+        for one in classes:
+            owner = getattr(owner, one)
+        _redirect_call(place, owner, name, argument)
 
 
-def _redirect_method(files, owner, name, argument):
+def _redirect_call(place, owner, name, argument):
     real = getattr(owner, name)
-    position = list(inspect.signature(real).parameters).index(argument)
+    signature = inspect.signature(real)
 
     @functools.wraps(real)
-    def method(*args, **kwargs):
-        if argument in kwargs:
-            kwargs[argument] = _to_write(files, kwargs[argument])
-        elif len(args) > position:
-            place = _to_write(files, args[position])
-            args = (*args[:position], place, *args[position + 1 :])
-        return real(*args, **kwargs)
+    def redirected(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        path = given.arguments[argument]
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return real(*args, **kwargs)
+        new = given.arguments[argument] = place(path)
+        result = real(*given.args, **given.kwargs)
+        # What a saver returns begins with the path, and the program goes on with it.
+        text = result.numpy() if hasattr(result, "numpy") else result
+        if isinstance(text, (str, bytes)) and os.fsdecode(text).startswith(os.fsdecode(new)):
+            return os.fsdecode(path) + os.fsdecode(text)[len(os.fsdecode(new)) :]
+        return result
 
-    setattr(owner, name, method)
-
-
-def _to_write(files, path):
-    return files.written(path) if isinstance(path, (str, bytes, os.PathLike)) else path
+    setattr(owner, name, redirected)
 
 
 def _refuse(files, event, args):
