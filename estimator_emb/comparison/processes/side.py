@@ -27,6 +27,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import sys
 import types
 import zlib
@@ -75,7 +76,8 @@ def main(folder):
     random.seed(given["seed"])
     np.random.seed(given["seed"])
     tf.random.set_seed(given["seed"])
-    files = side_files.Files(folder)
+    maps = re.findall(r"--map[=\n](.+?)/*=(.+)", "\n".join(given["options"]))
+    files = side_files.Files(folder, maps)
     watch = Watch(given, record, files, names, side_training.Training)
     watch.install()
     compat = os.path.join(os.path.dirname(os.path.dirname(HERE)), "compat")

@@ -28,9 +28,11 @@ class Files:
 
     Args:
       folder: of the side. What is in it is left where it is, and so are caches.
+      maps: prefixes of paths and their folders, as `--map` has them.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder, maps=()):
+        self._maps = sorted(maps, key=lambda one: -len(one[0]))
         self._free = [os.path.realpath(folder), folder, "/dev", "/proc"]
         self._free.append(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
         if os.environ.get("ESTIMATOR_EMB_CACHE"):
@@ -131,6 +133,14 @@ class Files:
         result = tf.numpy_function(changed, [paths], tf.string, stateful=False)
         result.set_shape([None] if how == "listed" else paths.shape)
         return result
+
+    def mapped(self, path):
+        """Returns where `--map` says that a path is."""
+        text = os.fsdecode(path)
+        for prefix, folder in self._maps:
+            if f"{text}/".startswith(f"{prefix}/"):
+                return _like(path, folder + text[len(prefix) :])
+        return path
 
     def moved(self, path):
         """Returns where a file is that the program renames; it is gone from where it was."""
@@ -357,10 +367,10 @@ def _redirect_savers(files):
         *classes, name = name.split(".")
         for one in classes:
             owner = getattr(owner, one)
-        _redirect_call(place, owner, name, argument)
+        _redirect_call(files, place, owner, name, argument)
 
 
-def _redirect_call(place, owner, name, argument):
+def _redirect_call(files, place, owner, name, argument):
     real = getattr(owner, name)
     signature = inspect.signature(real)
 
@@ -370,7 +380,7 @@ def _redirect_call(place, owner, name, argument):
         path = given.arguments[argument]
         if not isinstance(path, (str, bytes, os.PathLike)):
             return real(*args, **kwargs)
-        new = given.arguments[argument] = place(path)
+        new = given.arguments[argument] = place(files.mapped(path))
         result = real(*given.args, **given.kwargs)
         # What a saver returns begins with the path, and the program goes on with it.
         text = result.numpy() if hasattr(result, "numpy") else result
