@@ -169,17 +169,24 @@ def _how_to_go_on(folder: str, name: str) -> str:
 
 
 def check_folder(model_dir: str) -> None:
-    """Checks that TensorFlow finds what is saved in a model directory, and only that.
+    """Checks that TensorFlow finds what is saved in a model directory.
 
     Raises:
-      ValueError: it reads the path as a pattern.
+      ValueError: it reads the path as a pattern, which another path fits.
     """
-    if re.search(r"[*?\\]|\[[^/]+\]", model_dir.replace(os.sep, "/")):
+    folder = model_dir.replace(os.sep, "/")
+    if re.search(r"\\|\[[^/]+\]", folder):
         raise ValueError(
-            f"TPUEstimator: model_dir '{model_dir}' cannot hold checkpoints: TensorFlow reads *, "
-            "?, [...] and \\ in a path as a pattern, and so would not find what it saves there, or "
-            "would delete old checkpoints of other folders too.\n"
-            "What to do: give a folder whose path has none of the characters * ? [ and \\."
+            f"TPUEstimator: model_dir '{model_dir}' cannot hold checkpoints: TensorFlow reads "
+            "[...] and \\ in a path as a pattern, and so would not find what it saves there.\n"
+            "What to do: give a folder whose path has no [ and no \\."
+        )
+    if re.search(r"[*?]", folder):
+        logger.warning(
+            "model_dir '%s': TensorFlow reads * and ? in a path as a pattern. It finds what it "
+            "saves there, but when it deletes old checkpoints, it deletes those of other folders "
+            "that the pattern fits too.",
+            model_dir,
         )
 
 
