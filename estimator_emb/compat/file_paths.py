@@ -57,7 +57,7 @@ def uninstall() -> None:
 
 def local(path: str) -> str:
     """Returns where TensorFlow finds a path of the program on this machine."""
-    return path if _paths is None else _paths.local(path)
+    return path if _paths is None else _paths.read(path)
 
 
 class _Paths:
