@@ -390,8 +390,8 @@ _FILES = [
         Attribute(files.file_io, name, "`--map` changes the paths that it gets")
         for name in (
             "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
-            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory RecursivelyCreateDir "
-            "RenameFile Stat WritableFile"
+            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
+            "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
         ).split()
     ),
     *_of(
