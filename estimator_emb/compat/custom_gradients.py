@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets custom gradients live only as long as their graph.
+"""Lets custom gradients live only as long as their graph, and find local variables.
 
 `tf.custom_gradient` in a graph registers a function for the one op that it makes, under a name of
 its own, and never takes it out again. The function refers to tensors, so that TensorFlow keeps
@@ -8,16 +8,36 @@ graph a call.
 """
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import gradient_registry
+from estimator_emb.compat.internals.graphs import custom_gradient, gradient_registry
 
 _PREFIX = "CustomGradient-"
 _KEPT = "_estimator_emb_custom_gradients"
+
+
+@functools.cache
+def find_local_variables() -> None:
+    """Has custom gradients look for trainable variables among the local ones too, from now on.
+
+    TensorFlow looks among the global ones alone. The helper variable is none of them, as a
+    program's `Saver` would save it.
+    """
+    find_global = custom_gradient.get_variable_by_name
+
+    @functools.wraps(find_global)
+    def find(name: str) -> Any:
+        for variable in tf.compat.v1.local_variables():
+            if variable.trainable and variable.op.name == name:
+                return variable
+        return find_global(name)
+
+    custom_gradient.get_variable_by_name = find
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import logging
 import tensorflow as tf
 
 from estimator_emb import console
+from estimator_emb.compat import custom_gradients
 
 HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
 """How its name begins: as that of the legacy variable, which programs skip by this name."""
@@ -17,13 +18,13 @@ HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
 
 def create() -> tf.Variable:
     """Creates the variable."""
+    custom_gradients.find_local_variables()
     scope = tf.compat.v1.VariableScope(reuse=None)
     with tf.init_scope(), tf.compat.v1.variable_scope(scope):
         return tf.compat.v1.get_variable(
             HELPER_VARIABLE,
             initializer=tf.zeros([1]),
-            # Until `hide`: tf.recompute_grad and tf.custom_gradient look for it there.
-            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
             use_resource=True,
         )
 

@@ -28,8 +28,8 @@ V1 = {
     "inputs.numpy_input_fn": f"{STOCK}.inputs.numpy_io.numpy_input_fn",
     "experimental.KMeans": f"{STOCK}.canned.kmeans.KMeansClustering",
     "tpu.TPUEstimator": "estimator_emb.TPUEstimator",
+    "tpu.RunConfig": "estimator_emb.RunConfig",
     "tpu.TPUConfig": "estimator_emb.TPUConfig",
-    "tpu.RunConfig": f"{STOCK}.tpu.tpu_config.RunConfig",
     "tpu.experimental.EmbeddingConfigSpec": "estimator_emb.EmbeddingConfigSpec",
 }
 V2 = {

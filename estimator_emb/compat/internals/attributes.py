@@ -90,6 +90,10 @@ _GRAPHS = [
         },
     ),
     *_of(_mapped._functions()[0], {"_input_structure": "the features that a function is given"}),
+    *_of(
+        graphs.custom_gradient,
+        {"get_variable_by_name": "what is computed again may read the helper variable"},
+    ),
     *_of(graphs.gradient_registry, {"_registry": "a graph's custom gradients are taken out of it"}),
     *_of(_variable_store, {"_vars": "the names that get_variable has given"}),
     *_of(tf.errors.OpError, {"_message": "an error is made readable where it is raised again"}),

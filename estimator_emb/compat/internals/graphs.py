@@ -14,6 +14,7 @@ from tensorflow.python.framework import none_tensor as _none_tensor
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import cond_v2 as _cond_v2
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import custom_gradient as _custom_gradient
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.ops import while_v2 as _while_v2
@@ -30,6 +31,9 @@ colocate_with = _ops.colocate_with
 
 gradient_registry = _ops.gradient_registry
 """Holds the function of each `tf.custom_gradient`, and with it its graph, until it is taken out."""
+
+custom_gradient = _custom_gradient
+"""Finds by `get_variable_by_name` the variables of what `tf.recompute_grad` computes again."""
 
 could_possibly_record = _record.could_possibly_record
 """Whether a GradientTape is open: it must see how an activation depends on the helper variable."""
