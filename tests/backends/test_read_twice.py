@@ -393,5 +393,6 @@ def test_on_a_tpu_an_ordinary_column_of_the_spec_is_refused(tmp_path):
 def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
     message = refused(ValueError, tmp_path, [table(a()), table(a(), 2)], None, device="host")
     assert message.startswith(
-        "Feature 'a' is used with multiple embeddings and this is not supported: column 'a_embedding'"
+        "Feature 'a' is used with multiple embeddings and this is not supported: column "
+        "'a_embedding'"
     )
