@@ -219,3 +219,16 @@ def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog):
         "tf.GradientTape was opened after they were computed: use minimize(), compute_gradients() "
         "or tf.gradients()."
     )
+
+
+@pytest.mark.parametrize("cores", [None, 2])
+def test_a_saver_of_the_program_sees_no_helper_variable(cores, tmp_path):
+    """It saves what is global when model_fn makes it, and would save and restore that as well."""
+    listed = []
+
+    def output(features, w):
+        listed.extend(variable.op.name for variable in tf.compat.v1.global_variables())
+        return tf.recompute_grad(layer)(features["x"], w)
+
+    trained(tmp_path, output, cores=cores)
+    assert sorted(set(listed)) == ["global_step", "w"]
