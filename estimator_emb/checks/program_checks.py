@@ -8,7 +8,6 @@ import contextlib
 import inspect
 import logging
 import numbers
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,13 @@ import tensorflow as tf
 
 from estimator_emb import config, console
 from estimator_emb.arguments import suggestion
-from estimator_emb.checks import in_model_fn, input_errors, keras_optimizers, loss_scales
+from estimator_emb.checks import (
+    activations,
+    in_model_fn,
+    input_errors,
+    keras_optimizers,
+    loss_scales,
+)
 from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
 from estimator_emb.optimizers import OptimizationParameters
@@ -36,11 +41,6 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
-_WANTS_IDS = re.compile(
-    "DataType float32 not in|type float32 that does not match expected|"
-    "received: <dtype: 'float32'>|SparseTensor"
-)
-"""In a TypeError: an op was given floats for ids, or a dense tensor for a sparse one."""
 _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
@@ -267,6 +267,7 @@ def checked_model_fn(
         with in_model_fn.running(has_spec), _explained(features, tables, has_spec):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)
+        activations.warn_of_ids(features, tables)
         return _checked_spec(owner, returned, mode, needs_batch)
 
     return takes(checked, dict.fromkeys([*arguments, "mode"]))
@@ -350,7 +351,7 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 f"{keras_optimizers.ADVICE}",
             )
         else:
-            _explain_activation(error, features, tables)
+            activations.explain(error, features, tables)
         raise
     except (TypeError, ValueError) as error:
         _check_columns(tables, has_spec)
@@ -363,26 +364,8 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 "EmbeddingConfigSpec whose feature_to_config_dict has them.",
             )
         else:
-            _explain_activation(error, features, tables)
+            activations.explain(error, features, tables)
         raise
-
-
-def _explain_activation(error: Exception, features: Any, tables: list[Any]) -> None:
-    """Adds to an error that features are activations, where one was taken for ids."""
-    if not isinstance(features, Mapping):
-        return
-    keys = {feature.key for table in tables for feature in table.features}.intersection(features)
-    if isinstance(error, AttributeError):
-        owner = getattr(error, "obj", None)
-        keys = {key for key in keys if features[key] is owner}
-    elif not (isinstance(error, TypeError) and _WANTS_IDS.search(str(error))):
-        keys = {key for key in keys if re.search(rf"\bkey: {re.escape(key)}(,| |$)", str(error))}
-    if keys:
-        error.args = (
-            f"{error} In model_fn, features {sorted(keys)} are activations of embedding tables, "
-            "not the ids that input_fn yields. To read ids too, copy them under a second key in "
-            "input_fn.",
-        )
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:

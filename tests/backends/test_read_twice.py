@@ -396,3 +396,36 @@ def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
         "Feature 'a' is used with multiple embeddings and this is not supported: column "
         "'a_embedding'"
     )
+
+
+# What is warned of: no op refuses to compare an activation, or to make integers of it.
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda x: tf.cast(tf.not_equal(x, 0.0), tf.float32),
+        lambda x: tf.cast(tf.equal(tf.reshape(x, [-1, 3]), 4.0), tf.float32),
+        lambda x: tf.one_hot(tf.cast(x, tf.int32)[:, 0], 3),
+        lambda x: 2 * tf.squeeze(x[:, None]),
+    ],
+    ids=["not_equal", "equal", "one_hot", "neither"],
+)
+def test_an_activation_that_is_taken_for_ids(taken, tmp_path, caplog, monkeypatch, request):
+    monkeypatch.setattr("estimator_emb.console._logged", set())
+    columns = [table(a())]
+
+    def model_fn(features, labels, mode, params):
+        out = v1_layer(features, columns) * taken(features["a"])
+        return ee.TPUEstimatorSpec(mode, predictions={"out": out})
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
+    estimator = harness.estimator(model_fn, spec, tmp_path)
+    list(estimator.predict(input_fn_of("sparse")))
+    said = [one.getMessage() for one in caplog.records if "as ids" in one.getMessage()]
+    name = {"not_equal": "NotEqual", "equal": "Equal", "one_hot": "Cast"}
+    wanted = name.get(request.node.callspec.id)
+    assert said == [
+        f"model_fn reads features['a'] as ids (op {wanted}), and in model_fn it is the activation "
+        "of an embedding table. To read ids too, copy them under a second key in input_fn."
+    ] * bool(wanted)
