@@ -254,3 +254,22 @@ def test_what_runs_is_taken():
     with tf.Graph().as_default(), v1.Session() as session:
         total = tf.raw_ops.AccumulateNV2(inputs=[tf.constant(1.0), tf.constant(2.0)], shape=[])
         assert session.run(total) == 3.0
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_an_export_that_has_a_graph_for_tpus_is_taken(use_tpu, tmp_path):
+    """A model without tables has one, in which TensorFlow puts ops that no CPU runs."""
+
+    def model_fn(features, labels, mode, params):
+        out = features @ v1.get_variable("w", initializer=W)
+        if mode == ee.ModeKeys.PREDICT:
+            exported = {"serving_default": ee.export.PredictOutput({"out": out})}
+            return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
+        loss = tf.reduce_mean(out)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
+    made.train(input_fn, steps=1)
+    assert made.export_saved_model(str(tmp_path / "export"), receiver)
