@@ -122,7 +122,7 @@ CASES = {
 
 @pytest.mark.slow
 def test_programs_in_which_several_columns_read_a_feature(tmp_path):
-    python = test_beside_stock._stock_python()
+    python = test_beside_stock.stock_python()
     if python is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     names = {}
