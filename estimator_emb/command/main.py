@@ -27,7 +27,14 @@ def main(args: list[str] | None = None) -> int:
     if status is not None:
         return status
     _quiet_tensorflow()
-    return importlib.import_module(f"estimator_emb.tools.{args[0]}").main(args[1:])
+    try:
+        tool = importlib.import_module(f"estimator_emb.tools.{args[0]}")
+    except ImportError as error:
+        if ": pip " not in str(error):
+            raise
+        print(f"estimator-emb: {error}", file=sys.stderr)  # A package is missing or does not fit.
+        return 2
+    return tool.main(args[1:])
 
 
 def answer_module() -> None:

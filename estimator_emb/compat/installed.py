@@ -39,37 +39,43 @@ def tensorflow() -> ModuleType:
     else:
         version = tf.__version__
         if _is_supported(version):
-            _check_protobuf(version)
             return tf
     raise ImportError(f"{needed} {version} is installed: {_line()}")
 
 
-def check_tf_keras(tensorflow_version: str) -> None:
-    """Checks that tf-keras, which is Keras 2 for TensorFlow >= 2.16, is that of this TensorFlow.
+def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
+    """Checks what must be beside TensorFlow, and what pip lets be there although it does not work.
+
+    Args:
+      tensorflow_version: such as '2.20.0'.
+      needs_tf_keras: whether tf-keras must be there, which is Keras 2 for TensorFlow >= 2.16.
 
     Raises:
-      ImportError: it is missing, or of another minor version.
+      ImportError: tf-keras is missing or of another minor version, or TensorFlow < 2.21 has
+        protobuf 7, with which it cannot write a graph. The message ends with a line for pip.
     """
-    release, found = _release(tensorflow_version), _version("tf-keras")
-    if found and _release(found) == release:
+    release = _release(tensorflow_version)
+    problems, wanted = [], []
+    protobuf = _version("protobuf")
+    if protobuf and release != "2.21" and int(protobuf.split(".")[0]) >= 7:
+        problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
+        wanted.append("protobuf<7")
+    tf_keras = _version("tf-keras")
+    # Without a version it may be there by other means than pip's.
+    missing = not tf_keras and not importlib.util.find_spec("tf_keras")
+    if needs_tf_keras and (missing or (tf_keras and _release(tf_keras) != release)):
+        problems.append(
+            "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
+            f"{tensorflow_version}, is {tf_keras or 'not installed'}"
+        )
+        wanted.append(f"tf-keras=={release}.*")
+    if not wanted:
         return
-    if not found and importlib.util.find_spec("tf_keras"):
-        return  # By other means than pip's, which say no version.
-    problem = f"is {found}" if found else "is not installed"
     # tf-keras asks pip for a package called tensorflow, whatever TensorFlow there is.
     distribution = _distribution()
     alone = "" if distribution and distribution.name == "tensorflow" else "--no-deps "
-    raise ImportError(
-        f"estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
-        f"{tensorflow_version}, {problem}: pip install {alone}'tf-keras=={release}.*'"
-    )
-
-
-def _check_protobuf(tensorflow_version: str) -> None:
-    """Refuses what TensorFlow 2.20 lets pip install, and fails with when it writes a graph."""
-    found = _version("protobuf")
-    if found and _release(tensorflow_version) != "2.21" and int(found.split(".")[0]) >= 7:
-        raise _does_not_take(tensorflow_version, {"protobuf<7": f"{found} is installed"})
+    line = " ".join(f"'{one}'" for one in wanted)
+    raise ImportError(f"{'. And '.join(problems)}: pip install {alone}{line}")
 
 
 def _does_not_take(version: str, unfit: dict[str, str]) -> ImportError:

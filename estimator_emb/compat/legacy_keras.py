@@ -29,8 +29,7 @@ def require() -> None:
         os.environ[_VARIABLE] = "1"  # Set before the import, it also avoids loading Keras 3.
     tf = installed.tensorflow()
     newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
-    if newer or os.environ.get(_VARIABLE) in _ON:
-        installed.check_tf_keras(tf.__version__)
+    installed.check_beside(tf.__version__, newer or os.environ.get(_VARIABLE) in _ON)
     if not newer:
         return
     if os.environ.get(_VARIABLE, "1") not in _ON or _keras_3_is_bound(tf):

@@ -117,13 +117,25 @@ def test_tensorflow_does_not_take_what_is_beside_it(tmp_path, version, requires,
     assert error_of_import(tmp_path) == f"TensorFlow {version} does not work here: {said}"
 
 
-@pytest.mark.parametrize("version, protobuf", [("2.20.0", "7.36.2"), ("2.17.1", "7.0.0")])
-def test_protobuf_with_which_no_graph_can_be_written(tmp_path, version, protobuf):
-    install(tmp_path, "tensorflow", version, "tensorflow", ["protobuf>=5.28.0"])
+@pytest.mark.parametrize(
+    "name, version, protobuf, line",
+    [
+        ("tensorflow", "2.20.0", "7.36.2", "pip install 'protobuf<7' 'tf-keras==2.20.*'"),
+        (
+            "tensorflow-cpu",
+            "2.17.1",
+            "7.0",
+            "pip install --no-deps 'protobuf<7' 'tf-keras==2.17.*'",
+        ),
+    ],
+)
+def test_protobuf_with_which_no_graph_can_be_written(tmp_path, name, version, protobuf, line):
+    install(tmp_path, name, version, "tensorflow", ["protobuf>=5.28.0"])
     install(tmp_path, "protobuf", protobuf, "google")
     assert error_of_import(tmp_path) == (
-        f"TensorFlow {version} does not work here: it needs protobuf<7, and {protobuf} is "
-        "installed: pip install 'protobuf<7'"
+        f"TensorFlow {version} does not work with protobuf {protobuf}. And estimator_emb needs "
+        f"Keras 2, and the package tf-keras, which brings it to TensorFlow {version}, is not "
+        f"installed: {line}"
     )
 
 
