@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
+from estimator_emb.generations import NO_ESTIMATOR, PJRT, check_runtime
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.described import CORES_PER_HOST, Described
@@ -90,6 +91,8 @@ def check(
         cores = replicas or config.tpu_config.num_shards or CORES_PER_HOST
         built = _built(estimator, input_fn, mode, cores, has_steps)
         notes = [*_notes(estimator, replicas, cores), *built.notes]
+        if set(generations) & set(PJRT):
+            notes.append(f"What compiles does not run: {NO_ESTIMATOR}")
         skipped = ""
         compilations: tuple[Compilation, ...] = ()
         versions: tuple[str, str] | None = None
@@ -120,7 +123,7 @@ def check(
             replicas=cores,
             batch_per_core=None if built.step is None else built.step.batch,
             op_count=built.op_count,
-            findings=tuple(built.findings),
+            findings=(*built.findings, *_of_generation(config)),
             compilations=compilations,
             skipped=skipped,
             versions=versions,
@@ -198,6 +201,14 @@ def _notes(
         yield f"TPUConfig.num_shards is not set: {cores} cores are assumed."
     if not estimator.backend.request.use_tpu:
         yield "The program said use_tpu=False; the step was built as with use_tpu=True."
+
+
+def _of_generation(config: Any) -> Iterator[Finding]:
+    """Yields what the constructor says of the generation that a program names."""
+    try:
+        check_runtime(getattr(config.tpu_config, "tpu_generation", None))
+    except ValueError as error:
+        yield Finding(f"use_tpu=True raises ValueError: {str(error).rstrip('.')}")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 
 import dataclasses
 
-from estimator_emb.generations import NO_ESTIMATOR
 from estimator_emb.preflight.sparsecore import results
 
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
@@ -207,8 +206,6 @@ class Report:
         elif self.compilations:
             lines.append("Compiler: the step did not get that far.")
         lines += [f"  {compilation}" for compilation in self.compilations]
-        if any(compilation.outcome == "compiles" for compilation in self.compilations):
-            lines.append(f"  What compiles does not run: {NO_ESTIMATOR}")
         if self.tables:
             lines.append("Tables of the EmbeddingConfigSpec:")
             lines += [f"  {tables}" for tables in self.tables]

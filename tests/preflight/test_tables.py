@@ -155,3 +155,17 @@ def test_refused_tables_are_findings():
     made = preflight.Report("train", 8, 4, 10, tables=checked(spec(1000, 16), generations=["v6e"]))
     assert made.status == 1
     assert "\nTables of the EmbeddingConfigSpec:\n  v6e, tables: refused\n      TPU" in str(made)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_generation_on_which_no_estimator_runs(named):
+    """A program that names it is refused, as by the constructor; of any other it is said."""
+    generation = "v6e" if named else None
+    estimator = programs.estimator(
+        programs.model_fn_with(), device="host", tpu_generation=generation
+    )
+    said = str(preflight.check(estimator, programs.input_fn, generations=["v6e"], compile=False))
+    assert f"  What compiles does not run: {NO_ESTIMATOR}\n" in said
+    refused = "use_tpu=True raises ValueError: TPUConfig: tpu_generation is 'v6e', and no TPUEst"
+    assert (refused in said) == named
+    assert "accepted" not in said
