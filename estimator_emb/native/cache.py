@@ -94,7 +94,8 @@ def check(folder: pathlib.Path) -> None:
         # In a folder as /tmp, others can add what they like, but replace only what is theirs.
         sticky = part != folder and bool(status.st_mode & stat.S_ISVTX)
         if by_others := _by_others(status, sticky):
-            remedy = f"chmod go-w {part}, or " if status.st_uid == os.geteuid() else ""
+            own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
+            remedy = f"chmod go-w {part}, or " if own else ""
             raise UnsafeError(
                 f"another user could put a library into the cache {folder}, as {part} {by_others}; "
                 f"{remedy}set ESTIMATOR_EMB_CACHE to a folder that only you can write"
