@@ -58,7 +58,8 @@ bool indexed(const Feature& f) { return f.weights != nullptr && !f.limit; }
 
 // Returns whether payloads are segments, each with a gain.
 bool normalised(const Feature& f) {
-  return !f.limit && f.combiner != kSum && f.form != kOne && f.weights == nullptr;
+  const bool at_most_one = f.form == kOne || (f.form == kDense && f.width == 1);
+  return !f.limit && f.combiner != kSum && !at_most_one && f.weights == nullptr;
 }
 
 int64_t gains_of(const Feature& f) { return indexed(f) ? f.count : normalised(f) ? f.batch : 0; }
@@ -121,6 +122,18 @@ struct Occurrences : Collection {
   Result dense(uint64_t*& keys) const {
     const Id* ids = static_cast<const Id*>(f.ids);
     uint64_t* to = keys;
+    if (f.width == 1 && !f.limit) {  // As `one`, but for samples without an id.
+      for (int64_t b = 0; b < f.batch; ++b) {
+        if (__builtin_expect(bad(ids[b]), 0)) {
+          if (ids[b] == -1) continue;
+          return kBadId;
+        }
+        fetch<kAll>(b);
+        put<kAll>(to, ids[b], b);
+      }
+      keys = to;
+      return kGood;
+    }
     for (int64_t b = 0; b < f.batch; ++b) {
       int32_t found = 0;
       fetch<kAll>(f.limit ? b * f.limit : b);

@@ -102,6 +102,17 @@ struct Lookup {
         }
         continue;
       }
+      if (f.width == 1) {  // An id, or none, whatever the combiner.
+        fetch(begin + kAhead, end);
+        if (!bad(begin)) {
+          copy<D>(segment(b), row(begin), dimension, f.past_cache);
+        } else if (ids[begin] == -1) {
+          clear(segment(b), 1, width());
+        } else {
+          return kBadId;
+        }
+        continue;
+      }
       Sum<D> sum(segment(b), dimension);
       int64_t n = 0;
       for (int64_t j = begin; j < begin + f.width; ++j) {
