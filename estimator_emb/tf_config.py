@@ -5,7 +5,6 @@ tensorflow-estimator reads it too, and takes much of what is wrong for something
 without a word about where it comes from. What it can train with is accepted here.
 """
 
-import ipaddress
 import json
 import os
 import re
@@ -63,20 +62,12 @@ def _tasks(job: str, tasks: Any) -> dict[int, str]:
 
 
 def _check_address(part: str, address: Any) -> None:
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    is_port = re.fullmatch("[0-9]+", port) and 0 < int(port) < 2**16
-    if not host or not is_port or _is_ipv6(address):
+    text = address if isinstance(address, str) else ""
+    found = re.fullmatch(r"(?:\[[^\s/\]]+\]|[^\s:/\[\]]+):([0-9]+)", text)
+    if found is None or not 0 < int(found[1]) < 2**16:
         _refuse(
             part, address, 'host:port such as "host0:2222" or "[::1]:2222", with a port of 1-65535'
         )
-
-
-def _is_ipv6(text: str) -> bool:
-    """Returns whether a text is an address without a port, however its end may look."""
-    try:
-        return bool(ipaddress.IPv6Address(text))
-    except ValueError:
-        return False
 
 
 def _check_different(jobs: dict[str, dict[int, str]]) -> None:
@@ -100,7 +91,10 @@ def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
             task["index"],
             "a whole number, 0 or more (Task index must be non-negative number)",
         )
-    tasks = jobs.get(str(task.get("type")), {})
+    job = str(task.get("type"))
+    tasks = jobs.get(job, {})
+    if job in jobs and not tasks:
+        _refuse(f"cluster.{job}", [], "the addresses of its tasks, of which this is one")
     if tasks and index not in tasks:
         _refuse(
             "task.index",

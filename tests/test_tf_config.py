@@ -61,10 +61,17 @@ WRONG = [
         )
         for key in ("x", "-1", "0.5")
     ),
+    (
+        cluster(tasks=[]),
+        "cluster.worker is [], but must be the addresses of its tasks, of which this is one.",
+    ),
     *(
         (cluster(tasks=[address]), ADDRESS % ("cluster.worker[0]", json.dumps(address)))
         for address in (
             *(
+                "grpc://b:1",
+                "b:1:2",
+                "b :1",
                 "b",
                 "b:",
                 ":2",
