@@ -35,7 +35,11 @@ def tensorflow() -> ModuleType:
             raise
         version = distribution.version
         if _is_supported(version):
-            raise _does_not_take(version, unfit) from error
+            needs = "; ".join(f"it needs {one}, and {found}" for one, found in unfit.items())
+            line = " ".join(f"'{one}'" for one in unfit)
+            raise ImportError(
+                f"TensorFlow {version} does not work here: {needs}: pip install {line}"
+            ) from error
     else:
         version = tf.__version__
         if _is_supported(version):
@@ -76,12 +80,6 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     alone = "" if distribution and distribution.name == "tensorflow" else "--no-deps "
     line = " ".join(f"'{one}'" for one in wanted)
     raise ImportError(f"{'. And '.join(problems)}: pip install {alone}{line}")
-
-
-def _does_not_take(version: str, unfit: dict[str, str]) -> ImportError:
-    needs = "; ".join(f"it needs {one}, and {found}" for one, found in unfit.items())
-    line = " ".join(f"'{one}'" for one in unfit)
-    return ImportError(f"TensorFlow {version} does not work here: {needs}: pip install {line}")
 
 
 def _release(version: str) -> str:
