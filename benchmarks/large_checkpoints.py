@@ -33,7 +33,7 @@ def write(folder: str, gigabytes: float) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from estimator_emb.checkpoints.writer import Writer
+    from estimator_emb.checkpoints.files.writer import Writer
 
     rows = int(gigabytes * 1e9 / DIMENSION / 4) // 2 * 2
     generator = np.random.default_rng(0)

@@ -5,7 +5,7 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb.command import main as _command
+from estimator_emb.cli import main as _command
 
 _command.answer_module()
 
@@ -13,12 +13,12 @@ from estimator_emb import compat
 
 compat.prepare()
 
-from estimator_emb import console
+from estimator_emb.messages import console
 
 console.install()
 
 # Tables and their optimizers.
-from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import (
     AdadeltaParameters,
     AdagradMomentumParameters,
@@ -36,9 +36,9 @@ from estimator_emb.optimizers import (
 )
 
 # The estimator.
-from estimator_emb.options import RunConfig, TPUConfig
+from estimator_emb.spec.options import RunConfig, TPUConfig
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.compat.internals.tpu_estimator import (
+from estimator_emb.private.tpu_estimator import (
     ExportSavedModelApiVersion,
     InputPipelineConfig,
     TPUContext,
@@ -47,7 +47,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 
 # Other names of `tf.estimator` that training programs use.
 from estimator_emb import experimental, export
-from estimator_emb.compat.internals.estimator import (
+from estimator_emb.private.estimator import (
     BestExporter,
     Estimator,
     EstimatorSpec,
@@ -60,17 +60,17 @@ from estimator_emb.compat.internals.estimator import (
     VocabInfo,
     WarmStartSettings,
 )
-from estimator_emb.cluster.training import train_and_evaluate
-from estimator_emb.progress import ProgressHook
+from estimator_emb.training.cluster.training import train_and_evaluate
+from estimator_emb.training.progress import ProgressHook
 
-from estimator_emb import failures
+from estimator_emb.messages import failures
 from estimator_emb.compat import argument_names
 
 argument_names.install()
 failures.install()
 
 # For programs that run unchanged.
-from estimator_emb.compat.install import install, uninstall
+from estimator_emb.legacy.install import install, uninstall
 from estimator_emb.version import __version__ as __version__
 
 __all__ = [

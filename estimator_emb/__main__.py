@@ -3,7 +3,7 @@
 
 import sys
 
-from estimator_emb.command import main
+from estimator_emb.cli import main
 
 if __name__ == "__main__":
     sys.exit(main.main())

@@ -8,17 +8,17 @@ as if they were consecutive rows, so that row r of the saved tensor is not id r.
 such a checkpoint and writes one in the order of the ids.
 """
 
-from estimator_emb.checkpoints.conversion import Conversion, convert
-from estimator_emb.checkpoints.exporting import export
-from estimator_emb.checkpoints.neighbours import nearest
-from estimator_emb.checkpoints.reading import table, table_pieces, tables
-from estimator_emb.checkpoints.saved_variables import HELPER_PREFIX, SavedVariable, inspect
-from estimator_emb.checkpoints.statistics import (
+from estimator_emb.checkpoints.formats.conversion import Conversion, convert
+from estimator_emb.checkpoints.formats.exporting import export
+from estimator_emb.checkpoints.reading.neighbours import nearest
+from estimator_emb.checkpoints.reading.saved_variables import HELPER_PREFIX, SavedVariable, inspect
+from estimator_emb.checkpoints.reading.statistics import (
     Difference,
     TableStatistics,
     differences,
     statistics,
 )
+from estimator_emb.checkpoints.reading.tables import table, table_pieces, tables
 
 __all__ = [
     "HELPER_PREFIX",

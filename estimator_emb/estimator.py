@@ -11,20 +11,21 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb import arguments, progress, stopping, tf_config
-from estimator_emb import config as config_lib
+from estimator_emb.backends import errors
 from estimator_emb.backends.base import Backend, Call, Request
 from estimator_emb.backends.choose import choose
-from estimator_emb.checkpoints import checkpoint_files, saver
-from estimator_emb.checkpoints.model_directory import ModelDirectory
-from estimator_emb.checks import errors, program_checks, run_checks
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.checks import program_checks, run_checks
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.graphs import fn_args, not_converted
-from estimator_emb.compat.internals.tpu_estimator import (
-    ExportSavedModelApiVersion,
-    StockTPUEstimator,
-)
-from estimator_emb.spec import tables_of
+from estimator_emb.messages import arguments
+from estimator_emb.private.graphs import fn_args, not_converted
+from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, StockTPUEstimator
+from estimator_emb.spec import config as config_lib
+from estimator_emb.spec import tf_config
+from estimator_emb.spec.resolved import tables_of
+from estimator_emb.training import progress, stopping
 
 
 class TPUEstimator(StockTPUEstimator):

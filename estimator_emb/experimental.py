@@ -4,7 +4,7 @@
 They are tensorflow-estimator's own, of TensorFlow 1 and 2 alike.
 """
 
-from estimator_emb.compat.internals.experimental import (
+from estimator_emb.private.experimental import (
     InMemoryEvaluatorHook,
     KMeans,
     LinearSDCA,

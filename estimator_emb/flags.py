@@ -25,12 +25,9 @@ from typing import Any
 import tensorflow as tf
 from absl import flags
 
-from estimator_emb import options
-from estimator_emb.compat.internals.tpu_estimator import (
-    InputPipelineConfig,
-    parse_iterations_per_loop,
-)
-from estimator_emb.options import RunConfig
+from estimator_emb.private.tpu_estimator import InputPipelineConfig, parse_iterations_per_loop
+from estimator_emb.spec import options
+from estimator_emb.spec.options import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)

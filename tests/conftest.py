@@ -167,7 +167,7 @@ def in_shards(monkeypatch):
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
     """Has each test see what a process says once."""
-    from estimator_emb import console
+    from estimator_emb.messages import console
 
     monkeypatch.setattr(console, "_logged", set())
 

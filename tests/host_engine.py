@@ -6,14 +6,14 @@ import os
 
 import tensorflow as tf
 
-from estimator_emb import config
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
-from estimator_emb.spec import tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
-from estimator_emb.step.helper_variable import HELPER_VARIABLE
+from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import writer
+from estimator_emb.checkpoints.files import writer
 
 HOSTS = 4
 WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)

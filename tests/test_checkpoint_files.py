@@ -16,7 +16,8 @@ import test_restoring
 from test_restoring import CALLS, call, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import bundle_index, checkpoint_files, saver
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
+from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.step.engine import GradientTap
 
 PHRASE = "Could not find trained model in model_dir"

@@ -16,8 +16,8 @@ import tensorflow as tf
 import test_run_checks
 
 import estimator_emb as ee
-from estimator_emb import options
-from estimator_emb.cluster import ending, tasks, waiting
+from estimator_emb.spec import options
+from estimator_emb.training.cluster import ending, tasks, waiting
 
 # ---- The end, between servers in this process --------------------------------------------------
 

@@ -11,9 +11,9 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb import config
 from estimator_emb.optimizers import PARAMETERS, AdadeltaParameters
-from estimator_emb.spec import Feature, Table, tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 HAS_TPU_EMBEDDING = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
 needs_tpu_embedding = pytest.mark.skipif(
@@ -394,7 +394,7 @@ def test_spec_of_dicts_refuses(change, error_class, message):
         (5, "5"),
         ({"feature_columns": []}, "{'feature_columns': []}"),
         (("a", "b"), "('a', 'b')"),
-        (ee.EmbeddingConfigSpec, "<class 'estimator_emb.config.EmbeddingConfigSpec'>"),
+        (ee.EmbeddingConfigSpec, "<class 'estimator_emb.spec.config.EmbeddingConfigSpec'>"),
         (
             ee.FeatureConfig("t"),
             "FeatureConfig(table_id='t', max_sequence_length=0, weight_key=None)",

@@ -14,7 +14,7 @@ from test_statistics import WORDS, write
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import checkpoint, embedding
-from estimator_emb.checkpoints import values
+from estimator_emb.checkpoints.files import values
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import failures
-from estimator_emb.checkpoints import checkpoint_files, misfits
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring import misfits
 from estimator_emb.checks import nan_loss, run_checks
+from estimator_emb.messages import failures
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'

@@ -11,7 +11,7 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.spec import Feature, tables_of_columns
+from estimator_emb.spec.resolved import Feature, tables_of_columns
 
 WORDS = ["apple", "pear", "fig", "plum", "apple", "quince", ""]
 

@@ -359,9 +359,9 @@ def test_everything_public_has_a_docstring():
     assert missing == []
     assert {
         "estimator_emb.estimator.TPUEstimator",
-        "estimator_emb.config.EmbeddingConfigSpec",
+        "estimator_emb.spec.config.EmbeddingConfigSpec",
         "estimator_emb.optimizers.adam.AdamParameters",
-        "estimator_emb.spec.tables_of_columns",
+        "estimator_emb.spec.resolved.tables_of_columns",
     } <= seen
 
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import restoring, saver
+from estimator_emb.checkpoints.restoring import fitting as restoring
+from estimator_emb.checkpoints.restoring import saver
 
 ROWS, DIMENSION = 50, 4
 CALLS = ("train", "evaluate", "predict", "export")

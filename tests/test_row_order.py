@@ -18,8 +18,9 @@ import tpu_graphs
 from backends import test_tpu
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import crc32c, row_order, values, writer
-from estimator_emb.tools import convert
+from estimator_emb.checkpoints.files import crc32c, values, writer
+from estimator_emb.checkpoints.reading import row_order
+from estimator_emb.cli import convert
 
 DATA = pathlib.Path(__file__).parent / "data"
 HOSTS = 4

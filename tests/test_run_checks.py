@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
 

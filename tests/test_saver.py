@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import saver
+from estimator_emb.checkpoints.restoring import saver
 
 ROWS = {"a": 400, "b": 100, "c": 100}
 BATCH = (

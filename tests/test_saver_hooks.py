@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from test_restoring import input_fn, make
 
-from estimator_emb.checkpoints import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.compat import async_checkpoint
 
 tf1 = tf.compat.v1

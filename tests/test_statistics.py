@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb import checkpoint, optimizers
-from estimator_emb.checkpoints import values
+from estimator_emb.checkpoints.files import values
 
 DATA = pathlib.Path(__file__).parent / "data"
 WORDS = "dense_features/words_embedding/embedding_weights"

@@ -18,9 +18,9 @@ import tensorflow as tf
 from test_run_checks import WAYS, input_of, make
 
 import estimator_emb as ee
-from estimator_emb import stopping
-from estimator_emb.checkpoints import checkpoint_files
-from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
+from estimator_emb.training import stopping
 
 tf1 = tf.compat.v1
 

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import tf_config
-from estimator_emb.compat.internals.estimator import LocalRunConfig
-from estimator_emb.compat.internals.tpu_estimator import StockRunConfig
+from estimator_emb.private.estimator import LocalRunConfig
+from estimator_emb.private.tpu_estimator import StockRunConfig
+from estimator_emb.spec import tf_config
 
 EXAMPLE = (
     'such as {"cluster": {"chief": ["host0:2222"], "ps": ["host1:2222"]}, '

@@ -18,8 +18,8 @@ import tensorflow as tf
 from test_restoring import call, input_fn, make
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import training_lock
-from estimator_emb.compat import file_paths
+from estimator_emb.checkpoints.restoring import training_lock
+from estimator_emb.legacy import file_paths
 
 HERE = f"this process ({os.getpid()})"
 

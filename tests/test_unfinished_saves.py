@@ -12,7 +12,7 @@ import pytest
 from test_restoring import call, make
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import unfinished_saves
+from estimator_emb.checkpoints.restoring import unfinished_saves
 
 
 def leave(model_dir, *names):

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from estimator_emb.checks import strategies
 from estimator_emb.checks.program_checks import takes
-from estimator_emb.compat.internals.graphs import fn_args
-from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.spec import Table
+from estimator_emb.private.graphs import fn_args
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import scopes
 
 Function = Callable[..., Any]

@@ -11,12 +11,12 @@ It is said, never guessed:
   ESTIMATOR_EMB_TABLES=host says so.
 """
 
-from estimator_emb import options
 from estimator_emb.backends.base import Backend, Request
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
+from estimator_emb.spec import options
 
 
 def choose(request: Request) -> Backend:

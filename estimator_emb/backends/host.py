@@ -11,19 +11,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console, options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checkpoints import live_servers, saver
+from estimator_emb.checkpoints.restoring import live_servers, saver
 from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.graphs import fn_args
-from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, add_item_to_params
-from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.messages import console
 from estimator_emb.native import serving
 from estimator_emb.ordering import hook as ordering
-from estimator_emb.spec import Table, check_for_host, with_own_keys
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.graphs import fn_args
+from estimator_emb.private.tpu_estimator import StockRunConfig, add_item_to_params
+from estimator_emb.spec import options
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table, check_for_host, with_own_keys
 from estimator_emb.step import summaries, transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds

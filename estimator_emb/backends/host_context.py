@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.compat.internals.tpu_estimator import TPUContext
+from estimator_emb.private.tpu_estimator import TPUContext
 
 HOST_DEVICE = "/device:CPU:0"
 

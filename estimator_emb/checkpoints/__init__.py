@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints of a model directory: which are whole, which fit a program, and their saver."""
+"""Checkpoints: their bytes, what they hold, restoring them, and writing them as other files."""

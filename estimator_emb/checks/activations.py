@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console
-from estimator_emb.spec import Table
+from estimator_emb.messages import console
+from estimator_emb.spec.resolved import Table
 
 _WANTS_IDS = re.compile(
     "DataType float32 not in|type float32 that does not match expected|"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.private.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import tf_config
-from estimator_emb.compat.internals.tpu_estimator import StockRunConfig
+from estimator_emb.private.tpu_estimator import StockRunConfig
+from estimator_emb.spec import tf_config
 
 _SYNCHRONOUS = "sync_token_q"
 """The queue by which `SyncReplicasOptimizer` lets workers go on."""

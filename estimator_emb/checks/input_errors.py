@@ -16,10 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import failures
 from estimator_emb.checks import batch_sizes
-from estimator_emb.compat.internals.graphs import data_nest
-from estimator_emb.spec import Table
+from estimator_emb.messages import failures
+from estimator_emb.private.graphs import data_nest
+from estimator_emb.spec.resolved import Table
 
 _ALLOWED = {
     "Sparse": (

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb import config, console
-from estimator_emb.arguments import suggestion
 from estimator_emb.checks import (
     activations,
     in_model_fn,
@@ -23,9 +21,12 @@ from estimator_emb.checks import (
     keras_optimizers,
     loss_scales,
 )
-from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.graphs import fn_args, has_kwargs
+from estimator_emb.messages import console
+from estimator_emb.messages.arguments import suggestion
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.private.graphs import fn_args, has_kwargs
+from estimator_emb.spec import config
 from estimator_emb.tables import scopes
 from estimator_emb.tables.functions import name_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.estimator import step_of_latest_checkpoint
+from estimator_emb.private.estimator import step_of_latest_checkpoint
 
 logger = logging.getLogger("estimator_emb")
 

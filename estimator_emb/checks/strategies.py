@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.options import CannotEmulate
+from estimator_emb.spec.options import CannotEmulate
 
 
 def check(config: Any, tables: bool, emulated: bool) -> None:

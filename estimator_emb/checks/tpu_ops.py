@@ -5,8 +5,8 @@ import functools
 
 import tensorflow as tf
 
-from estimator_emb import failures
-from estimator_emb.compat.internals.tpu import registered_kernels
+from estimator_emb.messages import failures
+from estimator_emb.private.tpu import registered_kernels
 
 NUMBER = "XlaReplicaId"
 """Type of the op that is a core's number; its kernel for a CPU ends the process."""

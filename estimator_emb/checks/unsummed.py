@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from estimator_emb.ordering import accesses, structure
-from estimator_emb.step.helper_variable import HELPER_VARIABLE
+from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 
 logger = logging.getLogger("estimator_emb")
 

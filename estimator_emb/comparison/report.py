@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from estimator_emb import text_columns
 from estimator_emb.comparison import comparing, differences, recorded, text
+from estimator_emb.messages import text_columns
 
 
 def report(

@@ -10,7 +10,7 @@ from typing import Any
 from estimator_emb.comparison import names
 from estimator_emb.comparison.comparing import Comparison, Item, OfTraining, steps_as_text
 from estimator_emb.comparison.recorded import Run
-from estimator_emb.text_columns import aligned, escaped
+from estimator_emb.messages.text_columns import aligned, escaped
 
 _MOST_LOSSES = 8
 _MOST_ROWS = 25

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints import bundle_index
+from estimator_emb.checkpoints.files import bundle_index
 
 PIECE_BYTES = 32 << 20
 """How many bytes of a variable are in memory at a time."""

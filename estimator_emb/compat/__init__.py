@@ -12,12 +12,12 @@ import sys
 from estimator_emb.compat import legacy_keras, tf_export
 
 _MODULES = {
-    "tensorflow.python.distribute.estimator_training": "estimator_training",
-    "tensorflow.python.tpu.session_support": "session_support",
-    "tensorflow.python.tpu.tpu_embedding": "tpu_embedding",
-    "tensorflow.python.tpu.tpu_embedding_gradient": "tpu_embedding_gradient",
+    "tensorflow.python.distribute.estimator_training": "compat.estimator_training",
+    "tensorflow.python.tpu.session_support": "compat.session_support",
+    "tensorflow.python.tpu.tpu_embedding": "legacy.tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient": "compat.tpu_embedding_gradient",
 }
-"""Module that tensorflow-estimator imports -> file of this folder that stands in for it."""
+"""Module that tensorflow-estimator imports -> module of this package that stands in for it."""
 
 
 def prepare() -> None:
@@ -31,7 +31,7 @@ def prepare() -> None:
     for name, file in _MODULES.items():
         if name in sys.modules or importlib.util.find_spec(name) is not None:
             continue
-        module = importlib.import_module(f"{__name__}.{file}")
+        module = importlib.import_module(f"estimator_emb.{file}")
         sys.modules[name] = module
         parent, _, attribute = name.rpartition(".")
         setattr(importlib.import_module(parent), attribute, module)

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes classes of tensorflow-estimator suggest the argument that a misspelt one may stand for."""
 
-from estimator_emb import arguments
-from estimator_emb.compat.internals.estimator import (
+from estimator_emb.messages import arguments
+from estimator_emb.private.estimator import (
     Estimator,
     EstimatorSpec,
     EvalSpec,
     LocalRunConfig,
     TrainSpec,
 )
-from estimator_emb.compat.internals.tpu_estimator import (
-    StockRunConfig,
-    StockTPUConfig,
-    TPUEstimatorSpec,
-)
+from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUConfig, TPUEstimatorSpec
 
 
 def install() -> None:

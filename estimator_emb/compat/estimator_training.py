@@ -26,7 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import (
+from estimator_emb.private.graphs import (
     CoordinatorMode,
     current_worker_context,
     normalize_cluster_spec,

@@ -25,8 +25,8 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
-from estimator_emb.compat.internals.protos import event_pb2
-from estimator_emb.compat.internals.tpu import tpu_ops
+from estimator_emb.private.protos import event_pb2
+from estimator_emb.private.tpu import tpu_ops
 
 logging = tf.compat.v1.logging
 

@@ -10,7 +10,7 @@ TensorFlow 2.16 removed the constant and the attribute names that belong to it.
 def restore_estimator_names() -> None:
     """Adds `ESTIMATOR_API_NAME` and its attribute names where they are missing."""
     # Imported here, because `legacy_keras.require()` must be what imports TensorFlow first.
-    from estimator_emb.compat.internals.graphs import tf_export
+    from estimator_emb.private.graphs import tf_export
 
     if hasattr(tf_export, "ESTIMATOR_API_NAME"):
         return

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb import config, text_columns
-from estimator_emb.checkpoints import exported, reading, saved_variables, tensorflow2
-from estimator_emb.checkpoints.exported import Exported
-from estimator_emb.checkpoints.saved_variables import RECORD
-from estimator_emb.checkpoints.tensorflow2 import WEIGHTS
-from estimator_emb.checkpoints.values import Values
-from estimator_emb.checkpoints.writer import Writer
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.writer import Writer
+from estimator_emb.checkpoints.formats import exported, tensorflow2
+from estimator_emb.checkpoints.formats.exported import Exported
+from estimator_emb.checkpoints.formats.tensorflow2 import WEIGHTS
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading import tables as reading
+from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
+from estimator_emb.messages import text_columns
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
-from estimator_emb.spec import Table, tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import Table, tables_of
 
 
 @dataclasses.dataclass(frozen=True)

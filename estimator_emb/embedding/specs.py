@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb import config
 from estimator_emb.embedding import translation, vocabularies
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
 from estimator_emb.optimizers import TF2_OPTIMIZERS, FtrlParameters, OptimizationParameters
-from estimator_emb.spec import Table, optimizer_of, tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
 
 logger = logging.getLogger("estimator_emb")
 

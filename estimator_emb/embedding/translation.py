@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import config, optimizers
+from estimator_emb import optimizers
 from estimator_emb.embedding.configs import (
     OPTIMIZER_NAMES,
     FeatureConfig,
@@ -17,7 +17,8 @@ from estimator_emb.embedding.configs import (
     TableConfig,
 )
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, OptimizationParameters
-from estimator_emb.spec import optimizer_of, tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import optimizer_of, tables_of
 
 logger = logging.getLogger("estimator_emb")
 

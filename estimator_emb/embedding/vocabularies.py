@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.columns import without_wrappers
+from estimator_emb.spec.columns import without_wrappers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from estimator_emb import console
+from estimator_emb.messages import console
 from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels

@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.native import build, ops
-from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table, optimizer_of
 
 logger = logging.getLogger("estimator_emb")
 

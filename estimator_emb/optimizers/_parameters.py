@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.arguments import suggest_in
+from estimator_emb.messages.arguments import suggest_in
 from estimator_emb.optimizers._math import Math
 
 _NO_LIMIT = {

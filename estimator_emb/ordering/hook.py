@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.estimator import EstimatorSpec
-from estimator_emb.compat.internals.tpu_estimator import OutfeedHostCallHook
 from estimator_emb.ordering import reads_first
+from estimator_emb.private.estimator import EstimatorSpec
+from estimator_emb.private.tpu_estimator import OutfeedHostCallHook
 
 
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):

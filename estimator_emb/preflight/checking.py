@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
-from estimator_emb.generations import NO_ESTIMATOR, PJRT, check_runtime
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.described import CORES_PER_HOST, Described
@@ -15,6 +14,7 @@ from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Re
 from estimator_emb.preflight.sparsecore import compiling
 from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
 from estimator_emb.preflight.sparsecore.results import SparseCoreResult
+from estimator_emb.spec.generations import NO_ESTIMATOR, PJRT, check_runtime
 
 MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
 

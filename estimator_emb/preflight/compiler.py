@@ -21,10 +21,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.generations import PJRT
 from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
+from estimator_emb.spec.generations import PJRT
 
 PYTHON_VARIABLE = "ESTIMATOR_EMB_COMPILER_PYTHON"
 REQUIRED = ("jax", "jaxlib", "libtpu")

@@ -15,13 +15,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import options
 from estimator_emb.backends.emulated import topology
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.estimator import ModeKeys
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.spec import options
 
 CORES_PER_HOST = 8
 _MASTER = "grpc://described"

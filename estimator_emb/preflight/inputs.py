@@ -7,20 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import options
 from estimator_emb.backends.host_context import HOST_DEVICE
-from estimator_emb.compat.internals.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.graphs import NoneTensorSpec, fn_args
-from estimator_emb.compat.internals.tpu_estimator import (
-    InternalTPUContext,
-    TPUContext,
-    add_item_to_params,
-)
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
-from estimator_emb.spec import Feature, Table, tables_of
+from estimator_emb.private.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.graphs import NoneTensorSpec, fn_args
+from estimator_emb.private.tpu_estimator import InternalTPUContext, TPUContext, add_item_to_params
+from estimator_emb.spec import options
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
 _TO_IDS = (

@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import BranchGradientGraph, LoopGradientGraph
-from estimator_emb.failures import LIBRARIES
-from estimator_emb.options import CannotEmulate
+from estimator_emb.messages.failures import LIBRARIES
 from estimator_emb.preflight.report import CannotCheck, Finding
+from estimator_emb.private.graphs import BranchGradientGraph, LoopGradientGraph
+from estimator_emb.spec.options import CannotEmulate
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)

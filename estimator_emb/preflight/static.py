@@ -17,13 +17,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checks import unsummed
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.graphs import function_def_to_graph
-from estimator_emb.compat.internals.protos import types_pb2
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding
 from estimator_emb.preflight.step import Step
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.graphs import function_def_to_graph
+from estimator_emb.private.protos import types_pb2
 
 CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"

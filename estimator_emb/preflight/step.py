@@ -16,23 +16,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import options
 from estimator_emb.backends.base import Request
 from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.tpu import split_compile_and_replicate
-from estimator_emb.compat.internals.tpu_estimator import (
-    InternalTPUContext,
-    ModelFnWrapper,
-    OutfeedHostCall,
-    TPUEstimatorReplicaContext,
-)
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import described, program
 from estimator_emb.preflight.described import CORES_PER_HOST
 from estimator_emb.preflight.inputs import CoreInputs
 from estimator_emb.preflight.report import CannotCheck, Finding
+from estimator_emb.private.estimator import AnyTPUEstimatorSpec, ModeKeys
+from estimator_emb.private.tpu import split_compile_and_replicate
+from estimator_emb.private.tpu_estimator import (
+    InternalTPUContext,
+    ModelFnWrapper,
+    OutfeedHostCall,
+    TPUEstimatorReplicaContext,
+)
+from estimator_emb.spec import options
 from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
 

@@ -15,14 +15,14 @@ is the reading of what little is published, and nobody has measured it here:
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb import options
 from estimator_emb.backends.base import Request
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.generations import EMBEDDING_HARDWARE, NO_ESTIMATOR, PJRT
 from estimator_emb.preflight.compiler import GENERATIONS
 from estimator_emb.preflight.described import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
-from estimator_emb.spec import Table
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.spec import options
+from estimator_emb.spec.generations import EMBEDDING_HARDWARE, NO_ESTIMATOR, PJRT
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.description import bytes_of
 from estimator_emb.tables.partition import Partition
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step import forms
 from estimator_emb.step.forms import Problem
 from estimator_emb.step.inputs import Ids

@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.tpu import gen_tpu_ops, tpu_shard_context, xla
+from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
 _NUMBER = ("replica_id", "xla_replica_id")

@@ -20,31 +20,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints import saver
+from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.checks import input_errors
 from estimator_emb.checks.nan_loss import TableOnHost
-from estimator_emb.compat.internals.columns import sequence_length_key
-from estimator_emb.compat.internals.estimator import ExportOutput
-from estimator_emb.compat.internals.graphs import output_context
-from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.ordering import after_checks
-from estimator_emb.spec import Table, optimizer_of
-from estimator_emb.step import (
-    checks,
-    helper_variable,
-    inputs,
-    integers,
-    kernels,
-    lookup,
-    summaries,
-    tensor_core,
-)
+from estimator_emb.private.columns import sequence_length_key
+from estimator_emb.private.estimator import ExportOutput
+from estimator_emb.private.graphs import output_context
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.step import checks, inputs, integers, kernels, lookup, summaries, tensor_core
 from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import creation, functions, memory, placement, storage
+from estimator_emb.tables import creation, functions, helper_variable, memory, placement, storage
 from estimator_emb.tables.description import describe
 from estimator_emb.tables.warm_start import with_slots
 

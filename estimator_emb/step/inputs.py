@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.arguments import suggestion
-from estimator_emb.spec import Feature, Table
+from estimator_emb.messages.arguments import suggestion
+from estimator_emb.spec.resolved import Feature, Table
 
 PADDING_ID = -1
 """The value that stands for no id in a dense [batch, n] tensor of ids."""

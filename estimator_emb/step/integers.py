@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.spec import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table
 from estimator_emb.step.inputs import PADDING_ID
 
 

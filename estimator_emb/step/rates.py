@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import EmbeddingConfigSpec
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table, optimizer_of
 from estimator_emb.step.forms import Problem
 from estimator_emb.tables import functions
 

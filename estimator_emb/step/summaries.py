@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.estimator import LOSS_METRIC_KEY
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.private.estimator import LOSS_METRIC_KEY
 from estimator_emb.step import inputs, lookup, update
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.inputs import Batch, Ids

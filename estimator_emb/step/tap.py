@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console
-from estimator_emb.step import helper_variable
+from estimator_emb.messages import console
+from estimator_emb.tables import helper_variable
 
 logger = logging.getLogger("estimator_emb")
 

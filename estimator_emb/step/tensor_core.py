@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.columns import (
+from estimator_emb.private.columns import (
     TENSOR_CORE_MASK_KEY_SUFFIX,
     pad_sparse_embedding_lookup_indices,
 )
-from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.spec.config import EmbeddingConfigSpec
 
 
 def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:

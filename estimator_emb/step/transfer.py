@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import SaveableObject, SaveSpec
+from estimator_emb.private.graphs import SaveableObject, SaveSpec
 from estimator_emb.step.lookup import Occurrences
 from estimator_emb.tables import placement
 

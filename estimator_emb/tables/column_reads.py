@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.columns import (
+from estimator_emb.private.columns import (
     FeatureTransformationCache,
     LazyBuilder,
     LegacyNumericColumn,
@@ -29,8 +29,8 @@ from estimator_emb.compat.internals.columns import (
     TPUSharedEmbeddingColumn,
     sequence_length_key,
 )
-from estimator_emb.compat.internals.graphs import could_possibly_record
-from estimator_emb.spec import Feature, Table, signature
+from estimator_emb.private.graphs import could_possibly_record
+from estimator_emb.spec.resolved import Feature, Table, signature
 
 
 class ColumnReads:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from estimator_emb.spec import Table, optimizer_of
+from estimator_emb.spec.resolved import Table, optimizer_of
 from estimator_emb.tables import names, scopes, storage
 
 

@@ -5,7 +5,7 @@ import collections
 from collections.abc import Mapping, Sequence
 
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 
 
 def bytes_of(table: Table, with_slots: bool = True) -> int:

@@ -6,7 +6,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.description import bytes_of
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

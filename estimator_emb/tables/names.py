@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import default_variable_store
-from estimator_emb.spec import Table
+from estimator_emb.private.graphs import default_variable_store
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
 
 

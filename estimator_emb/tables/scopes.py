@@ -22,8 +22,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console
-from estimator_emb.compat.internals.columns import (
+from estimator_emb.messages import console
+from estimator_emb.private.columns import (
     TPU_FC_TO_SCOPE,
     StateManagerImpl,
     TPUEmbeddingColumn,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import PartitionInfo
-from estimator_emb.config import TableConfig
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec import Table
+from estimator_emb.private.graphs import PartitionInfo
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.partition import Partition
 
 

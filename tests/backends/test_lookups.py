@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.spec import tables_of
+from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.config import TableConfig
-from estimator_emb.spec import Table
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import storage
 
 BATCH = 4

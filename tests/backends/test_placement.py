@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import placement, storage
 
 BATCH, CPU = 4, "/device:CPU:0"

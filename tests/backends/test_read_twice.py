@@ -412,7 +412,7 @@ def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
     ids=["not_equal", "equal", "one_hot", "neither"],
 )
 def test_an_activation_that_is_taken_for_ids(taken, tmp_path, caplog, monkeypatch, request):
-    monkeypatch.setattr("estimator_emb.console._logged", set())
+    monkeypatch.setattr("estimator_emb.messages.console._logged", set())
     columns = [table(a())]
 
     def model_fn(features, labels, mode, params):

@@ -13,7 +13,7 @@ import servers
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.checkpoints import live_servers
+from estimator_emb.checkpoints.restoring import live_servers
 from estimator_emb.native import serving
 from estimator_emb.step import kernels as step_kernels
 

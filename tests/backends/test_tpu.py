@@ -20,7 +20,7 @@ import estimator_emb as ee
 from estimator_emb import embedding, optimizers
 from estimator_emb.backends.tpu import variables
 from estimator_emb.backends.tpu.embedding import TPUEmbedding
-from estimator_emb.compat import tpu_embedding as ours
+from estimator_emb.legacy import tpu_embedding as ours
 from estimator_emb.tables.partition import Partition
 
 GOLDENS = json.loads((pathlib.Path(__file__).parents[1] / "data/tpu_goldens.json").read_text())

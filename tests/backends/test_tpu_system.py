@@ -18,9 +18,9 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, 
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb import generations
 from estimator_emb.backends.tpu import embedding, system
-from estimator_emb.spec import tables_of
+from estimator_emb.spec import generations
+from estimator_emb.spec.resolved import tables_of
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
 POSITION = 4

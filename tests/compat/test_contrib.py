@@ -16,9 +16,10 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.command import contrib_names
-from estimator_emb.compat import changes, contrib, legacy_names
-from estimator_emb.compat.contrib import layers
+from estimator_emb.legacy import contrib, legacy_names
+from estimator_emb.legacy.contrib import layers
+from estimator_emb.names import contrib as contrib_names
+from estimator_emb.private import patches as changes
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -205,7 +206,7 @@ def test_advice_names_what_exists(tf_contrib):
 
 def test_the_documentation_has_the_table():
     assert contrib_names.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
-        "write it anew: python -c 'from estimator_emb.command import contrib_names; "
+        "write it anew: python -c 'from estimator_emb.cli import contrib_names; "
         "print(contrib_names.markdown())'"
     )
 

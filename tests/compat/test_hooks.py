@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.compat import async_checkpoint, input_checkpoint
+from estimator_emb.compat import async_checkpoint
+from estimator_emb.legacy import input_checkpoint
 
 tf1 = tf.compat.v1
 

@@ -20,8 +20,9 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.compat import async_checkpoint, input_checkpoint
-from estimator_emb.compat.input_checkpoint import CheckpointInputPipelineHook
+from estimator_emb.compat import async_checkpoint
+from estimator_emb.legacy import input_checkpoint
+from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
 

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 import estimator_emb as ee
-from estimator_emb.compat import install as install_lib
+from estimator_emb.legacy import install as install_lib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`estimator_emb.compat.internals`: that it is the only place of private names, and all exist.
+"""`estimator_emb.private`: that it is the only place of private names, and all exist.
 
 With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` say what it lacks. The
 first needs no more than TensorFlow itself: where `import estimator_emb` fails already, run it by
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
-INTERNALS = ROOT / "estimator_emb" / "compat" / "internals"
+INTERNALS = ROOT / "estimator_emb" / "private"
 PROCESSES = {ROOT / "estimator_emb" / room / "processes" for room in ("preflight", "comparison")}
 """Programs of their own, which import TensorFlow or JAX without us."""
 SOURCES = [
@@ -25,9 +25,9 @@ SOURCES = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if INTERNALS not in path.parents and PROCESSES.isdisjoint(path.parents)
 ]
-MODULES = [
-    path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in ("__init__", "attributes")
-]
+WITHOUT_TABLES = ("__init__", "patches", "tensorflow_files")
+"""Files of `private` that use names and list none."""
+MODULES = [path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in WITHOUT_TABLES]
 UNTIL = "Until TensorFlow "
 """How the reason for a name begins that later versions lack."""
 
@@ -80,7 +80,7 @@ def complaint(missing):
     return (
         f"TensorFlow {tf.__version__} lacks what estimator_emb uses:\n  "
         + "\n  ".join(missing)
-        + "\nFor each: find where it went, and take it from there in compat/internals, or do "
+        + "\nFor each: find where it went, and take it from there in estimator_emb/private, or do "
         "without it; see 'A new TensorFlow' in docs/contributing.md."
     )
 
@@ -95,12 +95,12 @@ def users(name):
 
 @functools.cache
 def imports(path):
-    """The `from estimator_emb.compat.internals... import` statements of a file."""
+    """The `from estimator_emb.private... import` statements of a file."""
     return [
         node
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith("estimator_emb.compat.internals")
+        and (node.module or "").startswith("estimator_emb.private")
     ]
 
 
@@ -165,7 +165,7 @@ def has(owner, name):
 
 
 def test_attributes_resolve():
-    from estimator_emb.compat.internals import attributes
+    import private_attributes as attributes
 
     missing = [
         f"{one.name} of {one.owner!r}. Why: {one.why}"
@@ -207,7 +207,7 @@ def test_no_other_module_imports_private_names():
                 names = [f"{node.module}.{one.name}" for one in node.names]
             place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             found += [f"{place}: {name}" for name in names if is_private(name)]
-    assert not found, "import these in estimator_emb/compat/internals, and take them from there"
+    assert not found, "import these in estimator_emb/private, and take them from there"
 
 
 def private(name):
@@ -263,11 +263,11 @@ def defined():
 
 
 def add(names):
-    return f"add {sorted(names)} to estimator_emb/compat/internals/attributes.py, with why"
+    return f"add {sorted(names)} to tests/compat/private_attributes.py, with why"
 
 
 def test_attributes_are_listed():
-    from estimator_emb.compat.internals import attributes
+    import private_attributes as attributes
 
     listed = {one.name for one in attributes.ATTRIBUTES}
     unlisted = {name for path in SOURCES for name in asked(path)} - defined() - listed - MARKS
@@ -276,7 +276,7 @@ def test_attributes_are_listed():
 
 def test_attributes_of_modules_are_listed():
     """What is used of a module of TensorFlow that `internals` gives as a whole, public or not."""
-    from estimator_emb.compat.internals import attributes
+    import private_attributes as attributes
 
     listed = {(one.owner, one.name) for one in attributes.ATTRIBUTES if inspect.ismodule(one.owner)}
     unlisted = set()
@@ -308,7 +308,7 @@ def private_of_self(node):
 
 def test_what_our_classes_take_from_theirs_is_listed():
     """Attributes and methods of a class that is not ours, which a subclass uses or overrides."""
-    from estimator_emb.compat.internals import attributes
+    import private_attributes as attributes
 
     unlisted = set()
     for path in SOURCES:
@@ -332,7 +332,7 @@ def test_what_our_classes_take_from_theirs_is_listed():
 
 
 def test_each_attribute_is_used():
-    from estimator_emb.compat.internals import attributes
+    import private_attributes as attributes
 
     texts = [path.read_text() for path in SOURCES]
     unused = [
@@ -340,7 +340,7 @@ def test_each_attribute_is_used():
         for one in attributes.ATTRIBUTES
         if not any(re.search(rf"\b{one.name}\b", text) for text in texts)
     ]
-    assert not unused, f"take {unused} out of estimator_emb/compat/internals/attributes.py"
+    assert not unused, f"take {unused} out of tests/compat/private_attributes.py"
 
 
 def test_tensorflow_is_imported_after_keras_is_chosen():

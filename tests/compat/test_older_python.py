@@ -11,9 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from estimator_emb.command import old_python
-from estimator_emb.compat import older_python
-from estimator_emb.compat.changes import Changes
+from estimator_emb.legacy import old_python, older_python
+from estimator_emb.private.patches import Changes
 
 OWNERS = (collections, fractions, inspect, np, time)
 

@@ -22,13 +22,13 @@ on_2_15 = pytest.mark.skipif(not IS_2_15, reason="TensorFlow >= 2.16 lacks these
 on_2_16 = pytest.mark.skipif(IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 MODULES = {
     "tensorflow.python.distribute.estimator_training": (
-        "estimator_training",
+        "compat.estimator_training",
         "train_and_evaluate",
     ),
-    "tensorflow.python.tpu.session_support": ("session_support", "GracefulShutdownHook"),
-    "tensorflow.python.tpu.tpu_embedding": ("tpu_embedding", "TPUEmbedding"),
+    "tensorflow.python.tpu.session_support": ("compat.session_support", "GracefulShutdownHook"),
+    "tensorflow.python.tpu.tpu_embedding": ("legacy.tpu_embedding", "TPUEmbedding"),
     "tensorflow.python.tpu.tpu_embedding_gradient": (
-        "tpu_embedding_gradient",
+        "compat.tpu_embedding_gradient",
         "get_gradients_through_compute_gradients",
     ),
 }
@@ -91,14 +91,14 @@ def test_a_module_is_found_by_import_and_by_attribute(name):
     assert scope[attribute] is module
     exec(f"from {name} import {public}", scope)
     assert scope[public] is getattr(module, public)
-    assert module.__name__ == (name if IS_2_15 else f"estimator_emb.compat.{file}")
+    assert module.__name__ == (name if IS_2_15 else f"estimator_emb.{file}")
 
 
 @on_2_16
 @pytest.mark.parametrize("name", MODULES)
 def test_a_stand_in_is_the_file_of_ours(name):
     file, _ = MODULES[name]
-    assert sys.modules[name] is importlib.import_module(f"estimator_emb.compat.{file}")
+    assert sys.modules[name] is importlib.import_module(f"estimator_emb.{file}")
 
 
 @on_2_15

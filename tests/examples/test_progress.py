@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import progress
+from estimator_emb.training import progress
 
 pytestmark = pytest.mark.any_version
 

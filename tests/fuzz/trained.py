@@ -16,8 +16,8 @@ import host_engine
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb import config
-from estimator_emb.spec import tables_of
+from estimator_emb.spec import config
+from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.kernels import TensorFlowKernels

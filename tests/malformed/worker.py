@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.checks import errors
+from estimator_emb.backends import errors
 
 DIMENSION = 4
 CONFIGURATIONS = {

@@ -22,7 +22,7 @@ from test_engine import one_table
 
 import estimator_emb as ee
 from estimator_emb.native import build, cache, choice, ops
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.ordering import after_checks
-from estimator_emb.spec import tables_of
+from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
-from estimator_emb.step.helper_variable import HELPER_VARIABLE
+from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
 ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."

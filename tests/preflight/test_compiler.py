@@ -11,10 +11,10 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.generations import NO_ESTIMATOR
 from estimator_emb.preflight import compiler, lowering
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.processes import lower
+from estimator_emb.spec.generations import NO_ESTIMATOR
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 

@@ -28,7 +28,7 @@ from estimator_emb.preflight.sparsecore.results import (
     report,
 )
 from estimator_emb.preflight.sparsecore.rule import trace
-from estimator_emb.spec import Feature, Table, tables_of
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 PYTHON, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")

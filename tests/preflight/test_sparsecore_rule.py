@@ -17,7 +17,7 @@ from estimator_emb import optimizers
 from estimator_emb.optimizers import PARAMETERS
 from estimator_emb.preflight.sparsecore import layout, module
 from estimator_emb.preflight.sparsecore.rule import NoRule, trace
-from estimator_emb.spec import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table
 
 CALLS = json.loads(
     (pathlib.Path(__file__).parents[1] / "data" / "sparsecore_calls.json").read_text()

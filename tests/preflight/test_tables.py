@@ -8,7 +8,7 @@ import estimator_emb as ee
 from estimator_emb import embedding, preflight
 from estimator_emb.preflight import tables
 from estimator_emb.preflight.report import Compilation
-from estimator_emb.spec import Table, tables_of
+from estimator_emb.spec.resolved import Table, tables_of
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.config import TableConfig
-from estimator_emb.spec import Feature, Table
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table
 from estimator_emb.step import checks, inputs
 from estimator_emb.step.checks import readable
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.spec import tables_of_columns
+from estimator_emb.spec.resolved import tables_of_columns
 from estimator_emb.step import inputs, integers
 
 VOCABULARY = [30, 7, 2, 41]

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from estimator_emb.config import TableConfig
-from estimator_emb.spec import Feature, Table
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table
 from estimator_emb.step import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
@@ -200,7 +200,7 @@ def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
 
 def test_strings_by_the_columns_own_vocabulary():
     import feature_columns as fc
-    from estimator_emb.spec import tables_of_columns
+    from estimator_emb.spec.resolved import tables_of_columns
 
     word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -229,7 +229,7 @@ def test_strings_by_the_columns_own_vocabulary():
 def test_integers_for_a_column_of_strings_are_its_ids():
     """As programs written for a TPU give them, which look their words up in input_fn."""
     import feature_columns as fc
-    from estimator_emb.spec import tables_of_columns
+    from estimator_emb.spec.resolved import tables_of_columns
 
     word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)

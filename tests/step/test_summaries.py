@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb import options
-from estimator_emb.command import parsers
-from estimator_emb.compat import input_checkpoint
+from estimator_emb.cli import parsers
+from estimator_emb.legacy import input_checkpoint
 from estimator_emb.ordering import structure
+from estimator_emb.spec import options
 
 v1 = tf.compat.v1
 STEPS, BATCH, DIMENSION, LIMIT = 5, 4, 2, 0.9

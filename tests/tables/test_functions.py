@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb import embedding
-from estimator_emb.config import TableConfig
-from estimator_emb.spec import Feature, Table
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table
 from estimator_emb.step.rates import LearningRates
 from estimator_emb.tables import functions
 

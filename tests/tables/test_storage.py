@@ -11,7 +11,7 @@ from descriptors import OPTIMIZERS
 from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step import update
 from estimator_emb.tables import storage
 from estimator_emb.tables.partition import Partition

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from estimator_emb.command import main as main_lib
-from estimator_emb.command import parsers
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsers
 
 CALLS = {
     "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),

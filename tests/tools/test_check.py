@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
+from estimator_emb.cli import check
 from estimator_emb.preflight import compiler
-from estimator_emb.tools import check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -322,7 +322,7 @@ def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     command = textwrap.dedent(
         """
         import sys
-        from estimator_emb.tools import check
+        from estimator_emb.cli import check
         sys.exit(check.main(sys.argv[1:]))
         """
     )

@@ -19,24 +19,21 @@ import time
 import pytest
 import tensorflow as tf
 
-from estimator_emb import options
-from estimator_emb.command import main as main_lib
-from estimator_emb.command import parsers
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsers
+from estimator_emb.spec import options
 
 ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = ROOT / "estimator_emb" / "command" / "estimator-emb"
+SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 
 START = """
 import importlib.util, os, pathlib, signal, sys
 # Where the tests are a background job, or run by nohup, they are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-folder = pathlib.Path(sys.argv[1]).parent
-spec = importlib.util.spec_from_file_location(
-    "estimator_emb_command", folder / "__init__.py", submodule_search_locations=[str(folder)]
-)
+spec = importlib.util.find_spec("estimator_emb")
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-from estimator_emb_command import cluster
+from estimator_emb.cli import cluster
 for name in ("_TO_END_BY_ITSELF", "_TO_SAVE", "_BETWEEN_REMINDERS"):
     setattr(cluster, name, float(sys.argv[2]))
 workers, servers, evaluator = map(int, sys.argv[3:6])
@@ -372,8 +369,8 @@ def test_nobody_reads_what_is_shown(tmp_path):
         """,
         stderr=subprocess.DEVNULL,
     )
-    while not process.stdout.readline().startswith(b"chief"):
-        pass
+    lines = iter(process.stdout.readline, b"")
+    assert any(line.startswith(b"chief") for line in lines)
     process.stdout.close()
     assert process.wait(timeout=30) == 5
 
@@ -409,9 +406,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
 
 def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(
-        "estimator_emb.command.cluster.start", lambda *args: calls.append(args) or 0
-    )
+    monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
     monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
 
     def command(*arguments):

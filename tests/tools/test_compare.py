@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.command import compare as compare_lib
-from estimator_emb.command import parsers, sides
+from estimator_emb.cli import compare as compare_lib
+from estimator_emb.cli import parsers, sides
 from estimator_emb.comparison import comparing, differences, names, plot, recorded, text, values
 
 ROOT = pathlib.Path(__file__).parents[2]

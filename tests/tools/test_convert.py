@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import test_checkpoint
 
-from estimator_emb.tools import convert
+from estimator_emb.cli import convert
 
 TABLE = "dense_features/words_embedding/embedding_weights"
 

@@ -18,8 +18,9 @@ from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints import exporting, values, writer
-from estimator_emb.tools import convert, export, inspect
+from estimator_emb.checkpoints.files import values, writer
+from estimator_emb.checkpoints.formats import exporting
+from estimator_emb.cli import convert, export, inspect
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])

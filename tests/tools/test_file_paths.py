@@ -10,9 +10,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from estimator_emb.command import main as main_lib
-from estimator_emb.compat import file_paths, tensorflow_files
-from estimator_emb.compat.internals import files
+from estimator_emb.cli import main as main_lib
+from estimator_emb.legacy import file_paths
+from estimator_emb.private import files, tensorflow_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 tf1 = tf.compat.v1

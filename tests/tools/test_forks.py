@@ -10,7 +10,7 @@ import textwrap
 import pytest
 import tensorflow_estimator
 
-from estimator_emb.compat import forks
+from estimator_emb.legacy import forks
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORIGINAL = pathlib.Path(tensorflow_estimator.__file__).parent / "python/estimator/tpu"

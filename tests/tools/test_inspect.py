@@ -9,7 +9,7 @@ import tensorflow as tf
 import test_checkpoint
 import test_statistics
 
-from estimator_emb.tools import inspect
+from estimator_emb.cli import inspect
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 WORDS = test_statistics.WORDS

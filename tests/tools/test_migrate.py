@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.command import main as main_lib
-from estimator_emb.command import migrate as migrate_lib
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import migrate as migrate_lib
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
-SCRIPT = REPOSITORY / "estimator_emb" / "command" / "estimator-emb"
+SCRIPT = REPOSITORY / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 
 OLD = "from tensorflow.contrib import tpu\n\nx = tpu.TPUConfig(1)\n"
 NEW = "import estimator_emb\n\nx = estimator_emb.TPUConfig(1)\n"
@@ -396,4 +396,4 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
-    assert migrate_lib.main.__module__ == "estimator_emb.command.migrate"
+    assert migrate_lib.main.__module__ == "estimator_emb.cli.migrate"

@@ -13,9 +13,10 @@ from tensorflow_estimator.python.estimator.api._v2 import estimator as api_v2
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.command import contrib_names
-from estimator_emb.command.migration import names, tf1_names
-from estimator_emb.compat import contrib
+from estimator_emb.cli.migration import names
+from estimator_emb.legacy import contrib
+from estimator_emb.names import contrib as contrib_names
+from estimator_emb.names import tf1 as tf1_names
 from estimator_emb.optimizers import PARAMETERS
 
 # Only some versions of TensorFlow have it.

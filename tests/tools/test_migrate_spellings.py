@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from test_migrate_names import found_at
 
-from estimator_emb.command.migration import findings
-from estimator_emb.command.migration.rewrite import rewrite
+from estimator_emb.cli.migration import findings
+from estimator_emb.cli.migration.rewrite import rewrite
 
 STOCK = "tensorflow_estimator.python.estimator"
 
@@ -264,29 +264,29 @@ def test_a_name_that_is_imported_by_itself(module, name):
             "feature_columns.sequence_input_layer"
         ),
         "import tensorflow as tf\nVALUE = tf.contrib.layers.layer_norm": (
-            "estimator_emb.compat.contrib.layers.layer_norm"
+            "estimator_emb.legacy.contrib.layers.layer_norm"
         ),
         "from tensorflow.contrib.layers.python.layers import layers\nVALUE = layers.layer_norm": (
-            "estimator_emb.compat.contrib.layers.layer_norm"
+            "estimator_emb.legacy.contrib.layers.layer_norm"
         ),
         "from tensorflow.contrib import layers as contrib_layers\n"
         "VALUE = contrib_layers.xavier_initializer": (
-            "estimator_emb.compat.contrib.layers.xavier_initializer"
+            "estimator_emb.legacy.contrib.layers.xavier_initializer"
         ),
         "import tensorflow as tf\nVALUE = tf.contrib.training.HParams": (
-            "estimator_emb.compat.contrib.hparam.HParams"
+            "estimator_emb.legacy.contrib.hparam.HParams"
         ),
         "from tensorflow.contrib.training.python.training import hparam\nVALUE = hparam.HParams": (
-            "estimator_emb.compat.contrib.hparam.HParams"
+            "estimator_emb.legacy.contrib.hparam.HParams"
         ),
         "from tensorflow.contrib.opt import AdamWOptimizer as VALUE": (
-            "estimator_emb.compat.contrib.opt.AdamWOptimizer"
+            "estimator_emb.legacy.contrib.opt.AdamWOptimizer"
         ),
         "import tensorflow as tf\nmetrics = opt = 1\nVALUE = tf.contrib.metrics.streaming_mean": (
-            "estimator_emb.compat.contrib.metrics.streaming_mean"
+            "estimator_emb.legacy.contrib.metrics.streaming_mean"
         ),
         "import tensorflow as tf\nVALUE = tf.contrib.data.batch_and_drop_remainder": (
-            "estimator_emb.compat.contrib.data.batch_and_drop_remainder"
+            "estimator_emb.legacy.contrib.data.batch_and_drop_remainder"
         ),
         "from tensorflow.contrib.framework import nest\nVALUE = nest.flatten_up_to": (
             "tensorflow.python.util.nest.flatten_up_to"
@@ -315,7 +315,7 @@ def test_a_name_that_is_imported_by_itself(module, name):
             "estimator_emb.ModeKeys"
         ),
         "import tensorflow as tf\nVALUE = tf.data.experimental.CheckpointInputPipelineHook": (
-            "estimator_emb.compat.input_checkpoint.CheckpointInputPipelineHook"
+            "estimator_emb.legacy.input_checkpoint.CheckpointInputPipelineHook"
         ),
         "from __future__ import annotations\nimport tensorflow as tf\n"
         "def f(x: tf.estimator.RunConfig): pass\nVALUE = tf.estimator.VocabInfo": (

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from estimator_emb.command import main as main_lib
-from estimator_emb.command import parsers
-from estimator_emb.tools import program as program_lib
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsers
+from estimator_emb.cli import program as program_lib
 
 CANNOT = [
     (["nowhere.py"], "there is no file 'nowhere.py'"),

@@ -13,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import options, preflight
-from estimator_emb.command import main as main_lib
-from estimator_emb.command import parsers
-from estimator_emb.tools import run as run_lib
+from estimator_emb import preflight
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsers
+from estimator_emb.cli import run as run_lib
+from estimator_emb.spec import options
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OURS = [sys.executable, "-m", "estimator_emb", "run"]
@@ -452,13 +453,13 @@ for call in calls:
     sys.argv = [script, *call]
     with contextlib.suppress(SystemExit):
         runpy.run_path(script, run_name="__main__")
-heavy = {"numpy", "tensorflow", "tensorflow_estimator", "estimator_emb"}
+heavy = {"numpy", "tensorflow", "tensorflow_estimator"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
 
 
 def test_help_and_refusals_need_no_tensorflow(tmp_path):
-    script = pathlib.Path(main_lib.__file__).with_name("estimator-emb")
+    script = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
     done = run([sys.executable, "-c", WITHOUT_TENSORFLOW, str(script)], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "usage: estimator-emb convert" in done.stdout
@@ -509,7 +510,7 @@ def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
     level = [] if asked is None else [f"TF_CPP_MIN_LOG_LEVEL={asked}"]
     unset = ["env", "-u", "TF_CPP_MIN_LOG_LEVEL", *level]
     (tmp_path / "program.py").write_text("import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])")
-    script = pathlib.Path(main_lib.__file__).with_name("estimator-emb")
+    script = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
     command = ["-m", "estimator_emb"] if module else [str(script)]
     done = run([*unset, sys.executable, *command, "run", "program.py"], tmp_path)
     assert done.returncode == 0 and done.stdout == f"{asked or '2'}\n"

@@ -20,8 +20,8 @@ import side  # noqa: E402
 import side_files  # noqa: E402
 
 folder, user = sys.argv[1:]
-doors = side._load("files", str(PACKAGE / "compat" / "internals"))
-redirect = side._load("tensorflow_files", str(PACKAGE / "compat")).redirect
+doors = side._load("files", str(PACKAGE / "private"))
+redirect = side._load("tensorflow_files", str(PACKAGE / "private")).redirect
 files = side_files.Files(folder)
 side_files.redirect(files, functools.partial(redirect, doors))
 os.chdir(user)

@@ -7,14 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import options
 from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
-from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
+from estimator_emb.spec import options
+from estimator_emb.spec.config import EmbeddingConfigSpec
 
 logger = logging.getLogger("estimator_emb")
 

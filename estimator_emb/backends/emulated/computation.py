@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks.errors import HOW_TO_OUTFEED
-from estimator_emb.compat.internals.tpu_estimator import CapturingContext
+from estimator_emb.backends.errors import HOW_TO_OUTFEED
+from estimator_emb.private.tpu_estimator import CapturingContext
 
 _OF_TABLES = ("InitializeTable", "LookupTableExport", "LookupTableImport")
 """How the types of the ops begin that fill a lookup table, or save one."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.emulated import topology
-from estimator_emb.compat.internals.tpu_estimator import InternalTPUContext
+from estimator_emb.private.tpu_estimator import InternalTPUContext
 
 _HOST = "/task:0/device:CPU:0"
 

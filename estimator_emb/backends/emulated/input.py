@@ -22,9 +22,9 @@ import tensorflow as tf
 from estimator_emb.backends.emulated import batches, refusals
 from estimator_emb.backends.emulated.context import host_calls, replicas_of
 from estimator_emb.checks import batch_sizes, input_errors
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.graphs import data_nest
-from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.graphs import data_nest
+from estimator_emb.private.tpu_estimator import Inputs, InternalTPUContext, TPUContext
 from estimator_emb.step.checks import require
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.forms import Problem

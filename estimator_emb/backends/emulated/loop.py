@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import stopping
 from estimator_emb.checks import run_checks
-from estimator_emb.compat.internals.tpu_estimator import (
+from estimator_emb.private.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,
 )
+from estimator_emb.training import stopping
 
 
 class LoopHook(OutfeedHostCallHook):

@@ -15,7 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import console
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
@@ -23,14 +22,15 @@ from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.checks.nan_loss import NanReportHook
-from estimator_emb.compat.internals.estimator import (
+from estimator_emb.messages import console
+from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
     EstimatorSpec,
     ModeKeys,
 )
-from estimator_emb.compat.internals.graphs import summary_writer_initializers
-from estimator_emb.compat.internals.tpu_estimator import (
+from estimator_emb.private.graphs import summary_writer_initializers
+from estimator_emb.private.tpu_estimator import (
     CatchInvalidHostcallFunctions,
     ExamplesPerSecondHook,
     InputPipelineConfig,
@@ -39,8 +39,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
     create_or_get_iterations_per_loop,
     increase_eval_step_op,
 )
-from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.spec import Table
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step import summaries
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import options
-from estimator_emb.command import slices
-from estimator_emb.compat.internals.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
+from estimator_emb.names import slices
+from estimator_emb.private.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
+from estimator_emb.spec import options
 
 
 def of_config(tpu_config: Any) -> slices.Slice:

@@ -3,13 +3,13 @@
 
 from typing import Any
 
-from estimator_emb import options
 from estimator_emb.backends.base import Function, Request
 from estimator_emb.backends.host import HostTables, with_context
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
-from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
-from estimator_emb.config import EmbeddingConfigSpec
+from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
+from estimator_emb.spec import options
+from estimator_emb.spec.config import EmbeddingConfigSpec
 
 
 class TablesOnHostBackend(HostTables):

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.compat.internals.tpu_estimator import InternalTPUContext
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.tpu_estimator import InternalTPUContext
 
 
 class TPUWithoutTables(InternalTPUContext):

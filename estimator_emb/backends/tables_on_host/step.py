@@ -35,17 +35,17 @@ from estimator_emb.backends.tables_on_host.tables import (
 )
 from estimator_emb.checks import unsummed
 from estimator_emb.checks.program_checks import takes
-from estimator_emb.compat.internals.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
-from estimator_emb.compat.internals.graphs import data_nest, fn_args
-from estimator_emb.compat.internals.tpu_estimator import (
+from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.private.graphs import data_nest, fn_args
+from estimator_emb.private.tpu_estimator import (
     TPU_TRAIN_OP,
     ModelFnWrapper,
     MultiHostDatasetInitializerHook,
     TPUContext,
     TPUEstimatorSpec,
 )
-from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.spec import Table
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.config import EmbeddingConfigSpec
-from estimator_emb.spec import Table
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.engine import GradientTap, Lookup, Reading, TableStep
 from estimator_emb.step.transfer import Transfer

@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from estimator_emb import options
 from estimator_emb.backends.base import Backend, Call, Function, Request
 from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
-from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.private.graphs import fn_args
+from estimator_emb.spec import options
 
 
 class TPUBackend(Backend):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration, optimization_pb2
-from estimator_emb.config import FeatureConfig, TableConfig
 from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.private.protos import TPUEmbeddingConfiguration, optimization_pb2
+from estimator_emb.spec.config import FeatureConfig, TableConfig
 from estimator_emb.step.rates import optimizer_function, table_function
 from estimator_emb.tables import functions
 

@@ -26,15 +26,15 @@ import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
 from estimator_emb.backends.tpu.configuration import DynamicRates, configuration
-from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
-from estimator_emb.compat.internals.tpu import tpu_system_metadata
-from estimator_emb.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
 from estimator_emb.optimizers import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
     as_parameters,
 )
-from estimator_emb.spec import check_dimension, own_or_shared
+from estimator_emb.private.protos import TPUEmbeddingConfiguration
+from estimator_emb.private.tpu import tpu_system_metadata
+from estimator_emb.spec.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
+from estimator_emb.spec.resolved import check_dimension, own_or_shared
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 

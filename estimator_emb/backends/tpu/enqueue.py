@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import colocate_with
+from estimator_emb.private.graphs import colocate_with
 
 logger = logging.getLogger("estimator_emb")
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import generations
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
-from estimator_emb.compat.internals.estimator import ModeKeys
-from estimator_emb.config import EmbeddingConfigSpec, FeatureConfig
-from estimator_emb.spec import Table
-from estimator_emb.step import helper_variable
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.spec import generations
+from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step.inputs import PADDING_ID
-from estimator_emb.tables import functions, names, scopes
+from estimator_emb.tables import functions, helper_variable, names, scopes
 from estimator_emb.tables.description import describe
 
 logger = logging.getLogger("estimator_emb")

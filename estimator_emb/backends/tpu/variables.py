@@ -15,12 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import colocate_with
 from estimator_emb.optimizers import (
     PARAMETERS,
     MDLAdagradLightParameters,
     OptimizationParameters,
 )
+from estimator_emb.private.graphs import colocate_with
 from estimator_emb.tables.partition import Partition
 
 _OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)

@@ -2,7 +2,7 @@
 """Runs one side of `estimator-emb compare`: python side.py FOLDER.
 
 This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
-its neighbours `side_*.py`, `names.py` and `compat/tensorflow_files.py` with what that needs, by
+its neighbours `side_*.py`, `names.py` and, of `private/`, `tensorflow_files.py` and `files.py`, by
 their files, so that an environment without this package can run it. FOLDER/side.json says what to
 run:
 
@@ -80,9 +80,9 @@ def main(folder):
     files = side_files.Files(folder, maps)
     watch = Watch(given, record, files, names, side_training.Training)
     watch.install()
-    compat = os.path.join(os.path.dirname(os.path.dirname(HERE)), "compat")
-    doors = _load("files", os.path.join(compat, "internals"))
-    redirect = _load("tensorflow_files", compat).redirect
+    private = os.path.join(os.path.dirname(os.path.dirname(HERE)), "private")
+    doors = _load("files", private)
+    redirect = _load("tensorflow_files", private).redirect
     side_files.redirect(files, functools.partial(redirect, doors))
     try:
         return _run(given)
@@ -95,7 +95,7 @@ def main(folder):
 
 def _run(given):
     if given["kind"] == "ours":
-        from estimator_emb.command import main as command
+        from estimator_emb.cli import main as command
 
         return command.main(["run", *given["options"], *given["program"]])
     import runpy

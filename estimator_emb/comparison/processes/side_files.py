@@ -3,7 +3,7 @@
 
 What the program reads is read there if it was written there, else where it is; a folder lists both.
 A model directory is empty at first, and so is what the program removes. `redirect` covers Python's
-`open` and `os`, and what `compat.tensorflow_files` covers of TensorFlow. What neither goes through
+`open` and `os`, and what `private.tensorflow_files` covers of TensorFlow. What neither goes through
 these nor is forbidden by Python's audit events is written where the program says: by programs that
 it starts, and by C++ that opens files itself, such as h5py and TensorFlow's profiler.
 """

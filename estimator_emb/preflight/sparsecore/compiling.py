@@ -21,7 +21,7 @@ from estimator_emb.preflight.sparsecore.layout import (
 from estimator_emb.preflight.sparsecore.results import Answer, SparseCoreResult, StackResult
 from estimator_emb.preflight.sparsecore.rule import NoRule, trace
 from estimator_emb.preflight.step import ModeKeys
-from estimator_emb.spec import Table, tables_of
+from estimator_emb.spec.resolved import Table, tables_of
 
 _WORDS = 700
 """The most characters of the compiler's words that a report repeats."""

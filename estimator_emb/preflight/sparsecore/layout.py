@@ -7,7 +7,7 @@ The layout is the one that `tf.tpu.experimental.embedding.TPUEmbeddingV2` of Ten
 import dataclasses
 from collections.abc import Sequence
 
-from estimator_emb.spec import Table
+from estimator_emb.spec.resolved import Table
 
 SPARSE_CORES = {"v5p": 4, "v6e": 2}
 """Generation -> number of SparseCores of a chip, as Google Cloud's documentation says."""

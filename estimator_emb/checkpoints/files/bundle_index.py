@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the index file of a checkpoint, which says which bytes of which data file are a variable's.
+
+TensorFlow's readers return names, shapes and values, but not the places in the data files, by which
+one sees that a file is too short. The index is a sorted table of keys and values, in blocks: the
+key '' has the header of the bundle, and the others are variables or slices of them.
+
+Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto;
+for the keys of slices, EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h and
+OrderedCode of tensorflow/core/lib/strings/ordered_code.h; TF 2.15.1.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow as tf
+from google.protobuf import message
+
+from estimator_emb.private.protos import tensor_bundle_pb2
+
+_FOOTER_BYTES = 48
+_MAGIC = 0xDB4775248B80FB57
+
+
+class UnknownFormat(Exception):
+    """The index is not one that this module can read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a variable, or all of it, as they lie in a data file.
+
+    Attributes:
+      start: the first row.
+      rows: how many there are; 1 for a scalar.
+      file: path of the data file.
+      offset: where in it the values begin, in bytes.
+      size: how many bytes they have.
+      crc32c: their checksum, masked.
+    """
+
+    start: int
+    rows: int
+    file: str
+    offset: int
+    size: int
+    crc32c: int
+
+
+class Index:
+    """The index of a checkpoint.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Raises:
+      UnknownFormat: the index cannot be read.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._count, self._entries, self._little_endian = _read(path)
+
+    def parts(self, name: str) -> list[Part]:
+        """Returns the parts in which a variable is saved, by row: one, unless it was partitioned.
+
+        Raises:
+          UnknownFormat: there is no such variable, or its parts are not runs of whole rows that
+            follow each other, or their values are not as this machine's memory would have them.
+        """
+        entry = self._entries.get(name.encode())
+        if entry is None or not self._little_endian:
+            raise UnknownFormat(f"{self._path}.index has no place of {name}.")
+        shape = [dimension.size for dimension in entry.shape.dim]
+        if not entry.slices:
+            return [self._part(entry, 0, shape[0] if shape else 1)]
+        parts = []
+        for piece in entry.slices:
+            extents = [
+                (extent.start, extent.length if extent.HasField("length") else -1)
+                for extent in piece.extent
+            ]
+            whole = [(0, size) for size in shape]
+            starts = [
+                limits if length == -1 else (start, length)
+                for (start, length), limits in zip(extents, whole, strict=True)
+            ]
+            data = self._entries.get(_key_of_slice(name, extents))
+            if data is None or not starts or starts[1:] != whole[1:]:
+                raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
+            parts.append(self._part(data, *starts[0]))
+        parts.sort(key=lambda part: part.start)
+        ends = [part.start + part.rows for part in parts]
+        if [part.start for part in parts] != [0, *ends[:-1]] or ends[-1] != shape[0]:
+            raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
+        return parts
+
+    def _part(self, entry: tensor_bundle_pb2.BundleEntryProto, start: int, rows: int) -> Part:
+        file = _data_file(self._path, entry.shard_id, self._count)
+        return Part(start, rows, file, entry.offset, entry.size, entry.crc32c)
+
+
+def sizes_of_data_files(path: str) -> dict[str, int]:
+    """Returns the name of each data file of a checkpoint -> how many bytes it has at least.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Raises:
+      UnknownFormat: the index cannot be read.
+    """
+    count, entries, _ = _read(path)
+    sizes = dict.fromkeys(range(count), 0)
+    for entry in entries.values():
+        sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
+    return {_data_file(path, shard, count): size for shard, size in sizes.items()}
+
+
+def data_file_of(path: str, name: str) -> str:
+    """Returns the name of the data file that holds a variable.
+
+    Args:
+      path: prefix of the checkpoint.
+      name: name of the variable.
+
+    Raises:
+      UnknownFormat: the index cannot be read, or has no such variable as a whole.
+    """
+    count, entries, _ = _read(path)
+    entry = entries.get(name.encode())
+    if entry is None or entry.slices:
+        raise UnknownFormat(f"{path}.index has no place of {name}.")
+    return _data_file(path, entry.shard_id, count)
+
+
+def places(path: str) -> dict[str, tuple[str, int]]:
+    """Returns the variables of a checkpoint that are stored as a whole, each with its place.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Returns:
+      {name: (name of the data file, first byte)}; {} where the index cannot be read.
+    """
+    try:
+        count, entries, _ = _read(path)
+    except UnknownFormat:
+        return {}
+    return {
+        name.decode(errors="replace"): (_data_file(path, entry.shard_id, count), entry.offset)
+        for name, entry in entries.items()
+        if not entry.slices and not name.startswith(b"\0")
+    }
+
+
+def _data_file(path: str, shard: int, count: int) -> str:
+    return f"{path}.data-{shard:05d}-of-{count:05d}"
+
+
+def _read(path: str) -> tuple[int, dict[bytes, tensor_bundle_pb2.BundleEntryProto], bool]:
+    """Returns the number of data files, key -> entry, and whether values are little-endian."""
+    with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
+        contents = file.read()
+    try:
+        values = dict(_pairs(contents))
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(values.pop(b""))
+        entries = {
+            key: tensor_bundle_pb2.BundleEntryProto.FromString(value)
+            for key, value in values.items()
+        }
+    except (IndexError, KeyError, message.DecodeError) as error:
+        raise UnknownFormat(f"{path}.index cannot be read.") from error
+    little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
+    return header.num_shards, entries, header.endianness == little
+
+
+def _key_of_slice(name: str, extents: list[tuple[int, int]]) -> bytes:
+    """Returns the key under which a slice of a variable is listed; length -1 stands for all."""
+    key = _unsigned(0)
+    key += name.encode().replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff") + b"\0\1"
+    key += _unsigned(len(extents))
+    for start, length in extents:
+        key += _signed(start) + _signed(length)
+    return key
+
+
+def _unsigned(value: int) -> bytes:
+    size = (value.bit_length() + 7) // 8
+    return bytes([size]) + value.to_bytes(size, "big")
+
+
+def _signed(value: int) -> bytes:
+    """Returns a number in the form whose bytes sort as the numbers do, 7 bits to a byte."""
+    size = (value if value >= 0 else ~value).bit_length() // 7 + 1
+    # As many bits in front are inverted as there are bytes.
+    front = ((1 << size) - 1) << (7 * size)
+    return ((value & ((1 << (8 * size)) - 1)) ^ front).to_bytes(size, "big")
+
+
+def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:
+    footer = contents[-_FOOTER_BYTES:]
+    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise UnknownFormat("No table of keys and values.")
+    _, _, position = _handle(footer, 0)
+    offset, size, _ = _handle(footer, position)
+    for _, handle in _block(contents, offset, size):
+        offset, size, _ = _handle(handle, 0)
+        yield from _block(contents, offset, size)
+
+
+def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    if contents[offset + size]:
+        raise UnknownFormat("A block is compressed.")
+    block = contents[offset : offset + size]
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    position, key = 0, b""
+    while position < end:
+        shared, position = _varint(block, position)
+        added, position = _varint(block, position)
+        length, position = _varint(block, position)
+        key = key[:shared] + block[position : position + added]
+        position += added
+        yield key, block[position : position + length]
+        position += length
+
+
+def _handle(data: bytes, position: int) -> tuple[int, int, int]:
+    """Returns offset and size of a block, and where what follows them begins."""
+    offset, position = _varint(data, position)
+    size, position = _varint(data, position)
+    return offset, size, position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

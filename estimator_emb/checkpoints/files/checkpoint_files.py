@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the latest checkpoint of a folder, and checks whether the files of a checkpoint are whole.
+
+TensorFlow treats a model directory whose `checkpoint` file is missing, damaged or outdated as an
+empty one, and reports a data file that is too short as the end of the input. Here both are errors
+that name the files and say what to do.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import bundle_index
+from estimator_emb.messages.text_columns import escaped
+
+logger = logging.getLogger("estimator_emb")
+
+_ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
+
+TRIES, PAUSE = 4, 0.25
+"""How often a missing checkpoint is looked for, and the seconds between two attempts.
+
+Another process may be writing the first one, or replacing the latest one."""
+
+
+class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
+    """The error of a checkpoint that is missing, as a whole or in part.
+
+    Its two bases are the errors that TensorFlow raises, one in some of its functions and the other
+    in the rest.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
+    """The error of a checkpoint of which a file does not hold what was written."""
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+def latest(model_dir: str) -> str | None:
+    """Returns the prefix of the latest checkpoint of a model directory; None if it has none.
+
+    Raises:
+      MissingCheckpoint: the `checkpoint` file does not say which of the checkpoints is the latest,
+        or names one that is gone.
+    """
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(PAUSE)
+        path = _named(model_dir)
+        names = checkpoints(model_dir)
+        if exists(path):
+            _warn_of_other_folder(model_dir, path, names)
+            return path
+        if not path and not names:
+            return None
+    file, (_, _, name) = os.path.join(model_dir, "checkpoint"), path.rpartition("/")
+    if path:
+        problem = f"file '{file}' names '{path}', which is gone"
+    else:
+        problem = f"file '{file}', which says which checkpoint is the latest, is {_state(file)}"
+    message = f"Could not find trained model in model_dir: {problem}.\n"
+    if not names:
+        raise MissingCheckpoint(
+            f"{message}There is no other checkpoint in '{model_dir}'.\n"
+            f"What to do: restore the checkpoint, or, to start anew, delete '{file}'."
+        )
+    whole = [
+        other for other in names if find_problem(os.path.join(model_dir, other)) is None
+    ] or names
+    raise MissingCheckpoint(
+        f"{message}Checkpoints in '{model_dir}': {', '.join(names)}.\n"
+        f"What to do: {_how_to_go_on(model_dir, name if name in whole else whole[-1])}; to read "
+        "one of them as it is, give its path as checkpoint_path; to start anew, use another "
+        "model_dir."
+    )
+
+
+def _named(model_dir: str) -> str:
+    """Returns the checkpoint that the `checkpoint` file names; '' if it does not say."""
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError:  # The file is empty.
+        return ""
+    return state.model_checkpoint_path if state else ""
+
+
+def _warn_of_other_folder(model_dir: str, path: str, names: list[str]) -> None:
+    folder, _, name = path.rpartition("/")
+    if name in names and os.path.realpath(folder) != os.path.realpath(model_dir):
+        logger.warning(
+            "File '%s' names '%s', of another folder, although there is a %s beside it. "
+            'If the folder is a copy, write  model_checkpoint_path: "%s"  into that file.',
+            os.path.join(model_dir, "checkpoint"),
+            path,
+            name,
+            name,
+        )
+
+
+def given(path: str) -> str:
+    """Returns a `checkpoint_path` of a program as a string, if there is such a checkpoint.
+
+    Raises:
+      MissingCheckpoint: there is none.
+    """
+    path = tf.compat.path_to_str(path)
+    if exists(path):
+        return path
+    folder = path if tf.io.gfile.isdir(path) else path.rpartition("/")[0] or "."
+    names = checkpoints(folder)
+    prefix = re.sub(_ENDS, "", path)
+    if prefix != path and exists(prefix):
+        what_to_do = f"give '{prefix}', without the end of the file's name"
+    elif not names:
+        what_to_do = "give the path of a checkpoint without the ends of its files' names"
+    elif folder == path:
+        what_to_do = f"give one of the checkpoints of this folder: {', '.join(names)}"
+    else:
+        what_to_do = f"give one of those in '{folder}': {', '.join(names)}"
+    raise MissingCheckpoint(
+        "checkpoint_path: The passed save_path is not a valid checkpoint: "
+        f"'{path}'.\nWhat to do: {what_to_do}."
+    )
+
+
+def exists(path: str) -> bool:
+    """Returns whether there is a checkpoint with this prefix, in format V2 or V1."""
+    if not path:
+        return False
+    if tf.io.gfile.exists(f"{path}.index"):
+        return True
+    if re.search(_ENDS, path) or tf.io.gfile.isdir(path):
+        return False
+    return bool(tf.io.gfile.glob(path))
+
+
+def checkpoints(folder: str) -> list[str]:
+    """Returns the names `model.ckpt-<step>` of the checkpoints in a folder, by step."""
+    if not tf.io.gfile.isdir(folder):
+        return []
+    matches = (
+        re.fullmatch(r"(model\.ckpt-(\d+))(\.index)?", name) for name in tf.io.gfile.listdir(folder)
+    )
+    steps = {match[1]: int(match[2]) for match in matches if match}
+    return sorted(steps, key=steps.__getitem__)
+
+
+def _state(path: str) -> str:
+    if not tf.io.gfile.exists(path):
+        return "missing"
+    return "damaged" if tf.io.gfile.stat(path).length else "empty"
+
+
+def _how_to_go_on(folder: str, name: str) -> str:
+    return (
+        f"to go on from '{name}', write the line  model_checkpoint_path: \"{name}\"  into "
+        f"'{os.path.join(folder, 'checkpoint')}'"
+    )
+
+
+def check_folder(model_dir: str) -> None:
+    """Checks that TensorFlow finds what is saved in a model directory.
+
+    Raises:
+      ValueError: it reads the path as a pattern, which another path fits.
+    """
+    folder = model_dir.replace(os.sep, "/")
+    if re.search(r"\\|\[[^/]+\]", folder):
+        raise ValueError(
+            f"TPUEstimator: model_dir '{model_dir}' cannot hold checkpoints: TensorFlow reads "
+            "[...] and \\ in a path as a pattern, and so would not find what it saves there.\n"
+            "What to do: give a folder whose path has no [ and no \\."
+        )
+    if re.search(r"[*?]", folder):
+        logger.warning(
+            "model_dir '%s': TensorFlow reads * and ? in a path as a pattern. It finds what it "
+            "saves there, but when it deletes old checkpoints, it deletes those of other folders "
+            "that the pattern fits too.",
+            model_dir,
+        )
+
+
+def check_whole(path: str) -> None:
+    """Checks that no file of a checkpoint is missing or too short, without reading the variables.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: a file is missing or too short; the message names the
+        newest checkpoint of the folder that is whole. Or TensorFlow reads the path as a pattern.
+    """
+    if not exists(path):
+        raise _gone(path)
+    if not (tf.io.gfile.glob(f"{path}.index") or tf.io.gfile.glob(path)):
+        raise MissingCheckpoint(
+            f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does "
+            "not find it: it reads [...] and \\ in a path as a pattern.\n"
+            "What to do: rename the folder so that its path has no [ and no \\."
+        )
+    problem = find_problem(path)
+    if problem:
+        raise _error(path, *problem)
+
+
+@contextlib.contextmanager
+def explained(path: str | None) -> Iterator[None]:
+    """Explains errors inside that come from restoring a damaged or vanished checkpoint.
+
+    Args:
+      path: prefix of the checkpoint that may be restored; None if none will be.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: the checkpoint is what the error comes from; the message
+        says what is wrong with which file, and what to do.
+    """
+    try:
+        yield
+    except (MissingCheckpoint, DamagedCheckpoint):
+        raise
+    except (tf.errors.NotFoundError, ValueError):
+        if path is None or exists(path):
+            raise
+        raise _gone(path) from None
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        if path is None or getattr(error.op, "type", None) != "RestoreV2":
+            raise
+        problem = find_problem(path, thorough=True)
+        if problem is None:
+            raise
+        raise _error(path, *problem) from None
+
+
+def _gone(path: str) -> MissingCheckpoint:
+    return MissingCheckpoint(
+        f"Restoring from checkpoint failed: checkpoint '{path}' was there and is gone: a training "
+        "may have replaced it by a newer one.\n"
+        "What to do: do it again with the newer one, or let the training keep more checkpoints "
+        "with RunConfig(keep_checkpoint_max=...)."
+    )
+
+
+def _error(path: str, problem: str, missing: bool = False) -> Exception:
+    folder, _, name = path.rpartition("/")
+    others = [other for other in checkpoints(folder or ".") if other != name]
+    message = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\n"
+    if others:
+        logger.info("Looking for the newest checkpoint in %s that is whole.", folder or ".")
+    for other in reversed(others):
+        if find_problem(os.path.join(folder, other), thorough=True) is None:
+            message += (
+                f"The newest checkpoint that is whole is '{other}'.\n"
+                f"What to do: {_how_to_go_on(folder, other)}, or restore the file."
+            )
+            break
+    else:
+        message += (
+            "No other checkpoint of its folder is whole.\nWhat to do: restore the file, or start "
+            "anew in another model_dir."
+        )
+    return MissingCheckpoint(message) if missing else DamagedCheckpoint(message)
+
+
+def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
+    """Returns (what is wrong with the files of a checkpoint, whether one is missing), or None.
+
+    Args:
+      path: prefix of the checkpoint.
+      thorough: True also reads all variables, one at a time, which compares their checksums.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, IndexError, ValueError) as error:
+        return f"'{path}.index' cannot be read ({error})", False
+    sizes = {}
+    if tf.io.gfile.exists(f"{path}.index"):
+        with contextlib.suppress(bundle_index.UnknownFormat):
+            sizes = bundle_index.sizes_of_data_files(path)
+    for file, size in sizes.items():
+        if not tf.io.gfile.exists(file):
+            return f"'{file}' is missing", True
+        length = tf.io.gfile.stat(file).length
+        if length < size:
+            return f"'{file}' has {length:,} bytes of {size:,}", False
+    if thorough:
+        for name in sorted(reader.get_variable_to_shape_map()):
+            try:
+                reader.get_tensor(name)
+            except (tf.errors.OpError, IndexError) as error:
+                file = file_of(path, name)
+                return f"variable {escaped(name)} cannot be read from '{file}' ({error})", False
+    return None
+
+
+def file_of(path: str, name: str) -> str:
+    """Returns the data file that holds a variable, or a pattern of all where that is not known."""
+    with contextlib.suppress(bundle_index.UnknownFormat):
+        return bundle_index.data_file_of(path, name)
+    return f"{path}.data-*"

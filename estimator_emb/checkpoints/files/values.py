@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the values of a checkpoint in pieces.
+
+TensorFlow's readers bring a variable into memory as a whole, or as the slices in which it was
+saved. Here the rows that are asked for are read from the data files themselves, so that a table may
+be larger than the memory.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
+from estimator_emb.checkpoints.files.bundle_index import Part
+from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
+from estimator_emb.checkpoints.files.crc32c import Checksum
+from estimator_emb.messages.text_columns import escaped
+
+PIECE_BYTES = 32 << 20
+"""How many bytes are read at a time."""
+
+
+class Values:
+    """The values of a checkpoint. As a context, it closes the files at the end.
+
+    Variables whose parts are not runs of rows, strings, and those of an index of another format are
+    read by TensorFlow, each as a whole.
+
+    Args:
+      path: prefix of the checkpoint.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: a file is missing, too short, or no checkpoint's; the
+        message is one line that names it.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        check_files(path)
+        self._reader = tf.train.load_checkpoint(path)
+        self.shapes: dict[str, tuple[int, ...]] = {
+            name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()
+        }
+        self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
+        try:
+            self._index: bundle_index.Index | None = bundle_index.Index(path)
+        except bundle_index.UnknownFormat:
+            self._index = None
+        self._files: dict[str, Any] = {}
+        self._parts: dict[str, list[Part] | None] = {}
+        self._whole = functools.lru_cache(maxsize=1)(self._get_tensor)
+
+    def __enter__(self) -> "Values":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+        self._whole.cache_clear()
+
+    def row_bytes(self, name: str) -> int:
+        """Returns the bytes of one row of a variable, at least 1; of strings, 8 for each."""
+        size = 8 if self.dtypes[name] == tf.string else self.dtypes[name].size
+        return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
+
+    def size(self, name: str) -> int:
+        """Returns the size of a variable in bytes; 0 for strings."""
+        size = 0 if self.dtypes[name] == tf.string else self.dtypes[name].size
+        return int(np.prod(self.shapes[name], dtype=np.int64)) * size
+
+    def pieces(self, name: str, piece_bytes: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, values) of consecutive rows of a variable that has rows.
+
+        Args:
+          name: its name.
+          piece_bytes: bytes of a piece, at least a row; 0 stands for `PIECE_BYTES`.
+        """
+        rows = max(1, (piece_bytes or PIECE_BYTES) // self.row_bytes(name))
+        for start in range(0, self.shapes[name][0], rows):
+            yield start, self.rows(name, start, min(start + rows, self.shapes[name][0]))
+
+    def whole(self, name: str) -> Any:
+        """Returns a whole variable, as TensorFlow reads it."""
+        return self._get_tensor(name)
+
+    def rows(self, name: str, start: int, end: int) -> np.ndarray:
+        """Returns the rows from `start` to before `end` of a variable.
+
+        Raises:
+          DamagedCheckpoint: a data file has become too short.
+        """
+        parts = self.parts(name)
+        if parts is None:
+            value = np.asarray(self._whole(name), object if self._is_text(name) else None)
+            return value[start:end]
+        dtype = self.dtypes[name].as_numpy_dtype
+        values = np.empty((end - start, *self.shapes[name][1:]), dtype)
+        size = self.row_bytes(name)
+        for part in parts:
+            first, last = max(start, part.start), min(end, part.start + part.rows)
+            if first < last:
+                data = self._read(part, (first - part.start) * size, (last - first) * size)
+                piece = np.frombuffer(data, dtype).reshape(last - first, *values.shape[1:])
+                values[first - start : last - start] = piece
+        return values
+
+    def gather(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Returns the rows at `places`, int64 [n], each run of consecutive places in one read."""
+        values = None
+        for positions, start, end in runs(places):
+            piece = self.rows(name, start, end)
+            if values is None:
+                if len(piece) == len(places):
+                    return piece if (np.diff(positions) > 0).all() else piece[np.argsort(positions)]
+                values = np.empty((len(places), *piece.shape[1:]), piece.dtype)
+            values[positions] = piece
+        return np.empty((0, *self.shapes[name][1:])) if values is None else values
+
+    def parts(self, name: str) -> list[Part] | None:
+        """Returns the parts of a variable by row; None for what TensorFlow has to read."""
+        if name not in self._parts:
+            self._parts[name] = self._find_parts(name)
+        return self._parts[name]
+
+    def _find_parts(self, name: str) -> list[Part] | None:
+        if self._index is None or self._is_text(name) or not self.shapes[name]:
+            return None
+        try:
+            parts = self._index.parts(name)
+            size = np.dtype(self.dtypes[name].as_numpy_dtype).itemsize
+        except (bundle_index.UnknownFormat, TypeError):
+            return None
+        row = self.row_bytes(name)
+        fits = size == self.dtypes[name].size and all(
+            part.size == part.rows * row for part in parts
+        )
+        return parts if fits else None
+
+    def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
+        """Compares a variable with its checksums.
+
+        Args:
+          name: its name.
+          progress: function called with the number of bytes that were checked now; None for none.
+
+        Raises:
+          DamagedCheckpoint: it is not what was saved; the message names the data file.
+        """
+        parts = self.parts(name)
+        if parts is None:
+            self._whole(name)
+            if progress:
+                progress(self.size(name))
+            return
+        for part in parts:
+            checksum = Checksum()
+            for offset in range(0, part.size, PIECE_BYTES):
+                data = self._read(part, offset, min(PIECE_BYTES, part.size - offset))
+                checksum.add(data)
+                if progress:
+                    progress(len(data))
+            if checksum.masked != part.crc32c:
+                raise DamagedCheckpoint(
+                    f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
+                    f"saved of {escaped(name)}: its checksum is another one."
+                )
+
+    def _is_text(self, name: str) -> bool:
+        return bool(self.dtypes[name] == tf.string)
+
+    def _read(self, part: Part, offset: int, size: int) -> bytes:
+        file = self._files.get(part.file)
+        if file is None:
+            file = self._files[part.file] = tf.io.gfile.GFile(part.file, "rb")
+        file.seek(part.offset + offset)
+        data: bytes = file.read(size)
+        if len(data) != size:
+            raise DamagedCheckpoint(
+                f"Checkpoint '{self.path}' is damaged: '{part.file}' ends before byte "
+                f"{part.offset + offset + size:,}."
+            )
+        return data
+
+    def _get_tensor(self, name: str) -> Any:
+        try:
+            return self._reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError) as error:
+            raise DamagedCheckpoint(
+                f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
+                f"from '{checkpoint_files.file_of(self.path, name)}' ({_first_line(error)})."
+            ) from None
+
+
+def check_files(path: str) -> None:
+    """Checks that no file of a checkpoint is missing or too short, and that its index is one.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: the message is one line that names the file.
+    """
+    if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
+        raise MissingCheckpoint(
+            f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "
+            "in a path as a pattern. Rename the folder so that its path has no [ and no \\."
+        )
+    found = checkpoint_files.find_problem(path)
+    if found:
+        text, missing = found
+        text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
+        raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
+
+
+def runs(places: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yields (positions in `places`, first place, end) of each run of consecutive places."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
+    for positions in np.split(order, breaks):
+        if len(positions):
+            start = int(places[positions[0]])
+            yield positions, start, start + len(positions)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

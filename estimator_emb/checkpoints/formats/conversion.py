@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the rows of tables into another order, in a new checkpoint: `checkpoint.convert`."""
+
+import dataclasses
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import writer
+from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.writer import Writer
+from estimator_emb.checkpoints.reading import row_order, saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
+from estimator_emb.messages.text_columns import escaped
+from estimator_emb.tables.partition import Partition
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """The result of `convert`.
+
+    Attributes:
+      path: prefix of the new checkpoint.
+      permuted: names of the tables and slots whose rows were put into another order.
+      dropped: names of the helper variables left out.
+      hosts: number of hosts in whose order the rows were; 1 for the order of the ids.
+      to_hosts: number of hosts in whose order they are now; 1 for the order of the ids.
+      left: names of the other tables, which stay as they were.
+    """
+
+    path: str
+    permuted: tuple[str, ...]
+    dropped: tuple[str, ...]
+    hosts: int
+    to_hosts: int
+    left: tuple[str, ...]
+
+
+def convert(
+    source: str,
+    destination: str,
+    tables: Iterable[str],
+    hosts: int | None = None,
+    to: str = "ids",
+    progress: Callable[[int, int], Any] | None = None,
+    *,
+    to_hosts: int | None = None,
+    source_order: str | None = None,
+    force: bool = False,
+) -> Conversion:
+    """Writes a checkpoint again, with the rows of tables in another order.
+
+    The legacy TPUEstimator with `partition_strategy='mod'` saved the rows of a table host by host;
+    under 'div', and in every checkpoint of this package, they are in the order of the ids. All
+    variables are copied except the legacy helpers, `tpu_embedding_dummy_table_variable_*`. Slots
+    move with their tables. The new checkpoint has one variable more, the scalar string
+    `estimator_emb/row_order`, which says how the rows of its tables are ordered: so it is not
+    converted a second time. Nothing else reads it.
+
+    It is first compared with its checksums, and the new one is read again and compared with it.
+    Three or four times 64 MB of it are in memory at a time. The new checkpoint appears when it is
+    complete. If its folder has no `checkpoint` file, one is written that names it, so that the
+    folder serves as a model directory.
+
+    Args:
+      source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      destination: a folder, in which the new checkpoint has the source's name, or its prefix. What
+        is no folder yet is a prefix if it ends as one, with `.ckpt` or a dash and a number.
+      tables: names of the tables, or patterns with * and ?; their slots move with them. Slots that
+        `inspect` does not know as such must be named like tables. A pattern stands for those
+        matrices that are known to be tables: which a feature column has named
+        (`.../embedding_weights`, `..._shared_embedding`), which have slots that only embedding
+        optimizers have (`/Adam/m`), of which a legacy helper variable has the name, or which a
+        record or a graph says to be tables. Any other is named in full.
+      hosts: number of TPU hosts over which the tables were divided. None, the default, takes what
+        the checkpoint says: its record, its graph in the `.meta` file, or the slices in which its
+        tables were saved. With `to='mod'` and no `to_hosts`, it is `to_hosts`, and the rows must be
+        in the order of the ids.
+      to: 'ids', the default, for the order of the ids; 'mod' for that of the legacy 'mod'.
+      progress: function called with the number of bytes done and that of all; None for none.
+      to_hosts: number of TPU hosts for `to='mod'`.
+      source_order: 'mod' or 'div', the strategy that the program had, for a checkpoint that does
+        not say which. None, the default, for one that does.
+      force: True believes `hosts` and `source_order` against what slices and names tell, for a
+        checkpoint that another program has written again. A record or a graph is always believed.
+
+    Returns:
+      What was done, as a `Conversion`.
+
+    Raises:
+      ValueError: there is no checkpoint; it is damaged; `destination` exists; a table is not in the
+        checkpoint or is no embedding table; the order of its rows is not known, is already the one
+        that is asked for, or is not what the arguments say; or an argument is none of its values.
+    """
+    _check_arguments(hosts, to, to_hosts, source_order)
+    if to == "mod" and to_hosts is None:
+        hosts, to_hosts = None, hosts
+    source = saved_variables.prefix(source)
+    destination = _new_path(source, destination)
+    with Values(source) as values:
+        plan = _Plan(values, list(tables), hosts, source_order, force)
+        plan.check_target(to, to_hosts or 1)
+        conversion = Conversion(
+            destination,
+            plan.moved,
+            tuple(sorted(name for name in values.shapes if saved_variables.is_helper(name))),
+            plan.hosts,
+            to_hosts or 1,
+            plan.left,
+        )
+        _write(values, plan, conversion, progress)
+    return conversion
+
+
+def _check_arguments(
+    hosts: int | None, to: str, to_hosts: int | None, source_order: str | None
+) -> None:
+    if to not in ("ids", "mod"):
+        raise ValueError(f"convert: to must be 'ids' or 'mod'; got {to!r}.")
+    if source_order not in (None, "div", "mod"):
+        raise ValueError(f"convert: source_order must be 'div' or 'mod'; got {source_order!r}.")
+    for name, value in (("hosts", hosts), ("to_hosts", to_hosts)):
+        if value is not None and value < 1:
+            raise ValueError(f"convert: {name} must be at least 1; got {value}.")
+    if to == "ids" and to_hosts is not None:
+        raise ValueError("convert: to_hosts is for to='mod'; the order of the ids has no hosts.")
+    if to == "mod" and hosts is None and to_hosts is None:
+        raise ValueError("convert: to='mod' needs to_hosts, the number of TPU hosts.")
+
+
+class _Plan:
+    """What a conversion moves, and from which order.
+
+    Attributes:
+      hosts: number of hosts in whose order the rows are; 1 for the order of the ids.
+      moved: names of the tables and slots to move.
+      left: names of the other tables.
+    """
+
+    def __init__(
+        self,
+        values: Values,
+        named: Sequence[str],
+        hosts: int | None,
+        source_order: str | None,
+        force: bool,
+    ):
+        self._values = values
+        self._force = force
+        contents = values.whole(RECORD) if RECORD in values.shapes else None
+        self._record = saved_variables.read_record(contents, values.path)
+        self._graph = row_order.saved_graph(values.path)
+        listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+        self._variables = {variable.name: variable for variable in listed}
+        self._tables = saved_variables.tables(listed, [*self._record, *self._graph.tables])
+        self._named = [self._checked(name) for one in named for name in self._matching(one)]
+        if not named:
+            raise ValueError("convert: no table is named.")
+        moved = {name for table in self._named for name in (table.name, *table.slots)}
+        self.moved = tuple(sorted(moved))
+        self.left = tuple(name for name in self._tables if name not in moved)
+        self._why = ""
+        self.hosts = self._hosts(hosts, source_order)
+
+    def order_of(self, name: str) -> int | None:
+        """Returns the hosts in whose order the rows of a table that stays are; None if unknown."""
+        if self._record:
+            return self._record.get(name)
+        return self.hosts  # One strategy holds for all tables of a program.
+
+    def check_target(self, to: str, to_hosts: int) -> None:
+        """Checks that there is something to do."""
+        rows = max(table.shape[0] for table in self._named)
+        if to == "mod" and to_hosts > rows:
+            raise ValueError(
+                f"convert: to_hosts must not be larger than the tables; got {to_hosts}, and the "
+                f"largest table that is named has {rows} rows."
+            )
+        if self.hosts == to_hosts:
+            raise ValueError(
+                f"convert: there is nothing to convert in {self._values.path!r}: its rows are "
+                f"{_in_order(self.hosts)} already{self._why}."
+            )
+
+    def _matching(self, name: str) -> list[str]:
+        """Returns the tables that a name or a pattern stands for."""
+        if name in self._values.shapes or not any(sign in name for sign in "*?["):
+            return [name]
+        matching = fnmatch.filter(self._tables, name)
+        if not matching:
+            raise ValueError(
+                f"convert: no embedding table matches {name!r}; there are {sorted(self._tables)}."
+            )
+        return matching
+
+    def _checked(self, name: str) -> SavedVariable:
+        shape = self._values.shapes.get(name)
+        if shape is None:
+            raise ValueError(
+                f"convert: table {name!r} is not in the checkpoint, whose embedding tables are "
+                f"{sorted(self._tables)}."
+            )
+        if len(shape) != 2:
+            raise ValueError(
+                f"convert: table {name!r} must have shape [vocabulary_size, dimension]; it has "
+                f"{list(shape)}."
+            )
+        if name not in self._variables:
+            owner = next(one.name for one in self._variables.values() if name in one.slots)
+            raise ValueError(
+                f"convert: {name!r} is a slot, which moves with its table; name {owner!r}."
+            )
+        variable = self._variables[name]
+        if not shape[0] or not (saved_variables.is_matrix_of_rows(variable) or self._force):
+            raise ValueError(
+                f"convert: {name!r} is no embedding table, by its name, its type or its shape; the "
+                f"embedding tables of the checkpoint are {sorted(self._tables)}."
+            )
+        return variable
+
+    def _hosts(self, hosts: int | None, source_order: str | None) -> int:
+        order, known, self._why = self._told()
+        wanted = "ids" if source_order == "div" else source_order
+        if order is not None and wanted not in (None, order):
+            raise ValueError(
+                f"convert: source_order is {source_order!r}, and the rows of "
+                f"{self._values.path!r} are {_in_order(1 if order == 'ids' else known)}{self._why}."
+            )
+        order = order or wanted or self._undivided()
+        if order is None:
+            raise ValueError(
+                f"convert: nothing in {self._values.path!r} says in which order its rows are: it "
+                "has no record of a conversion, and no graph of a TPU program beside it (a .meta "
+                "file). Look up partition_strategy in the program that wrote it, and give "
+                "source_order='mod' or source_order='div' (--from=mod or --from=div). 'div', the "
+                "default of EmbeddingConfigSpec, is the order of the ids: then nothing needs to be "
+                "converted to it."
+            )
+        if order == "ids":
+            if hosts not in (None, 1):
+                raise ValueError(
+                    f"convert: hosts is {hosts}, and the rows of {self._values.path!r} are "
+                    f"{_in_order(1)}{self._why}."
+                )
+            return 1
+        if self._record and known is not None:
+            return self._agreeing(hosts, known, self._why)
+        told = self._hosts_of_slices()
+        if known is not None:
+            hosts = self._agreeing(hosts, known, self._why)
+        if told is not None and not (self._force and hosts):
+            return self._agreeing(hosts, told[0], told[1])
+        if hosts is None:
+            raise ValueError(
+                "convert: the slices of the tables do not tell over how many hosts they were "
+                "divided; give hosts (--hosts)."
+            )
+        rows = max(table.shape[0] for table in self._named)
+        if hosts > rows:
+            raise ValueError(
+                f"convert: hosts must not be larger than the tables; got {hosts}, and the largest "
+                f"table that is named has {rows} rows."
+            )
+        return hosts
+
+    def _told(self) -> tuple[str | None, int | None, str]:
+        """Returns order, hosts and reason as record or graph tell them, or (None, None, '')."""
+        if self._record:
+            found = {self._record.get(table.name) for table in self._named}
+            if len(found) > 1:
+                raise ValueError(
+                    "convert: the tables that are named are not in one order, by the record in "
+                    f"{self._values.path!r}: {self._record}. Convert those of one order at a time."
+                )
+            (known,) = found
+            if known is not None:
+                why = f", by its record, the variable {RECORD}"
+                return ("ids" if known == 1 else "mod"), known, why
+        graph = self._graph
+        if graph.order is None or self._record:
+            return None, None, ""
+        return graph.order, graph.hosts, f": {graph.why}"
+
+    def _undivided(self) -> str | None:
+        """Returns 'ids' if no table is in slices, and nothing tells of a legacy TPU; else None."""
+        whole = all(row_order.undivided(self._values, table.name) for table in self._named)
+        if not whole or self._force:
+            return None
+        self._why = ": none of these tables is saved in slices, as those of several TPU hosts are"
+        return "ids"
+
+    def _hosts_of_slices(self) -> tuple[int, str] | None:
+        """Returns the number of hosts that the slices tell, and the reason; None if they do not."""
+        names = {table.name for table in self._named} | set(self._tables)
+        told = row_order.hosts_of_slices(self._values, sorted(names))
+        own = {table.name: told[table.name] for table in self._named if table.name in told}
+        counts = own or told
+        if len(set(counts.values())) > 1 and not self._force:
+            raise ValueError(
+                f"convert: tables of one program are divided over the same hosts, and these are "
+                f"saved in different numbers of slices: {counts}. If another program has written "
+                "the checkpoint again, give hosts and force=True (--hosts and --force)."
+            )
+        if not counts:
+            return None
+        table, count = next(iter(counts.items()))
+        slices = "one slice" if count == 1 else f"{count} slices, one for each host"
+        return count, f": table {table!r} is saved in {slices}"
+
+    def _agreeing(self, hosts: int | None, told: int | None, why: str) -> int:
+        assert told is not None
+        if hosts not in (None, told):
+            raise ValueError(
+                f"convert: hosts is {hosts}, and {self._values.path!r} tells {told}{why}."
+            )
+        if told == 1:
+            self._why = why
+        return told
+
+
+def _in_order(hosts: int | None) -> str:
+    if hosts == 1:
+        return "in the order of the ids"
+    return f"in the order of 'mod' over {hosts} hosts"
+
+
+def _write(
+    values: Values,
+    plan: _Plan,
+    conversion: Conversion,
+    progress: Callable[[int, int], Any] | None,
+) -> None:
+    kept = [name for name in sorted(values.shapes) if name not in (*conversion.dropped, RECORD)]
+    total = 3 * sum(values.size(name) for name in kept)
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(done, total)
+
+    for name in kept:
+        values.check(name, advance)
+    orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
+    orders.update(dict.fromkeys(plan.moved, conversion.to_hosts))
+    record = np.array(
+        saved_variables.record({name: count for name, count in orders.items() if count}), object
+    )
+    with Writer(conversion.path) as out:
+        out.add(RECORD, tf.string, record)
+        for name in kept:
+            _copy(values, name, _Order(values, name, conversion), out, advance)
+        merged = out.merge()
+        with Values(merged) as written:
+            missing = set(written.shapes) ^ {*kept, RECORD}
+            if missing:
+                raise _not_written(conversion.path, sorted(missing)[0])
+            for name in kept:
+                _compare(values, written, name, _Order(values, name, conversion), advance)
+        out.finish()
+
+
+class _Order:
+    """Where the rows of a variable are, by their id, in the old and in the new checkpoint."""
+
+    def __init__(self, values: Values, name: str, conversion: Conversion):
+        moved = name in conversion.permuted
+        rows = max(1, values.shapes[name][0] if values.shapes[name] else 1)
+        self.hosts = conversion.to_hosts if moved else 1
+        self.old = Partition(rows, conversion.hosts if moved else 1, "mod").places
+        self.new = Partition(rows, self.hosts, "mod").places
+        parts = values.parts(name) or []
+        self._starts = [] if moved else [part.start for part in parts]
+
+    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Returns the positions in `ids` of those that the new checkpoint has in one slice.
+
+        The rows of a host are a slice of their own. A variable that stays as it was keeps the
+        slices that it had, by which one may see how it was divided.
+        """
+        if self.hosts > 1:
+            divided = [np.flatnonzero(ids % self.hosts == host) for host in range(self.hosts)]
+        else:
+            breaks = np.searchsorted(ids, self._starts)
+            divided = np.split(np.arange(len(ids)), breaks)
+        return [positions for positions in divided if len(positions)]
+
+
+def _copy(
+    values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
+) -> None:
+    dtype, shape = values.dtypes[name], values.shapes[name]
+    if dtype == tf.string:
+        # NumPy's strings would lose zeros at their end, and TensorFlow saves no slices of strings.
+        out.add(name, dtype, np.array(values.whole(name), object))
+        return
+    if not shape or not np.prod(shape, dtype=np.int64):
+        value = np.asarray(values.whole(name))
+        out.add(name, dtype, value)
+        advance(value.nbytes)
+        return
+    for ids in _chunks(values, name):
+        rows = values.gather(name, order.old(ids))
+        for positions in order.slices(ids):
+            piece = rows if len(positions) == len(rows) else rows[positions]
+            start = None if len(piece) == shape[0] else int(order.new(ids[positions[:1]])[0])
+            out.add(name, dtype, piece, shape, start)
+        advance(rows.nbytes)
+
+
+def _compare(
+    values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
+) -> None:
+    """Raises an error unless each row of the new checkpoint is that of the old one."""
+    shape, dtype = values.shapes[name], values.dtypes[name]
+    right = written.shapes[name] == shape and written.dtypes[name] == dtype
+    if right and (dtype == tf.string or not shape):
+        old, new = (np.array(one.whole(name), object) for one in (values, written))
+        right = old.tolist() == new.tolist() or old.tobytes() == new.tobytes()
+        advance(values.size(name))
+    elif right:
+        for ids in _chunks(values, name):
+            rows = values.gather(name, order.old(ids))
+            right = right and rows.tobytes() == written.gather(name, order.new(ids)).tobytes()
+            advance(rows.nbytes)
+    if not right:
+        raise _not_written(written.path, name)
+
+
+def _not_written(path: str, name: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(
+        f"convert: {escaped(name)} of the new checkpoint '{path}' is not what was written: the "
+        "disk may be faulty."
+    )
+
+
+def _chunks(values: Values, name: str) -> Iterable[np.ndarray]:
+    rows = max(1, writer.CHUNK_BYTES // values.row_bytes(name))
+    count = values.shapes[name][0]
+    return (np.arange(start, min(start + rows, count)) for start in range(0, count, rows))
+
+
+def _new_path(source: str, destination: str) -> str:
+    destination = tf.compat.path_to_str(destination)
+    name = destination.rpartition("/")[2]
+    if tf.io.gfile.isdir(destination) or not re.search(r"\.ckpt|-\d+$", name):
+        destination = f"{destination.rstrip('/')}/{source.rpartition('/')[2]}"
+    folder, _, name = destination.rpartition("/")
+    folder = folder or ("/" if destination.startswith("/") else ".")
+    if tf.io.gfile.isdir(folder):
+        for other in tf.io.gfile.listdir(folder):
+            if re.fullmatch(rf"{re.escape(name)}\.(index|data-\d+-of-\d+)", other):
+                raise ValueError(f"Checkpoint {destination!r} exists already.")
+    above = folder
+    while above and not tf.io.gfile.isdir(above):
+        if os.path.isfile(above):
+            raise ValueError(f"{above!r} is a file; it must be a folder for {destination!r}.")
+        above = above.rpartition("/")[0]
+    return destination

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes and reads checkpoints of `tf.tpu.experimental.embedding.TPUEmbedding`.
+
+Such a checkpoint is one of `tf.train.Checkpoint(embedding=TPUEmbedding(...))`: besides the values
+it holds a graph of the objects that were saved. Here no such objects are made: graph and values are
+written by themselves, the values in pieces, so that a table may be larger than the memory.
+
+A table has one tensor, in the order of its ids, as `TPUEmbedding` saves it from any number of
+hosts. The slots hold what the embedding hardware holds, as they do in our checkpoints: nothing is
+scaled, shifted or negated.
+
+Source: trackable_object_graph.proto, `escape_local_name` of
+tensorflow/python/trackable/trackable_utils.py, `TPUEmbedding` and `TPUEmbeddingForServing` of
+tensorflow/python/tpu/tpu_embedding_v2.py and tpu_embedding_for_serving.py, TF 2.15.1 and 2.21.0.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.writer import Writer
+from estimator_emb.checkpoints.formats.exported import Exported
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.private.protos import trackable_object_graph_pb2
+
+WEIGHTS = "parameters"
+"""What TensorFlow calls the weights of a table, among its slots."""
+
+FILE = "ckpt-1"
+"""Name of the written checkpoint: that which `tf.train.Checkpoint.save` gives to its first one."""
+
+Keys = dict[str, dict[str, str]]
+"""Table -> slot, or `WEIGHTS` -> name of the tensor in a checkpoint."""
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+_LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableValues:
+    """A table to write.
+
+    Attributes:
+      name: name of its `TableConfig`.
+      rows: number of its rows.
+      dimension: number of its columns.
+      optimizer: class of the TF2 vocabulary whose slots it has; None for no slots.
+      pieces: slot, or `WEIGHTS` -> function that returns its consecutive rows, float32
+        [rows, dimension], piece by piece.
+    """
+
+    name: str
+    rows: int
+    dimension: int
+    optimizer: type[OptimizationParameters] | None
+    pieces: Mapping[str, Callable[[], Iterator[np.ndarray]]]
+
+
+def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that is the same optimizer; None without one."""
+    return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
+
+
+def write(prefix: str, tables: Sequence[TableValues], step: int | None) -> Keys:
+    """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`.
+
+    It is that of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=tf.Variable(...))`, with
+    the counter of `tf.train.Checkpoint.save`.
+
+    Args:
+      prefix: its prefix.
+      tables: the tables.
+      step: the global step; None leaves `step` out.
+
+    Returns:
+      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
+    """
+    graph, keys = _object_graph(tables, step)
+    with Writer(prefix) as out:
+        out.add(_GRAPH, tf.string, np.array(graph, object))
+        out.add(f"save_counter/{_VALUE}", tf.int64, np.array(1, np.int64))
+        if step is not None:
+            out.add(f"step/{_VALUE}", tf.int64, np.array(step, np.int64))
+        for table in tables:
+            shape = table.rows, table.dimension
+            for slot, key in keys[table.name].items():
+                start = 0
+                for piece in table.pieces[slot]():
+                    out.add(key, tf.float32, piece.astype(np.float32), shape, start)
+                    start += len(piece)
+        out.merge()
+        out.finish()
+    return keys
+
+
+def _object_graph(tables: Sequence[TableValues], step: int | None) -> tuple[bytes, Keys]:
+    """Returns the graph of the objects that are saved, serialized, and the tensors' names.
+
+    It is what `tf.train.Checkpoint` saves of a `TPUEmbedding`, but for objects without values. It
+    is made here, as TensorFlow makes it only of variables, and eagerly.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+
+    def add(parent: Any, name: str, *path: str) -> Any:
+        """Adds an object to another one, as its attribute `name`; a variable if it has a path."""
+        reference = parent.children.add(node_id=len(graph.nodes), local_name=name)
+        node = graph.nodes.add()
+        node.has_checkpoint_values.value = True
+        if path:
+            escaped = (one.replace(".", "..").replace("/", ".S") for one in path)
+            key = "/".join([*escaped, _VALUE])
+            node.attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key)
+        return reference
+
+    root = graph.nodes.add()
+    root.has_checkpoint_values.value = True
+    layer = graph.nodes[add(root, "embedding").node_id]
+    counters = ["save_counter"] if step is None else ["step", "save_counter"]
+    for counter in counters:
+        add(root, counter, counter)
+    by_table = graph.nodes[add(layer, "_variables").node_id]
+    keys: Keys = {}
+    for table in tables:
+        slots = graph.nodes[add(by_table, table.name).node_id]
+        for slot in table.pieces:
+            name = table.name if slot == WEIGHTS else f"{table.name}/{slot}"
+            place = add(layer, name, "embedding", name).node_id
+            slots.children.add(node_id=place, local_name=slot)
+            keys.setdefault(table.name, {})[slot] = graph.nodes[place].attributes[0].checkpoint_key
+    return graph.SerializeToString(deterministic=True), keys
+
+
+def saved_tables(values: Values) -> Keys:
+    """Returns the tables of a checkpoint of TPUEmbedding, by the graph of its objects.
+
+    Args:
+      values: the checkpoint.
+
+    Returns:
+      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
+
+    Raises:
+      ValueError: it is no such checkpoint, it has two tables of one name, or its tables are those
+        of the SparseCore, where several are stacked in one and their rows are shuffled.
+    """
+    if _GRAPH not in values.shapes:
+        raise ValueError(
+            f"{values.path!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of "
+            "objects."
+        )
+    for name in values.shapes:
+        if name.endswith(_LAYOUTS) and values.whole(name):
+            raise ValueError(
+                f"{values.path!r} is a checkpoint of TPUEmbeddingV2, whose rows are in the order "
+                "of the SparseCore. Restore it with tf.tpu.experimental.embedding."
+                "TPUEmbeddingForServing, save that, and give its checkpoint."
+            )
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(values.whole(_GRAPH))
+    children = [{one.local_name: one.node_id for one in node.children} for node in graph.nodes]
+    found: Keys = {}
+    for of_object in {each["_variables"] for each in children if "_variables" in each}:
+        for table, of_table in children[of_object].items():
+            slots = {
+                slot: attribute.checkpoint_key
+                for slot, place in sorted(
+                    children[of_table].items(), key=lambda child: child[0] != WEIGHTS
+                )
+                for attribute in graph.nodes[place].attributes
+                if attribute.name == "VARIABLE_VALUE"
+            }
+            if WEIGHTS not in slots:
+                continue
+            if table in found:
+                raise ValueError(f"{values.path!r} has more than one table called {table!r}.")
+            found[table] = slots
+    if not found:
+        raise ValueError(f"{values.path!r} has no tables of TPUEmbedding.")
+    return found
+
+
+def shown(key: str) -> str:
+    """Returns a tensor's name in a checkpoint as the attributes that lead to it: `embedding/t`."""
+    path = key.removesuffix(f"/{_VALUE}")
+    return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
+
+
+def saved_step(values: Values) -> int | None:
+    """Returns the `step` of a checkpoint of `tf.train.Checkpoint(step=...)`; None without."""
+    name = f"step/{_VALUE}"
+    if values.shapes.get(name) != () or not values.dtypes[name].is_integer:
+        return None
+    return int(values.whole(name))
+
+
+def global_step(values: Values) -> int | None:
+    """Returns the global step of a checkpoint of tensorflow-estimator; None without."""
+    if values.shapes.get("global_step") != ():
+        return None
+    return int(values.whole("global_step"))
+
+
+def own_names(variables: Sequence[str]) -> dict[str, str]:
+    """Returns variable -> the name of its table in the TF2 vocabulary, as `to_tensorflow` has it.
+
+    A column's table `.../words_embedding/embedding_weights` is `tbl_words`; any other is called as
+    its variable is. Where two would share a name, both are called as their variables.
+    """
+    wanted = {variable: saved_variables.own_name(variable) for variable in variables}
+    names = list(wanted.values())
+    return {
+        variable: name if names.count(name) == 1 else variable for variable, name in wanted.items()
+    }
+
+
+def table_values(
+    table: Exported, name: str, optimizer: type[OptimizationParameters] | None
+) -> tuple[TableValues, list[str]]:
+    """Returns a table as `write` takes it, and the names of the slots that it leaves out.
+
+    Args:
+      table: the table, with its slots or without.
+      name: its name in the TF2 vocabulary.
+      optimizer: class of the TF2 vocabulary whose slots are written; None for no slots.
+
+    Raises:
+      ValueError: its values are float64, and those of `TPUEmbedding` are float32.
+    """
+    if table.dtype == np.float64:
+        raise ValueError(
+            f"export: table {table.name!r} is float64, and the tables of TPUEmbedding are float32."
+        )
+    variables = {WEIGHTS: table.name}
+    if optimizer:
+        variables |= {slot.name: table.name + slot.suffix for slot in optimizer.slots}
+    pieces = {slot: _pieces(table, variable) for slot, variable in variables.items()}
+    left_out = [slot for slot in table.variables[1:] if slot not in variables.values()]
+    return TableValues(name, table.rows, table.dimension, optimizer, pieces), left_out
+
+
+def _pieces(table: Exported, variable: str) -> Callable[[], Iterator[np.ndarray]]:
+    return lambda: table.pieces(variable)
+
+
+def _of_slots(table: Exported) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that has the slots of a table; None without."""
+    if not table.optimizer or len(table.variables) == 1:
+        return None
+    return tf2_class(saved_variables.optimizer_class(table.optimizer))
+
+
+def write_tables(folder: str, tables: Sequence[Exported]) -> None:
+    """Writes the checkpoint of an export, and `tables.json`, which says what is what in it.
+
+    Args:
+      folder: the folder, which is there.
+      tables: the tables, all of one checkpoint.
+    """
+    names = own_names([table.name for table in tables])
+    both = [table_values(table, names[table.name], _of_slots(table)) for table in tables]
+    source = tables[0].source
+    step = global_step(source)
+    keys = write(f"{folder}/{FILE}", [values for values, _ in both], step)
+    described: list[dict[str, Any]] = []
+    for table, (values, left_out) in zip(tables, both, strict=True):
+        own = values.optimizer.slots if values.optimizer else ()
+        suffixes = {WEIGHTS: "", **{slot.name: slot.suffix for slot in own}}
+        described.append(
+            {
+                "name": values.name,
+                "vocabulary_size": table.rows,
+                "dim": table.dimension,
+                "optimizer": values.optimizer.__name__ if values.optimizer else None,
+                "variables": {
+                    table.name + suffixes[slot]: key for slot, key in keys[values.name].items()
+                },
+                "left_out": left_out,
+            }
+        )
+    contents = {
+        "format": 1,
+        "source": source.path,
+        "checkpoint": FILE,
+        "step": step,
+        "tables": described,
+        "not_in_a_checkpoint": NOT_IN_A_CHECKPOINT,
+    }
+    with tf.io.gfile.GFile(f"{folder}/tables.json", "w") as file:
+        file.write(json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
+
+
+NOT_IN_A_CHECKPOINT = [
+    "features",
+    "combiners",
+    "initializers",
+    "learning rates and other settings of optimizers",
+    "clipping_limit",
+    "experimental_gradient_multiplier_fn",
+    "vocabularies",
+]
+"""What only the program's `EmbeddingConfigSpec` says of its tables."""

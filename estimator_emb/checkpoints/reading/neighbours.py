@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the rows of a table that are nearest to one of them: `checkpoint.nearest`."""
+
+import numpy as np
+
+from estimator_emb.checkpoints.files import values as values_module
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading import tables as reading
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+
+def nearest(
+    path: str,
+    table: str,
+    like: int | str,
+    vocabulary: str | None = None,
+    count: int = 10,
+    order: str | None = None,
+) -> list[tuple[int, str | None, float]]:
+    """Returns the rows of a table that are nearest to one of them, the nearest first.
+
+    Nearness is the cosine of the angle between two rows. Rows of zeros, and of NaN or infinite
+    numbers, are near to none. The table is read in pieces.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      table: its name, as that of `checkpoint.table`.
+      like: id of the row; or its label, a string, which needs a vocabulary.
+      vocabulary: file of the labels, as those of `export`; None, the default, for none.
+      count: how many rows are returned at most, without the row itself; 10 by default.
+      order: as that of `checkpoint.table`.
+
+    Returns:
+      A list of (id, its label or None, the cosine).
+
+    Raises:
+      ValueError: there is no such checkpoint, table, id or label; the row has no direction; or
+        `count` is less than 1; or the values are not those that were saved.
+    """
+    if count < 1:
+        raise ValueError(f"nearest: count must be at least 1; got {count}.")
+    with Values(saved_variables.prefix(path)) as values:
+        weights = reading.find(values, table)
+        rows = weights.shape[0]
+        labels = Vocabulary(vocabulary, weights.name, rows) if vocabulary is not None else None
+        if isinstance(like, str):
+            if labels is None:
+                raise ValueError(f"nearest: label {like!r} needs the vocabulary of the table.")
+            found = labels.id_of(like)
+            if found is None:
+                raise ValueError(f"nearest: label {like!r} is not in vocabulary {vocabulary!r}.")
+            like = found
+        if not 0 <= like < rows:
+            raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
+        values.check(weights.name)
+        read = reading.reader(values, weights.name, order)
+        row = read(weights.name, like, like + 1)[0].astype(np.float64)
+        if not np.isfinite(row).all() or not row.any():
+            raise ValueError(f"nearest: row {like} is zero or not finite, so it has no direction.")
+        best_ids, best = np.zeros(0, np.int64), np.zeros(0)
+        piece = max(1, values_module.PIECE_BYTES // values.row_bytes(weights.name))
+        for start in range(0, rows, piece):
+            ids = np.arange(start, min(start + piece, rows))
+            part = read(weights.name, start, int(ids[-1]) + 1).astype(np.float64)
+            with np.errstate(all="ignore"):
+                norms = np.linalg.norm(part, axis=1) * np.linalg.norm(row)
+                cosines = part @ row / norms
+            good = np.isfinite(cosines) & (ids != like)
+            best_ids = np.concatenate([best_ids, ids[good]])
+            best = np.concatenate([best, cosines[good]])
+            first = np.lexsort([best_ids, -best])[:count]
+            best_ids, best = best_ids[first], best[first]
+        named: dict[int, str] = {}
+        if labels:
+            wanted = set(best_ids.tolist())
+            named = {id: label for id, label in enumerate(labels) if id in wanted}
+    return [
+        (int(id), named.get(int(id)), float(cosine))
+        for id, cosine in zip(best_ids, best, strict=True)
+    ]

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out in which order a checkpoint has the rows of its tables.
+
+Under 'mod', a legacy TPU of H hosts saved the rows of the ids i, i + H, i + 2H, ... of host i = 0,
+1, ... one host after the other. What tells of it, in the order in which it is believed:
+
+1. the record that a conversion has left in the checkpoint;
+2. the graph that was saved beside it, in its `.meta` file: a legacy TPU program has there the
+   configuration of the embedding hardware, with the strategy and the number of hosts; a program of
+   this package is known by its helper variable, and by how it loads the hardware;
+3. the slices in which a table was saved, one for each host that had rows of it. They tell the
+   number of hosts, and not the strategy.
+
+Source: `_create_partitioned_variables`, `_load_operation` and `create_dummy_table_variables` of
+tensorflow/python/tpu/tpu_embedding.py and tpu_embedding_gradient.py, TensorFlow 2.15.1.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+import tensorflow as tf
+from google.protobuf import message
+
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import RECORD
+from estimator_emb.private.protos import TPUEmbeddingConfiguration
+from estimator_emb.tables.helper_variable import HELPER_VARIABLE
+from estimator_emb.tables.partition import Partition
+
+_OURS = "estimator_emb"
+_READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedGraph:
+    """What the graph beside a checkpoint says.
+
+    Attributes:
+      order: 'ids' or 'mod'; None if it does not say.
+      hosts: number of TPU hosts over which it divides tables; None if it does not say.
+      why: what in it says so, for messages.
+      tables: names of variables that it loads into the embedding hardware, as checkpoints call
+        them.
+      program: whose graph it is: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for
+        any that trains no tables on a TPU; None if it is not there.
+    """
+
+    order: str | None = None
+    hosts: int | None = None
+    why: str = ""
+    tables: tuple[str, ...] = ()
+    program: str | None = None
+
+
+def saved_graph(path: str) -> SavedGraph:
+    """Returns what the graph beside a checkpoint says; nothing where there is none."""
+    file = f"{path}.meta"
+    if not tf.io.gfile.exists(file):
+        return SavedGraph()
+    try:
+        with tf.io.gfile.GFile(file, "rb") as opened:
+            graph = tf.compat.v1.MetaGraphDef.FromString(opened.read()).graph_def
+    except (message.DecodeError, tf.errors.OpError):
+        return SavedGraph()
+    nodes = {node.name: node for node in graph.node}
+    for node in graph.node:
+        if node.op == "VarHandleOp" and node.name.rpartition("/")[2] == HELPER_VARIABLE:
+            return SavedGraph("ids", None, f"{file!r} is a graph of this package", (), _OURS)
+    loads = [
+        node
+        for node in graph.node
+        if re.fullmatch(r"LoadTPUEmbedding\w+Parameters(GradAccumDebug)?", node.op)
+    ]
+    configurations = [node.attr["config"].s for node in loads] + [
+        node.attr["embedding_config"].s
+        for node in graph.node
+        if node.op == "ConfigureDistributedTPU"
+    ]
+    read = [_configuration(config) for config in configurations if config]
+    known = [config for config in read if config is not None and config.table_descriptor]
+    if not known:
+        return SavedGraph(program="other")
+    variables, direct = set(), True
+    for node in loads:
+        source = nodes.get(_bare(node.input[0]) if node.input else "")
+        while source is not None and source.op in ("ReadVariableOp", "Identity") and source.input:
+            source = nodes.get(_bare(source.input[0]))
+        if source is None or source.op not in _READS:
+            direct = False
+        else:
+            variables.add(re.sub(r"/part_\d+$", "", source.name))
+    tables = tuple(sorted(name for name in variables if not name.startswith("dummy_")))
+    hosts = known[0].num_hosts or None
+    if known[0].sharding_strategy == TPUEmbeddingConfiguration.DIV_DEFAULT:
+        return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables, "TPU")
+    if not direct:  # Each host's rows are put together from those of all, which are in order.
+        return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
+    why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
+    return SavedGraph("mod", hosts, why, tables, "TPU")
+
+
+def _configuration(serialized: bytes) -> TPUEmbeddingConfiguration | None:
+    try:
+        return TPUEmbeddingConfiguration.FromString(serialized)
+    except message.DecodeError:
+        return None
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("^").partition(":")[0]
+
+
+def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
+    """Returns table -> number of hosts that the slices tell in which it was saved.
+
+    Not in it is a table of which they do not tell: it has a slice for each row, as under any
+    larger number of hosts, or its slices are not those of a TPU, because another program has
+    written the checkpoint since.
+    """
+    found = {}
+    for table in tables:
+        parts = values.parts(table)
+        rows = values.shapes[table][0]
+        if parts is None or rows <= len(parts):
+            continue
+        if [part.rows for part in parts] == Partition(rows, len(parts)).sizes:
+            found[table] = len(parts)
+    return found
+
+
+def known(values: Values, graph: SavedGraph) -> dict[str, int]:
+    """Returns variable -> over how many hosts its rows are in the order of 'mod', where told.
+
+    1 stands for the order of the ids. Not in it is what neither a record nor the graph tells of.
+
+    Args:
+      values: the checkpoint.
+      graph: what `saved_graph` says of it.
+
+    Raises:
+      ValueError: the record is not one that this version can read.
+    """
+    contents = values.whole(RECORD) if RECORD in values.shapes else None
+    found = saved_variables.read_record(contents, values.path)
+    if not found and graph.order == "ids":
+        return dict.fromkeys(values.shapes, 1)
+    if not found and graph.order == "mod" and graph.hosts:
+        slots = (
+            saved_variables.slots_of(table, values.shapes)
+            for table in graph.tables
+            if table in values.shapes
+        )
+        names = {*graph.tables, *(slot for own in slots for slot in own)}
+        found = {name: graph.hosts if name in names else 1 for name in values.shapes}
+    return found
+
+
+def undivided(values: Values, table: str) -> bool:
+    """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
+
+    Then a TPU of several hosts has not written it, and its rows are in the order of the ids.
+    """
+    helped = any(saved_variables.is_helper(name) for name in values.shapes)
+    return not helped and len(values.parts(table) or ()) == 1
+
+
+def described(values: Values, graph: SavedGraph) -> str:
+    """Returns which program has written a checkpoint, and in which order its rows are."""
+    orders = known(values, graph)
+    listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+    tables = saved_variables.tables(listed, [*orders, *graph.tables])
+    hosts = {orders[name] for name in tables if name in orders}
+    order = ""
+    if hosts == {1}:
+        order = ", rows in the order of the ids"
+    elif hosts:
+        over = " and ".join(str(count) for count in sorted(hosts - {1}))
+        order = f", rows in the order of 'mod' over {over} hosts"
+        order += " in some tables" if 1 in hosts else ""
+    if RECORD in values.shapes:
+        return f"converted by estimator-emb convert{order}"
+    if graph.program == _OURS:
+        return f"of estimator_emb{order}"
+    if graph.program == "TPU":
+        return f"of a legacy TPU{order}"
+    if any(saved_variables.is_helper(name) for name in values.shapes):
+        told = hosts_of_slices(values, tables)
+        counts = sorted(set(told.values()))
+        over = f" of {counts[0]} hosts" if len(counts) == 1 and counts[0] > 1 else ""
+        one_host = ", rows in the order of the ids" if counts == [1] else ""
+        unknown = ", whether under 'div' or 'mod' is not known"
+        return f"of a legacy TPU{over}{one_host or unknown}"
+    if any(saved_variables.cpu_slots(name, values.shapes) for name in tables):
+        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
+    if graph.program == "other" and tables:
+        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
+    if not tables:
+        return "in which no variable is known to be an embedding table"
+    divided = not all(undivided(values, name) for name in tables)
+    suffixes = {slot.removeprefix(one.name) for one in tables.values() for slot in one.slots}
+    writers = "estimator_emb"
+    if not suffixes - saved_variables.DENSE_TOO:
+        writers += " or a legacy CPU (use_tpu=False), which are alike"
+    elif not divided:
+        writers += " or a legacy TPU of one host"
+    if divided:
+        writers += ", on parameter servers, or of a legacy TPU"
+    return f"of {writers}" + ("" if divided else ", rows in the order of the ids")

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the variables of a checkpoint: which slots belong to which, and which are tables."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.optimizers import (
+    PARAMETERS,
+    MDLAdagradLightParameters,
+    OptimizationParameters,
+)
+from estimator_emb.spec.resolved import TABLE_PREFIX
+
+HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
+"""Prefix of the names of variables by which the legacy TPUEstimator found its gradients."""
+
+RECORD = "estimator_emb/row_order"
+"""Name of the variable, a scalar string, that says how the rows of a checkpoint are ordered."""
+
+_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
+_SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
+
+DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
+"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
+
+_CPU_SLOTS = {
+    "Adam": ("/Adam", "/Adam_1"),
+    "centered RMSProp": ("/RMSProp", "/RMSProp_1", "/RMSProp_2"),
+    "RMSProp": ("/RMSProp", "/RMSProp_1"),
+    "Adadelta": ("/Adadelta", "/Adadelta_1"),
+}
+"""Optimizer of `tf.compat.v1.train` -> its slots, where the embedding optimizer has others."""
+
+_DENSE_NAMES = {"kernel", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "bias"}
+"""Last parts of the names of the matrices of dense layers."""
+
+_COLUMN_NAMES = re.compile(r"(.*/)?(embedding_weights|[^/]*_shared_embedding)")
+"""Names of tables that feature columns make."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedVariable:
+    """A variable of a checkpoint.
+
+    Attributes:
+      name: its name.
+      shape: its shape.
+      dtype: type of its values.
+      slots: names of the optimizer's slots that belong to it, which are listed nowhere else.
+      optimizer: class name, without 'Parameters', of the embedding optimizer that has these slots;
+        None without slots, or if no optimizer has exactly these.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: tf.DType
+    slots: tuple[str, ...] = ()
+    optimizer: str | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Returns the size of the variable and its slots in bytes; 0 for strings."""
+        size = 0 if self.dtype == tf.string else self.dtype.size
+        return int(np.prod(self.shape, dtype=np.int64)) * size * (1 + len(self.slots))
+
+
+def inspect(path: str) -> list[SavedVariable]:
+    """Returns the variables of a checkpoint, sorted by name, each with its slots.
+
+    A slot is known by the suffix of its name, for example `/Adagrad`, and by the shape, which is
+    the variable's. Tables cannot be told from other matrices, since Adagrad of `tf.compat.v1.train`
+    names its slots as the embedding optimizer does. No values are read.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+
+    Raises:
+      ValueError: there is no checkpoint.
+    """
+    reader = tf.train.load_checkpoint(prefix(path))
+    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    return of_shapes(shapes, reader.get_variable_to_dtype_map())
+
+
+def of_shapes(
+    shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, tf.DType]
+) -> list[SavedVariable]:
+    """Returns the variables of these names, shapes and types, as `inspect` does."""
+    slots = {name: slots_of(name, shapes) for name in shapes}
+    owned = {slot for own_slots in slots.values() for slot in own_slots}
+    return [
+        SavedVariable(name, shapes[name], dtypes[name], slots[name], _optimizer(name, slots[name]))
+        for name in sorted(set(shapes) - owned)
+    ]
+
+
+def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Returns the names of the slots of a variable."""
+    possible = [name + suffix for suffix in _SUFFIXES]
+    return tuple(slot for slot in possible if shapes.get(slot) == shapes[name])
+
+
+def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Returns a variable's slots if only an optimizer of `tf.compat.v1.train` has such, else ()."""
+    for suffixes in _CPU_SLOTS.values():
+        slots = tuple(name + suffix for suffix in suffixes)
+        if all(shapes.get(slot) == shapes[name] for slot in slots):
+            return slots
+    return ()
+
+
+def optimizer_class(name: str) -> type[OptimizationParameters]:
+    """Returns the class of which `SavedVariable.optimizer` is the name."""
+    return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
+
+
+def _optimizer(name: str, slots: Sequence[str]) -> str | None:
+    suffixes = {slot.removeprefix(name) for slot in slots}
+    for optimizer in _OPTIMIZERS:
+        if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
+            return optimizer.__name__.removesuffix("Parameters")
+    return None
+
+
+def prefix(path: str) -> str:
+    """Returns the prefix of the checkpoint that a path names: it, or the latest of a folder.
+
+    Raises:
+      ValueError: there is no checkpoint.
+    """
+    path = tf.compat.path_to_str(path)
+    if tf.io.gfile.isdir(path):
+        latest = checkpoint_files.latest(path)
+        if latest is None:
+            raise ValueError(f"Folder {path!r} holds no checkpoint.")
+        return latest
+    if not tf.io.gfile.exists(f"{path}.index"):
+        bare = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+        if bare != path and tf.io.gfile.exists(f"{bare}.index"):
+            raise ValueError(
+                f"There is no checkpoint {path!r}: give {bare!r}, without the end of the file's "
+                "name."
+            )
+        raise ValueError(f"There is no checkpoint {path!r}.")
+    return path
+
+
+def is_helper(name: str) -> bool:
+    """Returns whether a variable is a helper of the legacy TPUEstimator, or a slot of one."""
+    return any(part.startswith(HELPER_PREFIX) for part in name.split("/"))
+
+
+def is_matrix_of_rows(variable: SavedVariable) -> bool:
+    """Returns whether a variable could be a table, or a slot that no optimizer is known to have."""
+    return (
+        len(variable.shape) == 2
+        and variable.dtype.is_floating
+        and not is_helper(variable.name)
+        and variable.name != RECORD
+        and not looks_dense(variable.name)
+    )
+
+
+def looks_dense(name: str) -> bool:
+    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
+
+    A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
+    """
+    return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
+
+
+def own_name(variable: str) -> str:
+    """Returns what the legacy config and TensorBoard call the table of a variable.
+
+    A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
+    share is `tbl_a_b_shared_embedding`; any other is called as its variable is.
+    """
+    column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
+    if column.endswith("_shared_embedding"):
+        return TABLE_PREFIX + column
+    if variable.endswith("_embedding/embedding_weights"):
+        return TABLE_PREFIX + column.removesuffix("_embedding")
+    return variable
+
+
+def tables(
+    variables: Sequence[SavedVariable], also: Sequence[str] = ()
+) -> dict[str, SavedVariable]:
+    """Returns name -> variable of those that are embedding tables by what the checkpoint says.
+
+    That is a matrix of floating-point numbers which is no slot and not called as a layer calls its
+    own, and of which one of these is true: a feature column made its name
+    (`.../embedding_weights`, `..._shared_embedding`); it has slots that only embedding optimizers
+    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`.
+
+    Args:
+      variables: those of a checkpoint, as `inspect` returns them.
+      also: names that a record or a graph says to be tables.
+    """
+    helped = {
+        part.removeprefix(HELPER_PREFIX)
+        for variable in variables
+        for part in variable.name.split("/")
+        if part.startswith(HELPER_PREFIX)
+    }
+    found = {}
+    for variable in variables:
+        suffixes = {slot.removeprefix(variable.name) for slot in variable.slots}
+        if is_matrix_of_rows(variable) and (
+            _COLUMN_NAMES.fullmatch(variable.name)
+            or suffixes - DENSE_TOO
+            or variable.name in helped
+            or variable.name in also
+        ):
+            found[variable.name] = variable
+    return found
+
+
+def read_record(contents: Any, path: str) -> dict[str, int]:
+    """Returns table or slot -> over how many hosts its rows are in the order of 'mod'.
+
+    1 stands for the order of the ids.
+
+    Args:
+      contents: value of the variable `RECORD`; None for a checkpoint that has none.
+      path: prefix of the checkpoint, for the message.
+
+    Raises:
+      ValueError: the record is not one that this version can read.
+    """
+    if contents is None:
+        return {}
+    try:
+        read = json.loads(contents)
+        hosts = dict(read["hosts"])
+        if read["format"] != 1 or not all(
+            isinstance(count, int) and count >= 1 for count in hosts.values()
+        ):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not "
+            "one that this version of estimator_emb can read."
+        ) from None
+    return hosts
+
+
+def record(hosts: Mapping[str, int]) -> bytes:
+    """Returns the value of the variable that `read_record` reads."""
+    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes the values of tables in a checkpoint, and how those of two checkpoints differ."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import values as values_module
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading import row_order, saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
+from estimator_emb.tables.partition import Partition
+
+QUANTILES = (0.05, 0.5, 0.95)
+"""Those of the rows' norms that are told."""
+
+_BIN_SHIFT = 15
+"""Bits of a float32 that a bin of the histogram does not tell apart: it is 0.4 % wide."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableStatistics:
+    """What the values of a table say.
+
+    Attributes:
+      name: name of its variable.
+      rows: how many it has.
+      dimension: how many numbers a row has.
+      optimizer: as `SavedVariable.optimizer`.
+      slots: names of its slots.
+      bytes: size of the table and its slots.
+      nan: how many of its numbers, and those of its slots, are NaN.
+      infinite: how many are infinite.
+      mean_norm: mean of the Euclidean norms of the rows without NaN and infinite numbers; NaN if
+        there are none.
+      norm_quantiles: their 5 %, 50 % and 95 % quantiles, to 0.4 %.
+      largest_norm: the largest of them.
+      never_trained: how many rows no gradient has reached: all of their slots are as they began.
+        None if that cannot be told.
+      why_unknown: the reason why it cannot be told; '' if it can.
+      histogram: the number of rows by norm, int64 [65536]; `norms_of_bins` says which norms.
+    """
+
+    name: str
+    rows: int
+    dimension: int
+    optimizer: str | None
+    slots: tuple[str, ...]
+    bytes: int
+    nan: int
+    infinite: int
+    mean_norm: float
+    norm_quantiles: tuple[float, ...]
+    largest_norm: float
+    never_trained: int | None
+    why_unknown: str
+    histogram: np.ndarray = dataclasses.field(repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How a variable differs between two checkpoints.
+
+    Attributes:
+      name: its name.
+      what: 'only in the first', 'only in the second', 'shape', 'type' or 'values'.
+      first, second: its shapes or types, where these differ; else None.
+      rows: how many rows differ, where values do; 1 for a scalar.
+      of_rows: how many rows it has.
+      largest: the largest absolute difference of two numbers; NaN where one of two is NaN, and for
+        strings.
+    """
+
+    name: str
+    what: str
+    first: Any = None
+    second: Any = None
+    rows: int = 0
+    of_rows: int = 0
+    largest: float = 0.0
+
+
+def statistics(
+    path: str,
+    tables: Sequence[str] | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> list[TableStatistics]:
+    """Returns what the values of tables say: norms, NaN, rows never trained.
+
+    The values are read in pieces, so that memory does not depend on the size of a table.
+
+    A row was never trained if all of its slots are as they began. Most slots begin at 0. Adagrad's
+    and ProximalAdagrad's accumulators begin at a number that the program chooses, and then grow:
+    the smallest number of the table is taken for it if a whole row has it, of two columns or more.
+    It cannot be told without slots, as for stochastic gradient descent.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      tables: names of the tables, as `inspect` lists them. None, the default, stands for all
+        matrices of floating-point numbers that are no slots and not called as dense layers call
+        theirs.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged, or a table is not in it.
+    """
+    with Values(saved_variables.prefix(path)) as values:
+        listed = {
+            variable.name: variable
+            for variable in saved_variables.of_shapes(values.shapes, values.dtypes)
+        }
+        slots_of_cpu = {
+            slot for name in listed for slot in saved_variables.cpu_slots(name, values.shapes)
+        }
+        if tables is None:
+            chosen = [
+                variable
+                for variable in listed.values()
+                if saved_variables.is_matrix_of_rows(variable) and variable.name not in slots_of_cpu
+            ]
+        else:
+            chosen = [_named(listed, name, values) for name in tables]
+        advance = _counter(progress, sum(variable.bytes for variable in chosen))
+        return [_of_table(values, variable, advance) for variable in chosen]
+
+
+def _named(listed: dict[str, SavedVariable], name: str, values: Values) -> SavedVariable:
+    variable = listed.get(name)
+    if variable is None or len(variable.shape) != 2 or not variable.dtype.is_floating:
+        raise ValueError(
+            f"statistics: {name!r} is no table of checkpoint {values.path!r}, whose tables are "
+            f"{[one.name for one in listed.values() if saved_variables.is_matrix_of_rows(one)]}."
+        )
+    return variable
+
+
+def _counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(done, total)
+
+    return advance
+
+
+def norms_of_bins() -> np.ndarray:
+    """Returns the norm in the middle of each bin of a histogram, float32 [65536]."""
+    bins = np.arange(1 << 16, dtype=np.uint32) << np.uint32(_BIN_SHIFT)
+    return (bins | np.uint32(1 << (_BIN_SHIFT - 1))).view(np.float32)
+
+
+def _of_table(
+    values: Values, variable: SavedVariable, advance: Callable[[int], None]
+) -> TableStatistics:
+    rows, dimension = variable.shape
+    histogram = np.zeros(1 << 16, np.int64)
+    nan = infinite = finite_rows = 0
+    total = largest = 0.0
+    for name in (variable.name, *variable.slots):
+        values.check(name)
+    for _, piece in values.pieces(variable.name):
+        piece = piece if piece.dtype.itemsize >= 4 else piece.astype(np.float32)
+        nan += int(np.isnan(piece).sum())
+        infinite += int(np.isinf(piece).sum())
+        norms = np.sqrt(np.einsum("ij,ij->i", piece, piece, dtype=np.float64))
+        norms = norms[np.isfinite(piece).all(axis=1)]
+        finite_rows += len(norms)
+        total += float(norms.sum())
+        largest = max(largest, float(norms.max(initial=0.0)))
+        clipped = np.minimum(norms, np.finfo(np.float32).max).astype(np.float32)
+        histogram += np.bincount(clipped.view(np.uint32) >> _BIN_SHIFT, minlength=1 << 16)
+        advance(len(piece) * values.row_bytes(variable.name))
+    trained = _Untrained(variable, values)
+    size = max(
+        1,
+        values_module.PIECE_BYTES
+        // (values.row_bytes(variable.name) * max(1, len(variable.slots))),
+    )
+    for start in range(0, rows, size):
+        end = min(start + size, rows)
+        pieces = {slot: values.rows(slot, start, end) for slot in trained.read}
+        trained.add(pieces)
+        for piece in pieces.values():
+            nan += int(np.isnan(piece).sum())
+            infinite += int(np.isinf(piece).sum())
+        advance(sum(pieces[slot].nbytes for slot in variable.slots))
+    return TableStatistics(
+        variable.name,
+        rows,
+        dimension,
+        variable.optimizer,
+        variable.slots,
+        variable.bytes,
+        nan,
+        infinite,
+        total / finite_rows if finite_rows else float("nan"),
+        _quantiles(histogram, largest),
+        largest,
+        *trained.result(),
+        histogram,
+    )
+
+
+def _quantiles(histogram: np.ndarray, largest: float) -> tuple[float, ...]:
+    count = histogram.sum()
+    if not count:
+        return (float("nan"),) * len(QUANTILES)
+    ends = np.cumsum(histogram)
+    middles = norms_of_bins()
+    found = []
+    for quantile in QUANTILES:
+        place = int(np.searchsorted(ends, max(1, np.ceil(quantile * count))))
+        # The first bin is that of 0.
+        found.append(min(float(middles[place]) if place else 0.0, largest))
+    return tuple(found)
+
+
+class _Untrained:
+    """Counts the rows whose slots are as they began."""
+
+    def __init__(self, variable: SavedVariable, values: Values):
+        self.read: tuple[str, ...] = variable.slots
+        self._known: dict[str, float] = {}
+        self._grows: str | None = None
+        self._smallest = np.inf
+        self._count = 0
+        self._why = ""
+        on_cpu = saved_variables.cpu_slots(variable.name, values.shapes)
+        if variable.optimizer:
+            slots = saved_variables.optimizer_class(variable.optimizer).slots
+            for slot in slots:
+                if not isinstance(slot.initial, str):
+                    self._known[variable.name + slot.suffix] = slot.initial
+            if not self._known:
+                self._grows = variable.name + slots[0].suffix
+        elif on_cpu:
+            self.read = on_cpu
+            # The first slot of RMSProp begins at 1, the others and those of the rest at 0.
+            zero = on_cpu[1:] if "/RMSProp" in on_cpu[0] else on_cpu
+            self._known = dict.fromkeys(zero, 0.0)
+        elif variable.slots:
+            self._why = "its slots are those of no optimizer alone"
+        else:
+            self._why = "it has no slots"
+        if self._grows and variable.shape[1] < 2:
+            self._why = "with one column, an accumulator tells nothing"
+
+    def add(self, pieces: dict[str, np.ndarray]) -> None:
+        """Adds rows of the slots."""
+        if self._why:
+            return
+        if self._grows is None:
+            same = [(pieces[slot] == initial).all(axis=1) for slot, initial in self._known.items()]
+            self._count += int(np.logical_and.reduce(same).sum())
+            return
+        piece = pieces[self._grows]
+        smallest = float(np.nanmin(piece, initial=np.inf))
+        if smallest < self._smallest:
+            self._smallest, self._count = smallest, 0
+        self._count += int((piece == np.float32(self._smallest)).all(axis=1).sum())
+
+    def result(self) -> tuple[int | None, str]:
+        """Returns the number of rows, and why it is None."""
+        return (None, self._why) if self._why else (self._count, "")
+
+
+def differences(
+    first: str, second: str, progress: Callable[[int, int], Any] | None = None
+) -> list[Difference]:
+    """Returns how two checkpoints differ, by variable; [] if in nothing.
+
+    Values are compared in pieces; NaN equals NaN. Rows whose order is known, as `convert` knows it,
+    are compared by their ids; those of two checkpoints of which neither is known, as they lie.
+    Legacy helper variables and records of conversions do not count.
+
+    Args:
+      first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      second: the other, likewise.
+      progress: function called with the number of bytes done and that of all; None for none.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged, or the rows of a table may be in two
+        orders, of which only one is known.
+    """
+    paths = saved_variables.prefix(first), saved_variables.prefix(second)
+    with Values(paths[0]) as here, Values(paths[1]) as there:
+        names = sorted(
+            name
+            for name in {*here.shapes, *there.shapes}
+            if name != RECORD and not saved_variables.is_helper(name)
+        )
+        advance = _counter(progress, sum(here.size(name) for name in names if name in here.shapes))
+        orders = [row_order.known(one, row_order.saved_graph(one.path)) for one in (here, there)]
+        found = (
+            _difference(here, there, name, _hosts(name, (here, there), orders), advance)
+            for name in names
+        )
+        return [difference for difference in found if difference]
+
+
+def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
+    """Returns the number of hosts in whose order the rows of a variable are in each checkpoint."""
+    told = [order.get(name) for order in orders]
+    if None in told and told != [None, None]:
+        values = both[told.index(None)]
+        helped = any(saved_variables.is_helper(other) for other in values.shapes)
+        if helped and name in values.shapes and len(values.parts(name) or ()) > 1:
+            raise ValueError(
+                f"differences: nothing in {values.path!r} says in which order the rows of {name!r} "
+                "are, as its graph, the .meta file, would. Convert it first (estimator-emb "
+                "convert)."
+            )
+    return [count or 1 for count in told]
+
+
+def _difference(
+    here: Values, there: Values, name: str, hosts: list[int], advance: Callable[[int], None]
+) -> Difference | None:
+    if name not in there.shapes:
+        return Difference(name, "only in the first")
+    if name not in here.shapes:
+        return Difference(name, "only in the second")
+    shape, dtype = here.shapes[name], here.dtypes[name]
+    if shape != there.shapes[name]:
+        return Difference(name, "shape", shape, there.shapes[name])
+    if dtype != there.dtypes[name]:
+        return Difference(name, "type", dtype.name, there.dtypes[name].name)
+    here.check(name)
+    there.check(name)
+    if not shape or dtype == tf.string:
+        one, other = (np.array(values.whole(name), object) for values in (here, there))
+        advance(here.size(name))
+        if one.tolist() == other.tolist():
+            return None
+        largest = float("nan") if dtype == tf.string else float(abs(one - other))
+        return Difference(name, "values", rows=1, of_rows=1, largest=largest)
+    rows, largest = 0, 0.0
+    places = [Partition(max(1, shape[0]), count, "mod").places for count in hosts]
+    piece_rows = max(1, values_module.PIECE_BYTES // here.row_bytes(name))
+    for start in range(0, shape[0], piece_rows):
+        ids = np.arange(start, min(start + piece_rows, shape[0]))
+        one = here.gather(name, places[0](ids)).reshape(len(ids), -1)
+        other = there.gather(name, places[1](ids)).reshape(len(ids), -1)
+        advance(one.nbytes)
+        differ = (one != other) & ~((one != one) & (other != other))
+        if differ.any():
+            rows += int(differ.any(axis=1).sum())
+            with np.errstate(invalid="ignore", over="ignore"):
+                apart = np.abs(one[differ].astype(np.complex128) - other[differ])
+            largest = float(np.maximum(largest, apart.max()))
+    if not rows:
+        return None
+    return Difference(name, "values", rows=rows, of_rows=shape[0], largest=largest)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares a graph with the checkpoint that it is about to restore.
+
+TensorFlow lets a variable take whatever shape its values have in the checkpoint. A missing one it
+reports only when the session is open, in a message that begins with the names of all. Here both are
+errors before a session opens, which name the variables and their tables, and say what to do.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring.misfits import Form, Misfits
+from estimator_emb.checkpoints.restoring.saver import PartsSaver
+from estimator_emb.private.graphs import BulkSaverBuilder, SaveableObject, object_graph_key_mapping
+from estimator_emb.spec.resolved import Table
+from estimator_emb.tables.storage import saved_name
+
+_ANY = tf.TensorShape(None)
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+class Restoring:
+    """The checkpoint, if any, from which the graphs of one call of an estimator begin.
+
+    Args:
+      path: prefix of the checkpoint that they restore; None if they restore none.
+    """
+
+    def __init__(self, path: str | None):
+        self._path = path
+
+    def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
+        """Compares the default graph with what it will be restored or warm-started from.
+
+        Args:
+          scaffold: the scaffold of model_fn; None for TensorFlow's default.
+          warm_start: `WarmStartSettings` for a graph that restores nothing; None if there are none.
+          tables: the tables of the spec.
+
+        Raises:
+          MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as the function `check`.
+        """
+        if tf.distribute.has_strategy():
+            return  # A replica has only a part of the graph.
+        with_optimizers = [(table, _optimizer(table)) for table in tables]
+        if self._path is not None:
+            check(self._path, scaffold, with_optimizers)
+        elif warm_start:
+            check_warm_start(warm_start, with_optimizers)
+
+
+def _optimizer(table: Table) -> str:
+    return type(table.optimizer).__name__.removesuffix("Parameters")
+
+
+def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None:
+    """Compares the default graph with the checkpoint that its saver will restore.
+
+    It compares only what the saver restores, and nothing if that is a `tf.train.Checkpoint` or a
+    saver that restores in a way of its own.
+
+    Args:
+      path: prefix of the checkpoint.
+      scaffold: the scaffold of model_fn; None for TensorFlow's default.
+      tables: the tables of the spec, each with the name of its optimizer.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint: a file of the checkpoint is missing or too short, or the
+        checkpoint lacks a variable.
+      UnfitCheckpoint: a variable has another shape or type in the checkpoint.
+    """
+    checkpoint_files.check_whole(path)
+    saver = getattr(scaffold, "saver", None)
+    if saver is None:
+        savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+        saver = savers[0] if len(savers) == 1 else None
+    here = _restored_by(saver)
+    if here is None:
+        return
+    misfits = Misfits(path, tables, here)
+    there = _in_checkpoint(path)
+    keys = dict(zip(here, here, strict=True))
+    if _OBJECT_GRAPH in there:
+        keys.update(object_graph_key_mapping(path))
+    any_shape = bool(getattr(saver, "_reshape", False))
+    for name, form in here.items():
+        _compare(name, form, keys[name], there, misfits, any_shape)
+    misfits.raise_error()
+
+
+def check_warm_start(settings: Any, tables: Sequence[tuple[Table, str]]) -> None:
+    """Compares the default graph with the checkpoint that it will be warm-started from.
+
+    Args:
+      settings: `WarmStartSettings`.
+      tables: the tables of the spec, each with the name of its optimizer.
+
+    Raises:
+      MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `check`.
+    """
+    path = settings.ckpt_to_initialize_from
+    if tf.io.gfile.isdir(path):
+        path = checkpoint_files.latest(path)
+    if path is None or not checkpoint_files.exists(path):
+        return  # TensorFlow raises the error of that.
+    checkpoint_files.check_whole(path)
+    there = _in_checkpoint(path)
+    if _OBJECT_GRAPH in there:
+        return
+    here = _warm_started(settings.vars_to_warm_start)
+    infos = settings.var_name_to_vocab_info or {}
+    old_names = settings.var_name_to_prev_var_name or {}
+    misfits = Misfits(path, tables, here, warm_start=True)
+    for name, form in here.items():
+        old_name = old_names.get(name) or name
+        if name in infos:
+            _compare_remapped(name, form, old_name, infos[name], there, misfits)
+        elif settings.vars_to_warm_start is not None:
+            _compare(name, form, old_name, there, misfits)
+    misfits.raise_error()
+
+
+def _restored_by(saver: Any) -> dict[str, Form] | None:
+    """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown.
+
+    Args:
+      saver: the saver; None for TensorFlow's default.
+    """
+    listed: Any = None
+    if saver is not None:
+        if not isinstance(saver, tf.compat.v1.train.Saver) or _restores_its_own_way(saver):
+            return None
+        listed = saver._var_list
+        if listed is None and saver.saver_def is not None:
+            return None
+    if listed is None:
+        keys = tf.compat.v1.GraphKeys
+        listed = [
+            *tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES),
+            *tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS),
+        ]
+    named = listed.items() if isinstance(listed, dict) else ((None, saved) for saved in listed)
+    return dict(form for name, saved in named for form in _forms(name, saved))
+
+
+def _restores_its_own_way(saver: Any) -> bool:
+    builder = getattr(saver, "_builder", None)
+    plain = BulkSaverBuilder
+    as_tensorflow = (tf.compat.v1.train.Saver.restore, PartsSaver.restore)
+    return type(saver).restore not in as_tensorflow or any(
+        builder is not None and getattr(type(builder), method) is not getattr(plain, method)
+        for method in ("restore_op", "bulk_restore", "_AddRestoreOps", "_AddShardedRestoreOps")
+    )
+
+
+def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
+    """Yields (name in the checkpoint, form) of an item that a saver was given."""
+    if isinstance(saved, SaveableObject):
+        for spec in saved.specs:
+            yield spec.name, Form(_ANY, None)
+    elif isinstance(saved, Iterable) and not isinstance(saved, tf.Variable):
+        for part in saved:
+            yield from _forms(name, part)
+    elif isinstance(saved, tf.Variable):
+        part = saved._get_save_slice_info()
+        shape = tf.TensorShape(part.full_shape) if part else saved.shape
+        yield name or saved_name(saved), Form(shape, saved.dtype.base_dtype, bool(part))
+
+
+def _warm_started(patterns: Any) -> dict[str, Form]:
+    """Returns name -> form of the variables that `vars_to_warm_start` selects."""
+    keys = tf.compat.v1.GraphKeys
+    listed: list[Any] = []
+    if isinstance(patterns, list):
+        for entry in patterns:
+            if isinstance(entry, str):
+                listed += tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES, entry)
+            else:
+                listed.append(entry)
+    elif patterns is None or isinstance(patterns, str):
+        listed = tf.compat.v1.get_collection(keys.TRAINABLE_VARIABLES, patterns)
+    return dict(form for entry in listed for form in _forms(None, entry))
+
+
+def _in_checkpoint(path: str) -> dict[str, Form]:
+    reader = tf.train.load_checkpoint(path)
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: Form(tf.TensorShape(shape), dtypes[name])
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
+
+
+def _compare(
+    name: str,
+    here: Form,
+    key: str,
+    there: Mapping[str, Form],
+    misfits: Misfits,
+    any_shape: bool = False,
+) -> None:
+    """Notes how a variable differs from what the checkpoint has under `key`."""
+    if key not in there:
+        misfits.missing(name, key)
+        return
+    if here.dtype not in (None, there[key].dtype):
+        misfits.of_type(name, here.dtype, there[key].dtype)
+    if here.shape.is_compatible_with(there[key].shape):
+        return
+    reshaped = any_shape and not here.in_parts
+    if not reshaped or here.shape.num_elements() != there[key].shape.num_elements():
+        misfits.of_shape(name, here.shape, there[key].shape)
+
+
+def _compare_remapped(
+    name: str, here: Form, key: str, info: Any, there: Mapping[str, Form], misfits: Misfits
+) -> None:
+    """Notes how a variable whose rows or columns move by a `VocabInfo` differs."""
+    _compare(name, Form(_ANY, here.dtype), key, there, misfits)
+    if key not in there or here.shape.rank != 2 or there[key].shape.rank != 2:
+        return
+    old = there[key].shape
+    if here.shape[1 - info.axis] != old[1 - info.axis]:
+        misfits.of_shape(name, here.shape, old)
+    elif info.old_vocab_size is not None and info.old_vocab_size > old[info.axis]:
+        misfits.of_old_vocabulary(name, info.old_vocab_size, old)

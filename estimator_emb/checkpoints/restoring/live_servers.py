@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a cluster that start again while the others have gone on without them.
+
+Where a chief does, the checkpoint is older than what the parameter servers hold: restoring it would
+take back, behind the back of the workers, every step since. So servers that hold a whole model of
+the same `model_dir` keep it. Where a server has lost its part, all go back to the checkpoint, and
+the logs of the trainers say by how many steps.
+"""
+
+import logging
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.restoring.saver import PartsSaver
+
+logger = logging.getLogger("estimator_emb")
+
+_MARK = "estimator_emb_model_dir"
+"""A variable on the first server, in no collection: the `model_dir` of what the servers hold."""
+
+
+def _one_spelling(path: str) -> str:
+    """Returns the path of a folder as every program says it that runs there."""
+    return path.rstrip("/") if "://" in path else os.path.realpath(path)
+
+
+class StepsSeen(tf.compat.v1.train.SessionRunHook):
+    """Knows how far training has come, in a trainer, and says when that is taken back.
+
+    A session that loses a server begins anew, in the same process and with the same hooks.
+
+    Attributes:
+      last: the global step after the last step of this trainer; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+    def begin(self) -> None:
+        self._step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        step = int(session.run(self._step))
+        if self.last is not None and step < self.last:
+            logger.warning(
+                "Training goes on from step %d, after a parameter server was away: the %d steps "
+                "since, up to %d, are lost.",
+                step,
+                self.last - step,
+                self.last,
+            )
+        self.last = None
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.last = int(run_values.results) + 1  # A step's reads come before its writes.
+
+
+class LiveServersSaver(PartsSaver):
+    """Restores a checkpoint unless the parameter servers hold something newer.
+
+    Args:
+      config: the `RunConfig` of the chief.
+      seen: what the chief knows of the steps before; of no use after a restore that tells of them.
+    """
+
+    _set_mark: tf.Operation | None = None
+
+    def __init__(self, config: Any, seen: StepsSeen):
+        self._model_dir = _one_spelling(config.model_dir)
+        self._seen = seen
+        super().__init__(config)
+
+    def build(self) -> None:
+        super().build()
+        if self._set_mark is not None:
+            return  # It is called for each session; the second one follows a lost server.
+        variables = tf.compat.v1.global_variables()
+        self._step = tf.compat.v1.train.get_global_step()
+        with tf.name_scope("live_servers"), tf.device(None), tf.device("/job:ps/task:0"):
+            handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_MARK)
+            self._is_marked = tf.raw_ops.VarIsInitializedOp(resource=handle)
+            self._mark = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+            self._set_mark = tf.raw_ops.AssignVariableOp(resource=handle, value=self._model_dir)
+        self._count = len(variables)
+        with tf.name_scope("live_servers"):
+            self._missing = tf.identity(tf.compat.v1.report_uninitialized_variables(variables))
+
+    def restore(self, sess: Any, save_path: str) -> None:
+        missing = [name.decode() for name in sess.run(self._missing)]
+        mark = self._held_mark(sess)
+        live = self._held_step(sess) if mark == self._model_dir else None
+        saved = tf.train.load_checkpoint(save_path).get_tensor(self._step.op.name)
+        if live is not None and not missing and live >= saved:
+            if live > saved:
+                logger.info(
+                    "The parameter servers hold step %d: training goes on from there, not from "
+                    "the checkpoint of step %d.",
+                    live,
+                    saved,
+                )
+            return
+        super().restore(sess, save_path)
+        sess.run(self._set_mark)
+        if not missing:
+            return  # They held another training.
+        held_some = self._seen.last is not None or len(missing) < self._count
+        if mark == self._model_dir or (mark is None and held_some):
+            self._tell(sorted(missing)[0], live, int(saved))
+        elif saved:
+            logger.info(
+                "The parameter servers hold nothing of this training: it goes on from the "
+                "checkpoint of step %d.",
+                saved,
+            )
+
+    def _tell(self, lost: str, live: int | None, saved: int) -> None:
+        """Says that a server has lost its part of the training, and what that costs."""
+        last = live if live is not None else self._seen.last
+        self._seen.last = None
+        if last is None:
+            logger.warning(
+                "A parameter server has lost its variables, %s for one: all go back to the "
+                "checkpoint of step %d.",
+                lost,
+                saved,
+            )
+        elif last > saved:
+            logger.warning(
+                "A parameter server has lost its variables, %s for one: all go back from step %d "
+                "to the checkpoint of step %d, and %d steps are lost.",
+                lost,
+                last,
+                saved,
+                last - saved,
+            )
+
+    def _held_mark(self, sess: Any) -> str | None:
+        """Returns the `model_dir` of what the servers hold; None where the first holds nothing."""
+        return sess.run(self._mark).decode() if sess.run(self._is_marked) else None
+
+    def _held_step(self, sess: Any) -> int | None:
+        """Returns the step that the servers hold; None where it is lost."""
+        try:
+            return int(sess.run(self._step))
+        except tf.errors.FailedPreconditionError:
+            return None
+
+    def save(self, sess: Any, *args: Any, **kwargs: Any) -> Any:
+        # Also for a model that was never restored: the first checkpoint is that of its beginning.
+        sess.run(self._set_mark)
+        return super().save(sess, *args, **kwargs)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saver of `TPUEstimator`, which writes large checkpoints as several files."""
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.private.graphs import BulkSaverBuilder
+
+FILE_BYTES = 64 << 20
+"""How much each data file holds at least where a device's part of a checkpoint has several."""
+MOST_FILES = 8
+
+
+def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
+    """Raises an error if the saver of model_fn leaves embedding variables out.
+
+    Args:
+      scaffold: the scaffold of model_fn; None and one without a saver are good.
+      variables: the embedding variables, which it is to save.
+
+    Raises:
+      ValueError: the saver was made before they were.
+    """
+    # A saver has no public list of what it saves.
+    listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
+    if listed is None:
+        return
+    saved = [
+        variable.name for variable in (listed.values() if isinstance(listed, dict) else listed)
+    ]
+    missing = sorted(variable.name for variable in variables if variable.name not in saved)
+    if missing:
+        raise ValueError(
+            f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
+            "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
+            "called after them."
+        )
+
+
+def take_turns(hooks: Iterable[Any]) -> None:
+    """Makes the `CheckpointSaverHook`s among the hooks of a training write one after the other.
+
+    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, be it
+    the program's or the estimator's, both would write the first and the last checkpoint into the
+    same temporary files. TensorFlow 2.15 has one that does not find the graph in its thread.
+
+    Args:
+      hooks: all of the training.
+    """
+    turn = threading.Lock()
+    for hook in hooks:
+        if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
+            hook._get_saver = lambda hook=hook: _InTurn(type(hook)._get_saver(hook), turn)
+
+
+class _InTurn:
+    """A saver that waits until no other hook of the training writes."""
+
+    def __init__(self, saver: Any, turn: threading.Lock):
+        self._saver = saver
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._saver, name)
+
+    def save(self, sess: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._turn, sess.graph.as_default():
+            return self._saver.save(sess, *args, **kwargs)
+
+
+class PartsSaver(tf.compat.v1.train.Saver):
+    """The saver that tensorflow-estimator would create, but one that writes on all cores.
+
+    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
+    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
+    every reader of checkpoints reads any number of files.
+
+    It does not write a checkpoint again which its session was just restored from. A
+    `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago. The
+    new files would replace the old ones one by one, and a process that is killed meanwhile might
+    leave no readable checkpoint where there had been one.
+
+    Args:
+      config: the `RunConfig`, which says how many checkpoints to keep.
+    """
+
+    _restored: tuple[Any, str] | None = None
+    """A session, as a weak reference, and the checkpoint that it was restored from."""
+
+    def __init__(self, config: Any):
+        super().__init__(
+            sharded=True,
+            max_to_keep=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            builder=_Builder(),
+            defer_build=True,
+            save_relative_paths=True,
+        )
+
+    def restore(self, sess: Any, save_path: str) -> None:
+        super().restore(sess, save_path)
+        self._restored = weakref.ref(sess), save_path
+
+    def save(
+        self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        restored, self._restored = self._restored, None
+        if restored is not None and restored[0]() is sess:
+            path = f"{save_path}-{global_step}"
+            if os.path.normpath(path) == os.path.normpath(restored[1]):
+                return restored[1]
+        return super().save(sess, save_path, global_step, *args, **kwargs)
+
+
+class _Builder(BulkSaverBuilder):
+    """A builder that divides what a device saves by size, over up to as many files as cores."""
+
+    def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
+        self, saveables: list[Any]
+    ) -> list[tuple[str, list[Any]]]:
+        return [
+            (device, group)
+            for device, device_saveables in super()._GroupByDevices(saveables)
+            for group in _groups(device_saveables)
+        ]
+
+
+def _groups(saveables: list[Any]) -> list[list[Any]]:
+    sizes = [sum(_bytes(spec) for spec in saveable.specs) for saveable in saveables]
+    count = max(1, min(os.cpu_count() or 1, MOST_FILES, sum(sizes) // FILE_BYTES))
+    groups: list[list[Any]] = [[] for _ in range(count)]
+    filled = [0] * count
+    for index in sorted(range(len(saveables)), key=lambda index: -sizes[index]):
+        smallest = filled.index(min(filled))
+        groups[smallest].append(saveables[index])
+        filled[smallest] += sizes[index]
+    return [group for group in groups if group]
+
+
+def _bytes(spec: Any) -> int:
+    return (spec.tensor.shape.num_elements() or 0) * spec.dtype.size

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a second training out of a model directory, where the steps of one would be lost.
+
+The process that saves holds the kernel's lock on a hidden file of the directory, which says who it
+is. The lock ends with the process, so that a file which a killed one has left keeps nobody out.
+Threads and estimators of one process have descriptors of their own, and keep each other out too.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+from estimator_emb.legacy import file_paths
+from estimator_emb.messages import console
+
+try:
+    import fcntl
+except ImportError:  # Not on this system.
+    fcntl = None  # type: ignore[assignment]
+
+FILE = ".estimator_emb.lock"
+
+_descriptors: set[int] = set()
+"""Open lock files of this process."""
+
+
+@contextlib.contextmanager
+def held(model_dir: str) -> Iterator[bool]:
+    """Holds the lock of a model directory, which it makes; the file goes with the lock.
+
+    Yields:
+      Whether it is held: False where the file system has no locks, which the log says once.
+
+    Raises:
+      RuntimeError: another training holds it.
+    """
+    folder = file_paths.local(model_dir).removeprefix("file://")
+    path = os.path.join(os.path.abspath(folder), FILE)
+    descriptor, why_not = None, "its file system has no locks"
+    if fcntl is not None and "://" not in folder:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            descriptor = _locked(path)
+        except BlockingIOError as error:
+            raise RuntimeError(
+                f"train: model_dir '{model_dir}' is held by {error.strerror}, which trains there. "
+                "Each would overwrite the checkpoints of the other, and steps would be lost.\n"
+                "What to do: wait until it has ended, or end it; or give another model_dir."
+            ) from None
+        except OSError as error:
+            why_not = str(error)
+    if descriptor is None:
+        console.say_once(
+            f"model_dir '{model_dir}' cannot be locked ({why_not}): do not train there twice at "
+            "once.",
+            model_dir,
+        )
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor in _descriptors:  # Not in a process that was forked inside.
+            with contextlib.suppress(OSError):
+                if _is_at(path, descriptor):
+                    os.unlink(path)
+            _close(descriptor)
+
+
+def _locked(path: str) -> int:
+    """Returns the descriptor of a lock file, locked.
+
+    Raises:
+      BlockingIOError: another training holds the lock; its `strerror` says who.
+      OSError: there are no locks.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        _descriptors.add(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, descriptor):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"{_this()}, since {time.ctime()}".encode())
+                return descriptor
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                who = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
+                error.strerror = who.replace(_this(), f"this process ({os.getpid()})")
+            _close(descriptor)
+            raise
+        _close(descriptor)  # Its holder has removed it meanwhile.
+
+
+def _this() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    return False
+
+
+def _close(descriptor: int) -> None:
+    _descriptors.discard(descriptor)
+    os.close(descriptor)
+
+
+def _in_forked_process() -> None:
+    """Closes what a forked process inherits: it would hold the lock after the training's end."""
+    while _descriptors:
+        os.close(_descriptors.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`estimator-emb cluster`: starts a program's own processes as a cluster on this machine.
+
+One process watches over all of them. It needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from estimator_emb.cli import processes
+from estimator_emb.cli import screen as screen_lib
+
+_TO_END_BY_ITSELF = 10.0
+"""Seconds that workers and servers have after the chief is done, and all after a failure."""
+
+_TO_SAVE = 60.0
+"""Seconds that the trainers have after Ctrl-C or SIGTERM to finish a step and save the model."""
+
+_BETWEEN_REMINDERS = 60.0
+_LAST_LINES = 10
+
+
+def main(options: argparse.Namespace) -> int:
+    """Runs a program as a cluster.
+
+    Args:
+      options: as `parsers.cluster` makes them.
+
+    Returns:
+      The chief's exit status, 128 + its number for a signal; 1 in place of 0 where a server died.
+    """
+    # This command itself, however it was started, with `run` in place of `cluster`.
+    ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    command = [sys.executable, *ours, "run", *_run_arguments(options)]
+    environment = dict(os.environ)
+    if options.wait_limit is not None:
+        environment["ESTIMATOR_EMB_WAIT_LIMIT"] = str(options.wait_limit)
+    return start(command, environment, options.workers, options.ps, options.evaluator)
+
+
+def start(
+    command: list[str], environment: dict[str, str], workers: int, servers: int, evaluator: bool
+) -> int:
+    """Runs a command once for each task of a cluster, and waits for their end.
+
+    Args:
+      command: the program and its arguments.
+      environment: of every process; TF_CONFIG and what a cluster on loopback needs are added.
+      workers: how many processes train, the chief among them.
+      servers: the number of parameter servers.
+      evaluator: whether there is an evaluator.
+
+    Returns:
+      The status of this command: see `main`.
+    """
+    jobs = {"chief": 1, "worker": workers - 1, "ps": servers}
+    cluster = _cluster({job: count for job, count in jobs.items() if count})
+    tasks = [(job, index) for job, addresses in cluster.items() for index in range(len(addresses))]
+    if evaluator:
+        tasks.append(("evaluator", 0))
+    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
+    environment = {
+        **environment,
+        "PYTHONUNBUFFERED": "1",  # A pipe would keep lines until there are many.
+        # gRPC would ask a proxy for the way to this machine.
+        "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
+    }
+    launcher = _Launcher(command)
+    with processes.caught_signals() as wakeup, processes.process_group() as group:
+        for job, index in tasks:
+            task = {"cluster": cluster, "task": {"type": job, "index": index}}
+            try:
+                launcher.start(job, index, {**environment, "TF_CONFIG": json.dumps(task)}, group)
+            except OSError as error:
+                print(f"estimator-emb: cannot start {job} {index}: {error}", file=sys.stderr)
+                return 1
+        return launcher.wait(wakeup)
+
+
+def _run_arguments(options: argparse.Namespace) -> list[str]:
+    """Returns the arguments of `estimator-emb run` for each process."""
+    arguments = []
+    for name in ("device", "shards", "topology", "steps_limit"):
+        value = getattr(options, name)
+        if value is not None:
+            arguments.append(f"--{name.replace('_', '-')}={value}")
+    if options.table_summaries is not None:
+        arguments.append(f"--{'' if options.table_summaries else 'no-'}table-summaries")
+    arguments += [f"--map={prefix}={folder}" for prefix, folder in options.map]
+    if options.tf_v1:
+        arguments.append("--tf-v1")
+    if options.module:
+        return [*arguments, "-m", *options.module]
+    return [*arguments, options.script, *options.arguments]
+
+
+def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
+    """Returns free addresses on loopback: {job: [address]}."""
+    with contextlib.ExitStack() as sockets:
+        return {
+            job: [
+                f"localhost:{server.getsockname()[1]}"
+                for server in (
+                    sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+                    for _ in range(count)
+                )
+            ]
+            for job, count in jobs.items()
+        }
+
+
+class _Launcher:
+    """Watches over the processes of one command."""
+
+    def __init__(self, command: list[str]):
+        self._command = command
+        self._processes: list[processes.Process] = []
+        self._screen = screen_lib.Screen()
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+        self._interrupted_at = 0.0
+        self._servers_died: dict[str, float] = {}
+        self._reminded = 0.0
+
+    def start(self, job: str, index: int, environment: dict[str, str], group: int) -> None:
+        """Starts one process, in a process group."""
+        name = job if job in ("chief", "evaluator") else f"{job} {index}"
+        popen = subprocess.Popen(
+            self._command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: os.setpgid(0, group),
+        )
+        last: collections.deque[bytes] = collections.deque(maxlen=_LAST_LINES)
+        process = processes.Process(job, name, popen, last, time.monotonic())
+        self._processes.append(process)
+        for stream, fd in ((popen.stdout, 1), (popen.stderr, 2)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            lines = screen_lib.Lines(f"{name:<9} | ", last)
+            self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
+
+    def wait(self, wakeup: int) -> int:
+        """Returns the status of the command when all processes have ended.
+
+        Args:
+          wakeup: gives the numbers of the signals that arrive.
+        """
+        self._selector.register(wakeup, selectors.EVENT_READ)
+        while self._running():
+            for key, _ in self._selector.select(timeout=0.2):
+                if key.data is not None:
+                    self._read(key)
+                    continue
+                for number in os.read(wakeup, 1024):
+                    if number in processes.SIGNALS:
+                        self._interrupt(signal.Signals(number))
+            for process in self._running():
+                if process.popen.poll() is not None:
+                    process.ended = time.monotonic()
+                    self._drain(process)
+                    self._react(process)
+            self._enforce()
+            if self._screen.closed and not self._stopping:
+                self._stop(signal.SIGTERM, _TO_SAVE)
+            self._draw()
+        self._draw(now=True)
+        (chief,) = self._running("chief", ended=True)
+        status = chief.popen.returncode
+        status = 128 - status if status < 0 else status
+        return status or int(self._stopping and bool(self._servers_died))
+
+    def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
+        """Returns the processes that run, or have ended, of some jobs; of all if none is named."""
+        return [
+            one
+            for one in self._processes
+            if (one.ended is not None) == ended and (not jobs or one.job in jobs)
+        ]
+
+    def _read(self, key: Any) -> bool:
+        """Shows what there is to read of a stream. Returns whether there was anything."""
+        _, lines, fd = key.data
+        try:
+            data = os.read(key.fd, 1 << 16)
+        except BlockingIOError:
+            return False
+        self._screen.write(lines.feed(data) if data else lines.end(), fd)
+        if not data:
+            self._selector.unregister(key.fileobj)
+            key.fileobj.close()
+        return bool(data)
+
+    def _drain(self, process: processes.Process) -> None:
+        """Shows what an ended process has left. A process that it started may write on."""
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None and key.data[0] is process:
+                for _ in range(16):  # What fills a pipe.
+                    if not self._read(key):
+                        break
+                self._screen.write(key.data[1].end(), key.data[2])
+
+    def _react(self, process: processes.Process) -> None:
+        """Says how a process ended, and does what follows from it for the others."""
+        status = process.popen.returncode
+        if status != 0 and not process.told:
+            text = f"{process.name} {process.how_ended()} after {process.seconds():.0f} s."
+            if process.last:
+                lines = [f"\n    {line.decode(errors='replace')}" for line in process.last]
+                text += " Its last lines:" + "".join(lines)
+            self._screen.say(text)
+        if self._stopping:
+            return
+        if process.job == "chief" and status == 0:
+            self._reminded = time.monotonic()
+            for other in self._running("worker", "ps"):
+                other.terminate_at = self._reminded + _TO_END_BY_ITSELF
+            self._screen.say(f"chief is done after {process.seconds():.0f} s.")
+        elif process.job == "chief":
+            self._stop_without("chief")
+        elif process.job == "ps" and status != 0 and self._running("chief"):
+            # Where training is over, the chief is about to end too.
+            self._servers_died.setdefault(process.name, time.monotonic())
+
+    def _stop_without(self, name: str) -> None:
+        if self._running():
+            self._screen.say(f"Without {name} training cannot go on: all others end.")
+        self._stop(signal.SIGTERM, _TO_END_BY_ITSELF)
+
+    def _interrupt(self, number: signal.Signals) -> None:
+        """Ends all processes in order; at once where it is not the first signal."""
+        now = time.monotonic()
+        if not self._interrupted_at:
+            self._interrupted_at = now
+            saves = "the chief saves the model, and " if self._running("chief") else ""
+            self._screen.say(
+                f"{number.name}: {saves}all processes end, in {_TO_SAVE:.0f} s at most. Another "
+                "signal ends them at once."
+            )
+            self._stop(number if number == signal.SIGINT else signal.SIGTERM, _TO_SAVE)
+        elif now - self._interrupted_at > 1:  # `timeout` tells a process and its group.
+            self._screen.say(f"{number.name} again: all processes are killed.")
+            for process in self._running():
+                process.send(signal.SIGKILL)
+
+    def _stop(self, number: int, seconds: float) -> None:
+        """Sends a signal to all but the servers, which the last step and its checkpoint need."""
+        self._stopping = True
+        for process in self._running("chief", "worker", "evaluator"):
+            process.send(number)
+            process.kill_at = time.monotonic() + seconds
+
+    def _enforce(self) -> None:
+        """Sends the signals that are due, and says for whom it waits."""
+        now = time.monotonic()
+        if self._stopping and not self._running("chief", "worker"):
+            for process in self._running("ps"):
+                if not process.told:
+                    process.terminate_at = now
+        for name, died_at in self._servers_died.items():
+            due = now - died_at >= _TO_END_BY_ITSELF
+            if due and not self._stopping and self._running("chief"):
+                self._stop_without(name)
+        for process in self._running():
+            if process.kill_at is not None and now >= process.kill_at:
+                process.kill_at = None
+                process.send(signal.SIGKILL)
+            elif process.terminate_at is not None and now >= process.terminate_at:
+                process.terminate_at, process.kill_at = None, now + _TO_END_BY_ITSELF
+                process.send(signal.SIGTERM)
+        if self._reminded and now - self._reminded >= _BETWEEN_REMINDERS:
+            self._reminded = now
+            for process in self._running("evaluator"):
+                self._screen.say(
+                    f"The chief is done; {process.name} still runs, after {process.seconds():.0f} "
+                    "s. It ends when it has evaluated the last checkpoint; Ctrl-C ends it now."
+                )
+
+    def _draw(self, now: bool = False) -> None:
+        self._screen.draw([process.state() for process in self._processes], now)

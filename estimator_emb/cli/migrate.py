@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves programs to estimator_emb's names: `estimator-emb migrate`. It needs no TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import codecs
+import contextlib
+import difflib
+import importlib.util
+import io
+import os
+import re
+import stat
+import sys
+import tempfile
+import tokenize
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from estimator_emb.cli.migration.rewrite import Rewritten
+
+_PYTHON_2 = (
+    (r"print\s+[^\s(=.,:\[]|print\s*>>|print\s+\(.*\)\s*[%,]|print\s*$", "a print statement"),
+    (r"except\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:", "`except Error, name:`"),
+    (r"raise\s+[\w.]+\s*,", "`raise Error, text`"),
+    (r"exec\s+[^\s(=]", "an exec statement"),
+    (r".*<>", "`<>`"),
+    (r".*\b(ur|UR|uR|Ur)['\"]", "a text ur'...'"),
+    (r".*(?<![\w.])0[0-7]+\b", "a number such as 0777"),
+    (r".*\b\d+[lL]\b", "a number such as 1L"),
+    (r".*`[^`]+`", "backquotes"),
+)
+"""How a line of Python 2 begins that is no Python 3 -> what it has."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A source file.
+
+    Attributes:
+      path: as the user has named it.
+      real: the file that is written, behind all symbolic links.
+      data: its bytes.
+      encoding: what they are decoded by.
+      has_bom: whether they begin with a byte order mark, which `text` leaves out.
+      text: the source, with its own line ends.
+    """
+
+    path: str
+    real: str
+    data: bytes
+    encoding: str
+    has_bom: bool
+    text: str
+
+    def encoded(self, text: str) -> bytes:
+        return (codecs.BOM_UTF8 if self.has_bom else b"") + text.encode(self.encoding)
+
+
+class _Unusable(Exception):
+    """A file that cannot be rewritten; the text says where and why."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Rewrites programs, or shows how they would be.
+
+    Returns:
+      0 if something changes; 2 if nothing does, or a file cannot be used. Then none is written.
+    """
+    if importlib.util.find_spec("libcst") is None:
+        _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
+        return 2
+    results: list[tuple[_File, Rewritten]] = []
+    errors: list[str] = []
+    for path in _files(options.paths, errors):
+        try:
+            file = _read(path, options.write)
+            results.append((file, _rewritten(file)))
+        except _Unusable as error:
+            errors.append(str(error))
+    if errors:
+        for text in errors:
+            _say(text)
+        return 2
+    changed = [(file, result) for file, result in results if result.text != file.text]
+    if options.write:
+        try:
+            _write({file.real: file.encoded(result.text) for file, result in changed})
+        except OSError as error:
+            _say(f"{error.filename}: cannot be written: {error.strerror}; no file was changed.")
+            return 2
+        for file, _ in changed:
+            print(f"changed {file.path}")
+    else:
+        for file, result in changed:
+            _print_diff(file, result.text)
+    _report(results, options.write)
+    if changed:
+        return 0
+    for file, _ in results:
+        _say(f"{file.path}: nothing to change.")
+    return 2
+
+
+def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
+    """Yields the files that are named, and those in the folders that are named, each once."""
+    seen: set[str] = set()
+    folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
+    for path in paths:
+        if os.path.isdir(path):
+            found = sorted(_files_in(path, folders, errors))
+            if not found:
+                errors.append(f"{path}: there is no Python file in this folder.")
+        elif os.path.lexists(path):
+            found = [path]
+        else:
+            errors.append(f"{path}: there is no such file.")
+            continue
+        for file in found:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file
+
+
+def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterator[str]:
+    """Yields the Python files below a folder, but for hidden folders and environments.
+
+    A link to a file that is in no folder of the user's choice is left out; no link to a folder is
+    followed.
+    """
+
+    def fail(error: OSError) -> None:
+        errors.append(f"{error.filename}: cannot be read: {error.strerror}.")
+
+    for path, inside, files in os.walk(folder, onerror=fail):
+        inside[:] = sorted(
+            name
+            for name in inside
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not os.path.exists(os.path.join(path, name, "pyvenv.cfg"))
+        )
+        for name in files:
+            file = os.path.join(path, name)
+            if not name.endswith(".py") or not os.path.isfile(file):
+                continue
+            real = os.path.realpath(file)
+            if any(real.startswith(os.path.join(root, "")) for root in folders):
+                yield file
+
+
+def _read(path: str, is_written: bool) -> _File:
+    real = os.path.realpath(path)
+    try:
+        if not stat.S_ISREG(os.stat(real).st_mode):
+            raise _Unusable(f"{path}: this is no regular file.")
+        with open(real, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise _Unusable(f"{path}: cannot be read: {error.strerror}.") from error
+    if is_written and not (os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)):
+        raise _Unusable(f"{path}: this file, or its folder, may not be written.")
+    has_bom = data.startswith(codecs.BOM_UTF8)
+    body = data[len(codecs.BOM_UTF8) :] if has_bom else data
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        encoding = "utf-8" if has_bom else encoding
+        text = body.decode(encoding)
+        if text.encode(encoding) != body:
+            raise _Unusable(f"{path}: its encoding {encoding} cannot be written back.")
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise _Unusable(f"{path}: this is not Python: {error}.") from error
+    if "\0" in text:
+        raise _Unusable(f"{path}: this is not Python: it has null bytes.")
+    return _File(path, real, data, encoding, has_bom, text)
+
+
+def _rewritten(file: _File) -> Rewritten:
+    import libcst
+
+    from estimator_emb.cli.migration import rewrite
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Such as of '\d', which is the program's own affair.
+            ast.parse(file.text)
+        return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
+    except SyntaxError as error:
+        raise _Unusable(_syntax_error(file, error)) from error
+    except libcst.ParserSyntaxError as error:
+        raise _Unusable(
+            f"{file.path}:{error.raw_line}: LibCST cannot read this: {error.message}."
+        ) from error
+    except rewrite.CannotRewrite as error:
+        raise _Unusable(
+            f"{file.path}: the changes would not be Python ({error}); please report this."
+        ) from error
+    except RecursionError as error:
+        raise _Unusable(f"{file.path}: its expressions are nested too deeply.") from error
+
+
+def _syntax_error(file: _File, error: SyntaxError) -> str:
+    lines = re.split(r"\r\n|\n|\r", file.text)
+    number = error.lineno or 0
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    for pattern, what in _PYTHON_2:
+        if re.match(pattern, line) and not _is_python(line):
+            return (
+                f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 "
+                "first, by 2to3 or futurize."
+            )
+    return f"{file.path}:{number}: this is not Python: {error.msg}."
+
+
+def _is_python(line: str) -> bool:
+    """Returns whether a line could stand in a program by itself, or begin a block."""
+    for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            compile(text, "", "exec")
+            return True
+    return False
+
+
+def _write(contents: dict[str, bytes]) -> None:
+    """Writes files at once: none is changed before all are on the disk beside them."""
+    written: dict[str, str] = {}
+    try:
+        for path, data in contents.items():
+            handle, new = tempfile.mkstemp(prefix=".estimator-emb-", dir=os.path.dirname(path))
+            written[new] = path
+            with open(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            state = os.stat(path)
+            with contextlib.suppress(OSError):  # Only root may give a file away.
+                os.chown(new, state.st_uid, state.st_gid)
+            os.chmod(new, stat.S_IMODE(state.st_mode))
+        for new, path in list(written.items()):
+            os.replace(new, path)
+            del written[new]
+    finally:
+        for new in written:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+
+
+def _print_diff(file: _File, text: str) -> None:
+    sys.stdout.flush()
+    lines = difflib.diff_bytes(
+        difflib.unified_diff,
+        _lines(file.data),
+        _lines(file.encoded(text)),
+        os.fsencode(file.path),
+        os.fsencode(file.path),
+    )
+    for line in lines:
+        end = b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n"
+        sys.stdout.buffer.write(line + end)
+    sys.stdout.buffer.flush()
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line for line in re.split(rb"(?<=\n)", data) if line]
+
+
+def _report(results: Sequence[tuple[_File, Rewritten]], is_written: bool) -> None:
+    """Prints what a person must decide, by the lines of the files as they are now."""
+    from estimator_emb.cli.migration.findings import GROUPS
+
+    groups: dict[str, list[str]] = {}
+    for file, result in results:
+        for finding in result.findings:
+            line = result.lines.get(finding.line, finding.line) if is_written else finding.line
+            groups.setdefault(finding.group, []).append(f"{file.path}:{line}: {finding.text}")
+    for group in GROUPS:
+        if group in groups:
+            _say(f"\n{group}:")
+            for text in groups[group]:
+                _say(f"  {text}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person must decide about a program that has been rewritten."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+import libcst as cst
+
+from estimator_emb.cli.migration import names
+from estimator_emb.cli.migration.program import Program, Use
+from estimator_emb.names import tf1 as tf1_names
+
+LEFT = "Legacy names that stay as they are"
+RUNS = "Where the program runs"
+CHECKPOINTS = "Checkpoints"
+BEHAVIOUR = "What differs from the legacy behaviour (docs/differences.md)"
+TF1 = "TensorFlow 1"
+GROUPS = (LEFT, RUNS, CHECKPOINTS, BEHAVIOUR, TF1)
+
+_LOOK_TPUS_UP = (
+    "distribute.cluster_resolver.TPUClusterResolver",
+    "tpu.experimental.initialize_tpu_system",
+    "tpu.experimental.shutdown_tpu_system",
+)
+_OTHER_SLOTS = frozenset(names.PARAMETERS.split()) - {
+    "AdagradParameters",
+    "StochasticGradientDescentParameters",
+}
+_STRING_COLUMNS = re.compile(
+    r"\.(sequence_)?categorical_column_with_(vocabulary_(list|file)|hash_bucket)$"
+)
+_DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """Something that a person must decide.
+
+    Attributes:
+      line: of the old source.
+      group: one of `GROUPS`.
+      text: whole sentences.
+    """
+
+    line: int
+    group: str
+    text: str
+
+
+class Findings:
+    """Collects the findings about a program, each once for a line."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._found: dict[Finding, None] = {}
+        self._names = {use.whole: self._name(use) for use in program.uses}
+
+    def found(self) -> list[Finding]:
+        """Returns all findings in the order of the lines."""
+        return sorted(self._found)
+
+    def left(self, node: cst.CSTNode, text: str) -> None:
+        """Adds a legacy name that stays."""
+        self._add(node, LEFT, text)
+
+    def about_star(self, star: cst.ImportFrom, module: str) -> None:
+        """Adds an import of all names of a legacy module."""
+        used = []
+        for name in sorted({name.value for name in self._program.identifiers}):
+            found = self._program.look_up(f"{module}.{name}")
+            if found is not None and isinstance(found[0], names.Target):
+                used.append(f"{name} ({found[0].module})")
+        found = self._program.look_up(module)
+        if used or found is not None:
+            which = f": {', '.join(used)}" if used else ""
+            self.left(
+                star,
+                f"from {module} import * hides which names the program uses. Import them by name"
+                f"{which}.",
+            )
+
+    def looks_tpus_up(self) -> bool:
+        """Returns whether the program looks a TPU up, or starts it, by name."""
+        return any(_below_tf(name).endswith(_LOOK_TPUS_UP) for name in self._all_names()) or any(
+            argument for _, argument in self._addresses()
+        )
+
+    def is_installed(self) -> bool:
+        """Returns whether the program calls `estimator_emb.install` already."""
+        return f"{names.OURS}.install" in self._all_names()
+
+    def about_behaviour(self, changed: bool) -> None:
+        """Adds what a program that trains by estimator_emb must know."""
+        self._about_tf1()
+        self._about_strings()
+        own = [name for name in self._all_names() if name.startswith(names.OURS)]
+        if not (changed or own):
+            return
+        for use in self._program.uses:
+            name = self._names[use.whole]
+            if _below_tf(name).endswith(_LOOK_TPUS_UP[:1]) and name.startswith("tensorflow"):
+                self._add(
+                    use.whole,
+                    RUNS,
+                    "TPUClusterResolver looks a TPU up. Where ESTIMATOR_EMB_DEVICE=host is set, "
+                    "estimator_emb.install() makes any name mean an emulated TPU; a program that "
+                    "leaves the resolver out off a TPU needs neither.",
+                )
+        for call, argument in self._addresses():
+            self._add(
+                call,
+                RUNS,
+                f"RunConfig({argument}=...) is an address of a TPU. With estimator_emb.install() "
+                "and ESTIMATOR_EMB_DEVICE=host it means an emulated TPU.",
+            )
+        for call in self._program.calls:
+            self._about_call(call)
+        self._about_names()
+
+    def _about_call(self, call: cst.Call) -> None:
+        name = self._names.get(call.func, "").removeprefix("estimator_emb.")
+        arguments = {arg.keyword.value: self._code(arg.value) for arg in call.args if arg.keyword}
+        if name == "TPUEstimator" and arguments.get("use_tpu") != "False":
+            said = f"use_tpu={arguments['use_tpu']}" if "use_tpu" in arguments else "use_tpu=True"
+            self._add(
+                call,
+                RUNS,
+                f"TPUEstimator({said}) needs a TPU wherever use_tpu is True, unless the "
+                'environment has ESTIMATOR_EMB_DEVICE=host or its TPUConfig says device="host".',
+            )
+        elif name == "RunConfig" and "train_distribute" in arguments:
+            self._add(
+                call,
+                BEHAVIOUR,
+                "RunConfig(train_distribute=...) is refused with an EmbeddingConfigSpec or an "
+                "emulated TPU.",
+            )
+        elif name == "EmbeddingConfigSpec":
+            self._about_spec(call, arguments)
+        elif name == "TableConfig" and arguments.get("learning_rate") in ("0", "0.0"):
+            self._add(
+                call,
+                BEHAVIOUR,
+                "TableConfig(learning_rate=0.0) is a rate; it used to mean that none is given.",
+            )
+        elif name in _OTHER_SLOTS:
+            self._add(
+                call,
+                CHECKPOINTS,
+                f"{name}: slots are named as on a TPU. A checkpoint that a CPU wrote "
+                "(use_tpu=False) has others: give it as warm_start_from.",
+            )
+
+    def _about_spec(self, call: cst.Call, arguments: dict[str, str]) -> None:
+        strategy = arguments.get("partition_strategy", "'div'")
+        if strategy not in ("'div'", '"div"'):
+            self._add(
+                call,
+                CHECKPOINTS,
+                f"EmbeddingConfigSpec(partition_strategy={strategy}): a checkpoint that a TPU "
+                "wrote under 'mod' has its rows in the order of the hosts. Convert it once: "
+                "estimator-emb convert.",
+            )
+        if arguments.get("clipping_limit", "None") != "None":
+            self._add(
+                call,
+                BEHAVIOUR,
+                "EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it used "
+                "to be ignored.",
+            )
+        if arguments.get("pipeline_execution_with_tensor_core", "False") != "False":
+            self._add(
+                call,
+                BEHAVIOUR,
+                "EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each update "
+                "by one lookup off a TPU too.",
+            )
+
+    def _about_names(self) -> None:
+        makes_tables = any(
+            name
+            in (f"{names.COLUMNS}.embedding_column", f"{names.COLUMNS}.shared_embedding_columns")
+            for name in self._all_names()
+        )
+        makes_estimator = f"{names.OURS}.TPUEstimator" in self._all_names()
+        told = False
+        for use in self._program.uses:
+            name = self._names[use.whole]
+            if makes_tables and not told and _STRING_COLUMNS.search(name):
+                told = True
+                self._add(
+                    use.whole,
+                    BEHAVIOUR,
+                    "Strings need no lookup in input_fn: the column's vocabulary or hash looks "
+                    "them up. On an emulated TPU integers are ids, and are not looked up.",
+                )
+            if makes_estimator and re.match(r"(\w+\.)*keras\.optimizers\.\w", _below_tf(name)):
+                self._add(
+                    use.whole,
+                    BEHAVIOUR,
+                    "A Keras optimizer in a model_fn is an error off a TPU, where it would train "
+                    "nothing; tf.compat.v1.train has optimizers that work.",
+                )
+
+    def _about_strings(self) -> None:
+        for node, text in self._texts():
+            if _DOTTED.fullmatch(text):
+                found = self._program.look_up(text)
+                if found is not None:
+                    self.left(node, f"The text {text!r} names a legacy module or class.")
+        bound = {binding.local: binding.path for binding in self._program.bindings}
+        for node, text in self._program.types():
+            for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*", text):
+                root, dot, rest = name.partition(".")
+                path = bound.get(root, "") + dot + rest
+                found = self._program.look_up(path)
+                if found is not None and found[1] > bound.get(root, "").count(".") + 1:
+                    self.left(node, f"The type {name} is a text or a comment, which stays.")
+        for call in self._program.calls:
+            if self._code(call.func) in ("getattr", "hasattr", "setattr") and len(call.args) > 1:
+                owner = self._names.get(call.args[0].value)
+                attribute = call.args[1].value
+                if owner and isinstance(attribute, cst.SimpleString):
+                    path = f"{owner}.{_value(attribute)}"
+                    if names.look_up(path, self._program.means_v1) is not None:
+                        self.left(call, f"{self._code(call)} asks for a legacy name.")
+
+    def _about_tf1(self) -> None:
+        seen: dict[str, cst.CSTNode] = {}
+        for use in self._program.uses:
+            for path in use.paths:
+                spelled = names.canonical(path)
+                if spelled.startswith("tf.compat.") or not path.startswith("tensorflow"):
+                    continue
+                part = tf1_names.part_of(spelled.removeprefix("tf."))
+                if part not in (None, "contrib"):
+                    seen.setdefault(f"tf.{part}", use.chain[0])
+        if not seen:
+            return
+        listed = ", ".join(list(seen)[:3]) + (f" and {len(seen) - 3} more" if len(seen) > 3 else "")
+        self._add(
+            next(iter(seen.values())),
+            TF1,
+            f"The program means TensorFlow 1 by `tensorflow`: {listed}. Convert it by "
+            "tf_upgrade_v2; or say `import tensorflow.compat.v1 as tf`, and call "
+            "tf.disable_v2_behavior() where it starts.",
+        )
+
+    def _addresses(self) -> list[tuple[cst.Call, str]]:
+        found = []
+        for call in self._program.calls:
+            if self._names.get(call.func) == f"{names.OURS}.RunConfig":
+                for arg in call.args:
+                    if arg.keyword is not None and arg.keyword.value in (
+                        "master",
+                        "evaluation_master",
+                    ):
+                        found.append((call, arg.keyword.value))
+                        break
+        return found
+
+    def _texts(self) -> list[tuple[cst.CSTNode, str]]:
+        return [(node, _value(node)) for node in self._program.strings]
+
+    def _all_names(self) -> set[str]:
+        imported = {self._new_name(binding.imported) for binding in self._program.bindings}
+        return {*self._names.values(), *imported}
+
+    def _name(self, use: Use) -> str:
+        """Returns the dotted name of an expression, after the rewrite."""
+        return self._new_name(next(iter(use.paths)))
+
+    def _new_name(self, path: str) -> str:
+        found = self._program.look_up(path)
+        if found is not None and isinstance(found[0], names.Target):
+            rest = path.split(".")[found[1] :]
+            return ".".join([found[0].path, *rest])
+        return path
+
+    def _code(self, node: cst.CSTNode) -> str:
+        return self._program.module.code_for_node(node).strip()
+
+    def _add(self, node: cst.CSTNode, group: str, text: str) -> None:
+        self._found[Finding(self._program.line(node), group, text)] = None
+
+
+def _below_tf(name: str) -> str:
+    """Returns a dotted name without the module of TensorFlow's API that it begins with."""
+    spelled = names.canonical(name)
+    return spelled.removeprefix("tf.compat.v1.").removeprefix("tf.")
+
+
+def _value(node: cst.BaseString | cst.SimpleString) -> str:
+    if not isinstance(node, cst.SimpleString):
+        return ""
+    value = ast.literal_eval(node.value)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each legacy name has become: the table that `estimator-emb migrate` follows.
+
+Names are written as programs of TensorFlow 2 spell them: `tf.estimator...`,
+`tf.compat.v1.estimator...`, `tf.contrib...`, or by their modules. `look_up` brings every other
+spelling to one of these.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from estimator_emb.names import contrib as contrib_names
+
+ESTIMATOR = "tensorflow_estimator.python.estimator"
+API_V1 = f"{ESTIMATOR}.api._v1.estimator"
+API_V2 = f"{ESTIMATOR}.api._v2.estimator"
+TF1 = "tensorflow.compat.v1"
+OURS = "estimator_emb"
+COLUMNS = "feature_columns"
+ROOTS = ("tensorflow", "tensorflow_estimator", OURS, COLUMNS)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a name is now: the module to import, and the dotted name in it."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a person must decide about a name that has no successor of the same meaning."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A module of legacy names.
+
+    Attributes:
+      path: its name, as the table spells it.
+      moved: where all that is not in the table is now; '' if that is nowhere, or differs.
+      is_whole: whether the module of the name `moved` may take its place as an object: no name in
+        it has been replaced.
+    """
+
+    path: str
+    moved: str = ""
+    is_whole: bool = False
+
+
+Meaning = Target | Advice | Namespace
+
+
+def _same(owner: str, module: str, names: str, prefix: str = "") -> dict[str, Target | Advice]:
+    return {f"{owner}.{name}": Target(module, prefix + name) for name in names.split()}
+
+
+def _advise(owner: str, names: str, text: str) -> dict[str, Target | Advice]:
+    return {f"{owner}.{name}": Advice(text) for name in names.split()}
+
+
+PARAMETERS = (
+    "AdadeltaParameters AdagradMomentumParameters AdagradParameters AdamParameters "
+    "CenteredRMSPropParameters FrequencyEstimatorParameters FtrlParameters "
+    "MDLAdagradLightParameters MomentumParameters ProximalAdagradParameters "
+    "ProximalYogiParameters RMSPropParameters StochasticGradientDescentParameters"
+)
+_PUBLIC = (
+    "BestExporter EstimatorSpec EvalSpec Exporter FinalExporter LatestExporter ModeKeys TrainSpec "
+    "VocabInfo WarmStartSettings train_and_evaluate"
+)
+_EXPORT = (
+    "ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput "
+    "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
+    "build_raw_serving_input_receiver_fn"
+)
+_TPU = "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
+
+# `RunConfig` here is that of Estimators without a TPU; estimator_emb's is the TPU's.
+_STOCK = (
+    "BaselineClassifier BaselineEstimator BaselineRegressor BinaryClassHead CheckpointSaverHook "
+    "CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier "
+    "DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor FeedFnHook FinalOpsHook "
+    "GlobalStepWaiterHook Head LinearClassifier LinearEstimator LinearRegressor LoggingTensorHook "
+    "LogisticRegressionHead MultiClassHead MultiHead MultiLabelHead NanLossDuringTrainingError "
+    "NanTensorHook PoissonRegressionHead ProfilerHook RegressionHead RunConfig SecondOrStepTimer "
+    "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook "
+    "StopAtStepHook SummarySaverHook add_metrics classifier_parse_example_spec "
+    "regressor_parse_example_spec"
+)
+_EXPERIMENTAL = (
+    "InMemoryEvaluatorHook LinearSDCA build_raw_supervised_input_receiver_fn call_logit_fn "
+    "make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
+    "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
+)
+_TREES = (
+    "tensorflow-estimator has no boosted trees any more; the package "
+    "tensorflow-decision-forests trains such models."
+)
+
+TABLE: dict[str, Target | Advice] = {
+    # tf.estimator of TensorFlow 2.
+    **_same("tf.estimator", OURS, _PUBLIC),
+    **_same("tf.estimator", API_V2, "Estimator " + _STOCK),
+    **_same("tf.estimator.export", f"{OURS}.export", _EXPORT),
+    **_same(
+        "tf.estimator.experimental",
+        f"{OURS}.experimental",
+        _EXPERIMENTAL + " RNNClassifier RNNEstimator",
+    ),
+    **_advise(
+        "tf.estimator",
+        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
+        _TREES,
+    ),
+    # tf.estimator of TensorFlow 1.
+    **_same("tf.compat.v1.estimator", OURS, "Estimator " + _PUBLIC),
+    **_same("tf.compat.v1.estimator", API_V1, _STOCK),
+    **_same("tf.compat.v1.estimator.export", f"{OURS}.export", _EXPORT),
+    **_same(
+        "tf.compat.v1.estimator.experimental",
+        f"{OURS}.experimental",
+        _EXPERIMENTAL + " KMeans dnn_logit_fn_builder linear_logit_fn_builder",
+    ),
+    **_same("tf.compat.v1.estimator.inputs", API_V1, "numpy_input_fn pandas_input_fn", "inputs."),
+    **_advise(
+        "tf.compat.v1.estimator",
+        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
+        _TREES,
+    ),
+    **_same("tf.compat.v1.estimator.tpu", OURS, _TPU),
+    **_same("tf.compat.v1.estimator.tpu.experimental", OURS, "EmbeddingConfigSpec"),
+    # The embedding of TPUs.
+    **_same("tf.compat.v1.tpu.experimental", OURS, PARAMETERS),
+    **_same("tf.compat.v1.tpu.experimental", COLUMNS, "embedding_column shared_embedding_columns"),
+    **_same(
+        "tensorflow.python.tpu.tpu_embedding",
+        OURS,
+        "AdagradMomentumParameters AdagradParameters AdamParameters FeatureConfig "
+        "FrequencyEstimatorParameters FtrlParameters MomentumParameters "
+        "ProximalAdagradParameters ProximalYogiParameters RMSPropParameters "
+        "StochasticGradientDescentParameters TableConfig",
+    ),
+    "tensorflow.python.tpu.feature_column_v2.embedding_column_v2": Target(
+        COLUMNS, "embedding_column"
+    ),
+    "tensorflow.python.tpu.feature_column_v2.shared_embedding_columns_v2": Target(
+        COLUMNS, "shared_embedding_columns"
+    ),
+    # Hooks that estimator_emb has made anew.
+    "tf.compat.v1.data.experimental.CheckpointInputPipelineHook": Target(
+        f"{OURS}.legacy.input_checkpoint", "CheckpointInputPipelineHook"
+    ),
+    "tf.data.experimental.CheckpointInputPipelineHook": Target(
+        f"{OURS}.legacy.input_checkpoint", "CheckpointInputPipelineHook"
+    ),
+    "tensorflow.python.tpu.async_checkpoint.AsyncCheckpointSaverHook": Target(
+        f"{OURS}.compat.async_checkpoint", "AsyncCheckpointSaverHook"
+    ),
+    # The modules of tensorflow-estimator.
+    **_same(f"{ESTIMATOR}.tpu.tpu_estimator", OURS, "ExportSavedModelApiVersion TPUEstimator"),
+    **_same(f"{ESTIMATOR}.tpu.tpu_estimator", OURS, "TPUEstimatorSpec"),
+    **_same(f"{ESTIMATOR}.tpu.tpu_config", OURS, "InputPipelineConfig RunConfig TPUConfig"),
+    **_same(f"{ESTIMATOR}.tpu.tpu_context", OURS, "TPUContext"),
+    **_same(f"{ESTIMATOR}.tpu._tpu_estimator_embedding", OURS, "EmbeddingConfigSpec " + PARAMETERS),
+    **_same(f"{ESTIMATOR}.training", OURS, "EvalSpec TrainSpec train_and_evaluate"),
+    **_same(f"{ESTIMATOR}.estimator", OURS, "Estimator VocabInfo WarmStartSettings"),
+    **_same(f"{ESTIMATOR}.model_fn", OURS, "EstimatorSpec"),
+    **_same(f"{ESTIMATOR}.mode_keys", OURS, "ModeKeys"),
+    **_same(f"{ESTIMATOR}.exporter", OURS, "BestExporter Exporter FinalExporter LatestExporter"),
+}
+"""Legacy name, but for those of tf.contrib -> where it is now, or what a person must decide."""
+
+_REPLACED_MODULES = frozenset(
+    f"{ESTIMATOR}.{name}"
+    for name in (
+        "tpu.tpu_estimator",
+        "tpu.tpu_config",
+        "training",
+        "tpu._tpu_estimator_embedding",
+    )
+)
+"""Modules in which names of estimator_emb replace others: as an object, none may be handed on."""
+
+NEED_OURS = (
+    "tensorflow_estimator",
+    "tensorflow.python.tpu.tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient",
+    "tensorflow.python.tpu.session_support",
+    "tensorflow.python.distribute.estimator_training",
+)
+"""Modules that can be imported on TensorFlow >= 2.16 after estimator_emb only."""
+
+_LEGACY_MODULES = frozenset(
+    {
+        "tf.contrib",
+        "tf.estimator",
+        "tf.estimator.experimental",
+        "tf.estimator.export",
+        "tf.estimator.inputs",
+        "tf.compat.v1.estimator",
+        "tf.compat.v1.estimator.experimental",
+        "tf.compat.v1.estimator.export",
+        "tf.compat.v1.estimator.inputs",
+        "tf.compat.v1.estimator.tpu",
+        "tf.compat.v1.estimator.tpu.experimental",
+        "tensorflow.python.tpu.async_checkpoint",
+    }
+)
+"""Modules that the newest TensorFlow has no more: there, each name in them is legacy."""
+
+_CONTRIB_MODULES = [
+    *contrib_names.MOVED,
+    *(
+        path
+        for path, owner in contrib_names.NAMESPACES.items()
+        if contrib_names.MODULES[owner].members or contrib_names.MODULES[owner].elsewhere
+    ),
+]
+"""Modules below tf.contrib about whose names there is more to say than about them."""
+
+_SPELLINGS = [
+    (re.compile(pattern + r"(?=\.|$)"), canonical)
+    for pattern, canonical in (
+        (r"tensorflow\._api(\.v2)+", "tensorflow"),
+        (r"tensorflow(\.compat\.v[12])*\.compat\.v1", "tf.compat.v1"),
+        (r"tensorflow\.python\.estimator", ESTIMATOR),
+        (
+            r"tensorflow\.python\.tpu\.(error_handling|tpu_config|tpu_context|tpu_estimator|util)",
+            rf"{ESTIMATOR}.tpu.\1",
+        ),
+        (r"tensorflow(\.compat\.v2)*(?!\.(python|core)\b)", "tf"),
+        (r"tensorflow_estimator\.(_api\.v1\.)?estimator", "tf.compat.v1.estimator"),
+        (r"tensorflow_estimator\._api\.v2\.estimator", "tf.estimator"),
+        (rf"{re.escape(ESTIMATOR)}\.api\._v1\.estimator", "tf.compat.v1.estimator"),
+        (rf"{re.escape(ESTIMATOR)}\.api\._v2\.estimator", "tf.estimator"),
+        (r"tf\.compat\.v1\.contrib", "tf.contrib"),
+    )
+]
+
+
+def canonical(name: str) -> str:
+    """Returns a dotted name as the table spells it; it may be in no table."""
+    for pattern, spelling in _SPELLINGS:
+        name = pattern.sub(spelling, name) if pattern.match(name) else name
+    for module, moved in contrib_names.MOVED.items():
+        contrib = f"tf.contrib.{module}"
+        if name == contrib or name.startswith(contrib + "."):
+            return canonical(moved + name[len(contrib) :])
+    return name
+
+
+def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
+    """Returns what a dotted name means, and how many of its parts are that name.
+
+    Args:
+      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`, of which the first five parts
+        are a legacy name, and the last one is an attribute of what it names.
+      means_v1: whether `tensorflow` means TensorFlow 1 in the program.
+
+    Returns:
+      None if no part of it is a legacy name.
+    """
+    if name.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
+        return None
+    parts = name.split(".")
+    namespace: tuple[Namespace, int] | None = None
+    for count in range(1, len(parts) + 1):
+        meaning = _meaning(".".join(parts[:count]), means_v1)
+        if isinstance(meaning, Namespace):
+            namespace = meaning, count
+        elif isinstance(meaning, Target) and meaning.path == ".".join(parts[:count]):
+            return None  # It is where it should be.
+        elif meaning is not None:
+            return meaning, count
+    if namespace is None or namespace[1] == len(parts):
+        return namespace
+    return _unlisted(*namespace, parts)
+
+
+def _meaning(name: str, means_v1: bool) -> Meaning | None:
+    """Returns what a whole name means; None if it is in no table."""
+    path = canonical(name)
+    spellings = [path]
+    if path.startswith("tf.") and not path.startswith(("tf.compat.", "tf.contrib")):
+        spellings.insert(0 if means_v1 else 1, "tf.compat.v1." + path.removeprefix("tf."))
+    for spelling in spellings:
+        if spelling in TABLE:
+            return TABLE[spelling]
+    for spelling in spellings:
+        if spelling in _LEGACY_MODULES:
+            return Namespace(spelling)
+    if path.startswith("tf.contrib."):
+        return _of_contrib(path.removeprefix("tf.contrib."))
+    if path == ESTIMATOR or path.startswith(ESTIMATOR + "."):
+        replaced = any((module + ".").startswith(path + ".") for module in _REPLACED_MODULES)
+        return Namespace(path, moved=path, is_whole=not replaced)
+    if name.startswith("tensorflow.contrib.") or ".contrib." in name:
+        return Namespace(path, moved=path, is_whole=True)  # A module of contrib_names.MOVED.
+    return None
+
+
+def _of_contrib(path: str) -> Meaning | None:
+    owner, _, leaf = path.rpartition(".")
+    module = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(owner, ""))
+    if module is None or leaf not in module.members:
+        is_module = any(f"{name}.".startswith(f"{path}.") for name in _CONTRIB_MODULES)
+        return Namespace(f"tf.contrib.{path}") if is_module else None
+    if leaf in module.shared:
+        return Advice(contrib_names.advice(path))
+    where = module.members[leaf]
+    if where.startswith("tf."):
+        where = f"{TF1}.{where.removeprefix('tf.')}"
+    found = look_up(where)
+    if found is not None and isinstance(found[0], Target):
+        return found[0]
+    if where.startswith(f"{TF1}."):
+        return Target(TF1, where.removeprefix(f"{TF1}."))
+    place, _, name = where.rpartition(".")
+    return Target(place, name)
+
+
+def _unlisted(namespace: Namespace, count: int, parts: list[str]) -> tuple[Advice, int]:
+    """Returns advice about a name of a legacy module that is in no table."""
+    name = f"{namespace.path}.{parts[count]}"
+    if name.startswith("tf.contrib."):
+        return Advice(contrib_names.advice(name.removeprefix("tf.contrib."))), count + 1
+    return Advice(f"neither estimator_emb nor tensorflow-estimator 2.15 has {name}."), count + 1

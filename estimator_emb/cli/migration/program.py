@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a program: which dotted name each of its expressions stands for, by scopes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+from libcst import metadata
+
+from estimator_emb.cli.migration import names
+from estimator_emb.names import tf1 as tf1_names
+
+
+@dataclass(eq=False)
+class Binding:
+    """A local name that an import binds.
+
+    Attributes:
+      statement: the import.
+      alias: the part of it that binds the name.
+      local: the name.
+      path: the dotted name that it stands for.
+      imported: the dotted name that is imported; with `import a.b`, `local` and `path` are `a`.
+      uses: where the program reads the name.
+    """
+
+    statement: cst.Import | cst.ImportFrom
+    alias: cst.ImportAlias
+    local: str
+    path: str
+    imported: str
+    uses: list[Use] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Alias:
+    """A local name that an assignment binds to a module: `tpu = tf.contrib.tpu`.
+
+    Attributes:
+      statement: the assignment.
+      local: the name.
+      value: the expression that is assigned.
+      uses: where the program reads the name.
+    """
+
+    statement: cst.Assign
+    local: str
+    value: cst.BaseExpression
+    uses: list[Use] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Use:
+    """An expression that begins with a name, with all attributes that follow: `tf.train.Saver`.
+
+    Attributes:
+      chain: the name, and each expression that adds an attribute to it.
+      paths: the dotted names that the whole may stand for, by what its name is bound to.
+      is_certain: whether it can stand for nothing else.
+      sources: what binds its name.
+    """
+
+    chain: list[cst.BaseExpression]
+    paths: dict[str, int]
+    is_certain: bool
+    sources: list[Binding | Alias]
+
+    @property
+    def whole(self) -> cst.BaseExpression:
+        return self.chain[-1]
+
+
+class Program:
+    """A parsed program.
+
+    Args:
+      text: the source.
+
+    Attributes:
+      module: its tree.
+      bindings: what its imports bind, in the order of the source.
+      aliases: the assignments of modules.
+      uses: the expressions that may stand for a name of TensorFlow.
+      stars: imports of all names of a module, and its dotted name.
+      calls: its calls.
+      strings: its texts, but for f-strings.
+      tries: its try statements.
+      identifiers: every name in the source that is no attribute or keyword.
+      means_v1: whether it says `tensorflow` and means TensorFlow 1.
+
+    Raises:
+      libcst.ParserSyntaxError: the source is not Python.
+    """
+
+    def __init__(self, text: str):
+        wrapper = metadata.MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        self.module = wrapper.module
+        found = wrapper.resolve_many(
+            [
+                metadata.ScopeProvider,
+                metadata.ByteSpanPositionProvider,
+                metadata.ExpressionContextProvider,
+            ]
+        )
+        self._scopes: Any = found[metadata.ScopeProvider]
+        self._spans: Any = found[metadata.ByteSpanPositionProvider]
+        self._contexts: Any = found[metadata.ExpressionContextProvider]
+        self._source = text.encode()
+        nodes = _Nodes(self.module)
+        self._parents = nodes.parents
+        self.bindings: list[Binding] = []
+        self.aliases: list[Alias] = []
+        self.uses: list[Use] = []
+        self.stars: list[tuple[cst.ImportFrom, str]] = []
+        self.calls = nodes.calls
+        self.strings = nodes.strings
+        self.tries = nodes.tries
+        self._comments = nodes.comments
+        self.identifiers: list[cst.Name] = [
+            name for name in nodes.names if not _is_part(name, self._parents[name])
+        ]
+        self._by_statement: dict[cst.CSTNode, list[Binding]] = {}
+        for statement in nodes.imports:
+            self._bind(statement)
+        self._alias_of: dict[cst.CSTNode, Alias | None] = {}
+        for name in nodes.names:
+            if self._is_expression(name):
+                self._use(name)
+        self.means_v1 = any(self._is_tf1(path) for path in self._paths())
+
+    def start(self, node: cst.CSTNode) -> int:
+        """Returns where a node begins, in bytes of UTF-8."""
+        return int(self._spans[node].start)
+
+    def end(self, node: cst.CSTNode) -> int:
+        """Returns where a node ends, in bytes of UTF-8."""
+        return int(self._spans[node].start + self._spans[node].length)
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Returns the node that contains another."""
+        return self._parents[node]
+
+    def is_read(self, node: cst.CSTNode) -> bool:
+        """Returns whether an expression is read, rather than assigned or deleted."""
+        return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Returns the line that a node begins in."""
+        before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
+        return before.count(b"\n") + before.count(b"\r") + 1
+
+    def look_up(self, path: str) -> tuple[names.Meaning, int] | None:
+        """Returns what a dotted name means in this program."""
+        return names.look_up(path, self.means_v1)
+
+    def top_level(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Returns the statement of the module that contains a node; None where a part does."""
+        while self._parents.get(node) is not None and self._parents[node] is not self.module:
+            node = self._parents[node]
+        return node
+
+    def is_in_try(self, node: cst.CSTNode) -> bool:
+        """Returns whether a node is in a try statement, which may ask whether it can be run."""
+        while node in self._parents:
+            node = self._parents[node]
+            if isinstance(node, cst.Try):
+                return True
+        return False
+
+    def is_unconditional(self, statement: cst.CSTNode) -> bool:
+        """Returns whether a statement is one of the module's own, in no block."""
+        return self._parents[self._parents[statement]] is self.module
+
+    def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
+        """Returns whether the binding's name, said beside `use`, means the binding alone."""
+        scope = self._scopes.get(use)
+        if scope is None:
+            return False
+        found = scope[binding.local]
+        return bool(found) and all(
+            isinstance(one, metadata.Assignment) and one.node is binding.statement for one in found
+        )
+
+    def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
+        found = self._by_statement[statement] = []
+        if isinstance(statement, cst.ImportFrom):
+            if statement.relative or statement.module is None:
+                return
+            module = dotted(statement.module)
+            if isinstance(statement.names, cst.ImportStar):
+                self.stars.append((statement, module))
+                return
+            for alias in statement.names:
+                name = dotted(alias.name)
+                path = f"{module}.{name}"
+                found.append(Binding(statement, alias, local_name(alias), path, path))
+        else:
+            for alias in statement.names:
+                imported, local = dotted(alias.name), local_name(alias)
+                path = imported if alias.asname else local
+                found.append(Binding(statement, alias, local, path, imported))
+        self.bindings += found
+
+    def _is_expression(self, name: cst.Name) -> bool:
+        parent = self._parents[name]
+        if isinstance(parent, cst.Attribute):
+            return parent.value is name
+        if isinstance(parent, (cst.ImportAlias, cst.AsName, cst.Param, cst.NameItem)):
+            return parent is not None and getattr(parent, "default", None) is name
+        if isinstance(parent, (cst.Arg, cst.FunctionDef, cst.ClassDef)):
+            return isinstance(parent, cst.Arg) and parent.value is name
+        return self.is_read(name) or self._contexts[name] == metadata.ExpressionContext.DEL
+
+    def _use(self, name: cst.Name) -> None:
+        found = self._meanings(name, name, frozenset())
+        if found is None or not found[0]:
+            return
+        paths, is_certain, sources = found
+        chain: list[cst.BaseExpression] = [name]
+        attributes = ""
+        parent = self._parents[name]
+        while isinstance(parent, cst.Attribute) and parent.value is chain[-1]:
+            chain.append(parent)
+            attributes += f".{parent.attr.value}"
+            parent = self._parents[parent]
+        use = Use(
+            chain,
+            {path + attributes: path.count(".") + 1 for path in paths},
+            is_certain,
+            sources,
+        )
+        self.uses.append(use)
+        for source in sources:
+            source.uses.append(use)
+
+    def _meanings(
+        self, name: cst.Name, reader: cst.CSTNode, seen: frozenset[cst.CSTNode]
+    ) -> tuple[set[str], bool, list[Binding | Alias]] | None:
+        """Returns the dotted names of TensorFlow that a name may be bound to where it is read."""
+        scope = self._scopes.get(name)
+        if scope is None:
+            return None
+        paths: set[str] = set()
+        sources: list[Binding | Alias] = []
+        is_certain = True
+        assignments = self._effective(scope[name.value], reader)
+        if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
+            # In the body of a class, a name is the module's until the class assigns it.
+            assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
+        for assignment in assignments:
+            node: Any = getattr(assignment, "node", None)
+            if node in self._by_statement:
+                for binding in self._by_statement[node]:
+                    if binding.local == name.value:
+                        sources.append(binding)
+                        if binding.path.partition(".")[0] in names.ROOTS:
+                            paths.add(binding.path)
+                        else:
+                            is_certain = False
+                continue
+            alias = None if node is None or node in seen else self._alias(node)
+            root, attributes = (None, "") if alias is None else _split(alias.value)
+            found = root and self._meanings(root, root, seen | {node})
+            if alias is None or not found or not found[0]:
+                is_certain = False
+                continue
+            is_certain = is_certain and found[1]
+            paths |= {path + attributes for path in found[0]}
+            sources.append(alias)
+        return paths, is_certain, sources
+
+    def _effective(
+        self, assignments: set[metadata.BaseAssignment], reader: cst.CSTNode
+    ) -> list[metadata.BaseAssignment]:
+        """Returns the assignments that may be the last one before a name is read.
+
+        Where all are statements of the module itself, in no block, that is the last one above; in a
+        function, which is called later, the last one of all.
+        """
+        found = list(assignments)
+        starts: dict[int, metadata.BaseAssignment] = {}
+        for assignment in found:
+            node = getattr(assignment, "node", None)
+            line = None if node is None or node not in self._spans else self.top_level(node)
+            if not isinstance(line, cst.SimpleStatementLine):
+                return found
+            starts[self.start(line)] = assignment
+        line = self.top_level(reader)
+        before = list(starts)
+        if isinstance(line, cst.SimpleStatementLine):
+            before = [start for start in starts if start < self.start(line)]
+        return [starts[max(before)]] if before else found
+
+    def _alias(self, node: cst.CSTNode) -> Alias | None:
+        """Returns the assignment whose only target is `node`, if it binds a dotted name."""
+        if node not in self._alias_of:
+            self._alias_of[node] = None
+            target = self._parents.get(node)
+            statement = self._parents.get(target) if target is not None else None
+            if (
+                isinstance(node, cst.Name)
+                and isinstance(target, cst.AssignTarget)
+                and isinstance(statement, cst.Assign)
+                and len(statement.targets) == 1
+                and _split(statement.value)[0] is not None
+            ):
+                alias = Alias(statement, node.value, statement.value)
+                self._alias_of[node] = alias
+                self.aliases.append(alias)
+        return self._alias_of[node]
+
+    def is_named_in_text(self, name: str) -> bool:
+        """Returns whether a text that Python may evaluate names it: `__all__`, an annotation."""
+        if any(ast.literal_eval(text.value) == name for text in self.strings):
+            return True
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        return any(word.search(text) for _, text in self.types())
+
+    def types(self) -> Iterator[tuple[cst.CSTNode, str]]:
+        """Yields the types that are written as text: type comments, and annotations in quotes."""
+        for comment in self._comments:
+            if re.match(r"#\s*type:(?!\s*ignore)", comment.value):
+                yield comment, comment.value
+        for text in self.strings:
+            node: cst.CSTNode = text
+            while isinstance(
+                node, (cst.BaseExpression, cst.BaseSlice, cst.SubscriptElement, cst.Element)
+            ):
+                node = self._parents[node]
+            if isinstance(node, cst.Annotation):
+                yield text, text.value
+
+    def is_in_class(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name that is bound here is an attribute of a class."""
+        return isinstance(self._scopes.get(node), metadata.ClassScope)
+
+    def _paths(self) -> Iterator[str]:
+        for binding in self.bindings:
+            yield binding.imported
+        for use in self.uses:
+            yield from use.paths
+
+    @staticmethod
+    def _is_tf1(path: str) -> bool:
+        path = names.canonical(path)
+        if not path.startswith("tf.") or path.startswith("tf.compat."):
+            return False
+        rest = path.removeprefix("tf.")
+        is_tf1 = tf1_names.part_of(rest) is not None
+        return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
+
+
+class _Nodes:
+    """The nodes of a program that matter, in the order of the source.
+
+    Attributes:
+      parents: node -> the node that contains it, of all nodes.
+    """
+
+    def __init__(self, module: cst.Module):
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.imports: list[cst.Import | cst.ImportFrom] = []
+        self.names: list[cst.Name] = []
+        self.calls: list[cst.Call] = []
+        self.strings: list[cst.SimpleString] = []
+        self.comments: list[cst.Comment] = []
+        self.tries: list[cst.Try] = []
+        lists: dict[type, list[Any]] = {
+            cst.Import: self.imports,
+            cst.ImportFrom: self.imports,
+            cst.Name: self.names,
+            cst.Call: self.calls,
+            cst.SimpleString: self.strings,
+            cst.Comment: self.comments,
+            cst.Try: self.tries,
+        }
+        waiting: list[cst.CSTNode] = [module]
+        while waiting:
+            node = waiting.pop()
+            if type(node) in lists:
+                lists[type(node)].append(node)
+            children = node.children
+            for child in children:
+                self.parents[child] = node
+            waiting += reversed(children)
+
+
+def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
+    """Returns whether a name is an attribute, a keyword, or what an import renames."""
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is name
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is name
+    return isinstance(parent, cst.ImportAlias) and parent.asname is not None
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """Returns the text of a dotted name, without spaces and comments."""
+    root, attributes = _split(node)
+    assert root is not None
+    return root.value + attributes
+
+
+def local_name(alias: cst.ImportAlias) -> str:
+    """Returns the name that an import binds."""
+    if alias.asname is not None:
+        return dotted(alias.asname.name)
+    return dotted(alias.name).partition(".")[0]
+
+
+def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:
+    """Returns the name that a dotted name begins with, and the rest; (None, '') for others."""
+    attributes = ""
+    while isinstance(node, cst.Attribute):
+        attributes = f".{node.attr.value}{attributes}"
+        node = node.value
+    return (node, attributes) if isinstance(node, cst.Name) else (None, "")

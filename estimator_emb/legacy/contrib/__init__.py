@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
+
+Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
+the modules beside this have what does not. Any other name is an error that says where it is today.
+`estimator_emb.names.contrib` says it all.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.names import contrib as contrib_names
+from estimator_emb.private.patches import AliasFinder, Changes
+
+_tf1 = tf.compat.v1
+
+NAME = "tensorflow.contrib"
+
+
+class _Namespace(ModuleType):
+    """The module `tf.contrib`, a module of it, or one inside such a module.
+
+    Args:
+      path: its name below tf.contrib.
+      owner: the module of tf.contrib whose names it also has.
+    """
+
+    def __init__(self, path: str, owner: str | None = None):
+        super().__init__(f"{NAME}.{path}" if path else NAME)
+        self.__path__: list[str] = []
+        self._path = path
+        self._owner = path.partition(".")[0] if owner is None else owner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not self._path and name == "slim" and _installed("tf_slim"):
+            return importlib.import_module(f"{NAME}.slim")
+        if contrib_names.NAMESPACES.get(self._path) == self._owner:
+            found = _member(contrib_names.MODULES[self._owner], name)
+            if found is not None:
+                return found
+        raise AttributeError(contrib_names.advice(f"{self._path}.{name}" if self._path else name))
+
+    def __dir__(self) -> list[str]:
+        module = contrib_names.MODULES.get(self._owner)
+        members = module.members if module is not None else contrib_names.MODULES
+        return sorted({*super().__dir__(), *members})
+
+
+def _member(module: contrib_names.Module, name: str) -> Any:
+    """Returns what has a name in a module of tf.contrib; None where there is nothing."""
+    where = module.members.get(name)
+    shared = module.shared.get(name)
+    if shared is not None and _installed(shared.partition(".")[0]):
+        where = shared
+    if where is not None:
+        start, rest = _start(where)
+        if has_path(start, rest):  # Only some versions of TensorFlow have it.
+            return _follow(start, rest)
+    for place in module.package:
+        if _installed(place.partition(".")[0]):
+            found = getattr(importlib.import_module(place), name, None)
+            if found is not None:
+                return found
+    return None
+
+
+@functools.cache
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """A finder that explains imports of lacking modules; the others are in `sys.modules`."""
+
+    def __init__(self) -> None:
+        self._slim = AliasFinder({f"{NAME}.slim": "tf_slim"})
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith(NAME + "."):
+            return None
+        rest = fullname.removeprefix(NAME + ".")
+        if rest.partition(".")[0] == "slim" and _installed("tf_slim"):
+            # Of TensorFlow 1.15's slim, the nets are below python.slim too.
+            fullname = fullname.replace(".slim.python.slim", ".slim")
+            return self._slim.find_spec(fullname, path, target)
+        parent, _, leaf = fullname.rpartition(".")
+        if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
+            module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
+            return importlib.machinery.ModuleSpec(fullname, _Found(module))
+        raise ImportError(contrib_names.advice(rest), name=fullname)
+
+
+class _Found(importlib.abc.Loader):
+    """A loader whose module is there already."""
+
+    def __init__(self, module: ModuleType):
+        self._module = module
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = self._module
+
+
+def install(changes: Changes) -> ModuleType:
+    """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
+    top = _Namespace("")
+    changes.hide_modules(NAME)
+    changes.set_module(NAME, top)
+    for name, module in contrib_names.MODULES.items():
+        if module.members or module.modules or (module.package and name != "slim"):
+            _namespace(name, changes)
+        for inner in module.inner:
+            _namespace(f"{name}.{inner}", changes)
+        for path, module_name in module.modules.items():
+            if importlib.util.find_spec(module_name) is None:
+                continue
+            parent, _, leaf = f"{name}.{path}".rpartition(".")
+            place = importlib.import_module(module_name)
+            setattr(_namespace(parent, changes), leaf, place)
+            changes.set_module(f"{NAME}.{name}.{path}", place)
+    changes.add_finder(_Finder())
+    return top
+
+
+def has_path(owner: Any, path: str) -> bool:
+    """Returns whether `owner` has an attribute by the dotted name `path`."""
+    try:
+        _follow(owner, path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _follow(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    return owner
+
+
+def _start(where: str) -> tuple[Any, str]:
+    """Returns the module in which a dotted name begins, and the rest of the name."""
+    if where.startswith("tf."):
+        return _tf1, where.removeprefix("tf.")
+    module, _, name = where.rpartition(".")
+    return importlib.import_module(module), name
+
+
+def _namespace(path: str, changes: Changes) -> ModuleType:
+    name = f"{NAME}.{path}" if path else NAME
+    if name not in sys.modules:
+        changes.set_module(name, _Namespace(path))
+        parent, _, leaf = path.rpartition(".")
+        # In contrib.framework.python.ops, arg_scope is the function, as in TensorFlow 1.15.
+        owner = contrib_names.MODULES.get(path.partition(".")[0])
+        if owner is None or "." not in path or leaf not in owner.members:
+            setattr(_namespace(parent, changes), leaf, sys.modules[name])
+    return sys.modules[name]

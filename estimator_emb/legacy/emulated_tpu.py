@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaces, where a TPU is emulated, the functions that look TPUs up by name, start or need them.
+
+Each call asks the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated, TensorFlow's
+own functions run.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.emulated import topology
+from estimator_emb.private.estimator import Estimator
+from estimator_emb.private.tpu import tpu_strategy_util
+from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
+from estimator_emb.spec import options
+from estimator_emb.step.cores import Cores
+
+logger = logging.getLogger("estimator_emb")
+
+_noticed: set[str] = set()
+
+
+def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Replaces the functions, by calls of `set_attribute(owner, name, value)`."""
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    for owner, name, emulated in (
+        (resolver, "__init__", _make_resolver),
+        (resolver, "num_accelerators", _num_accelerators),
+        (resolver, "get_tpu_system_metadata", _system_metadata),
+        (StockRunConfig, "__init__", _make_run_config),
+        (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
+        (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
+        (Estimator, "_call_model_fn", _call_model_fn),
+    ):
+        set_attribute(owner, name, _choosing(getattr(owner, name), emulated))
+
+
+def is_emulated() -> bool:
+    """Returns whether the environment asks for an emulated TPU."""
+    return os.environ.get(options.DEVICE_VARIABLE) == "host"
+
+
+def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def choosing(*args: Any, **kwargs: Any) -> Any:
+        if is_emulated():
+            return emulated(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return choosing
+
+
+def _make_resolver(
+    original: Callable[..., Any],
+    self: Any,
+    tpu: str | None = None,
+    zone: str | None = None,
+    project: str | None = None,
+    job_name: str = "worker",
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    # 'local' is a TPU in this machine, without an address or a cluster.
+    original(self, tpu="local", job_name=job_name)
+    _notice(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
+
+
+def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
+    return {"TPU": topology.of_environment().cores_per_host}
+
+
+def _system_metadata(original: Any, self: Any) -> Any:
+    return topology.metadata(topology.of_environment())
+
+
+def _make_run_config(
+    original: Callable[..., Any],
+    self: Any,
+    tpu_config: Any = None,
+    evaluation_master: str | None = None,
+    master: str | None = None,
+    cluster: Any = None,
+    **kwargs: Any,
+) -> None:
+    if getattr(tpu_config, "device", None) != "tpu":
+        for address in (master, evaluation_master):
+            if address:
+                _notice(f"RunConfig: {address!r} is the emulated TPU; there is no connection.")
+        master, evaluation_master = master and "", evaluation_master and ""
+    original(self, tpu_config, evaluation_master, master, cluster, **kwargs)
+
+
+def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
+    _notice("An emulated TPU needs no initialisation.")
+    return topology.emulated(topology.of_environment())
+
+
+def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
+    _notice("An emulated TPU needs no shutdown.")
+
+
+def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Has a plain Estimator's `CrossShardOptimizer` sum over the one core that there is.
+
+    Several replicas of a strategy are no cores: what they ask of each other is not answered here.
+    """
+    if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        return original(self, *args, **kwargs)
+    with Cores().running(shard_context=False, numbered=True):
+        return original(self, *args, **kwargs)
+
+
+def _notice(text: str) -> None:
+    if text not in _noticed:
+        _noticed.add(text)
+        logger.info(text)

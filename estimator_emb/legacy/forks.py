@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out that a program has its own copy of tensorflow-estimator's tpu_estimator.py.
+
+Such a copy needs private parts of the TensorFlow that it was taken from, and where it runs, its
+TPUEstimator is none that this package emulates or whose tables it trains.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import logging
+import re
+import sys
+import traceback
+from typing import Any
+
+from estimator_emb.legacy import old_python
+from estimator_emb.private.estimator import Estimator
+
+logger = logging.getLogger("estimator_emb")
+
+_CLASS = re.compile(r"^class TPUEstimator\b")
+_PARTS = re.compile(
+    r"^class (TPUInfeedOutfeedSessionHook|_ModelFnWrapper|_InputPipeline|_OutfeedHostCall)\b"
+)
+_OWNERS = ("estimator_emb.", "tensorflow_estimator.")
+_DO = (
+    "Import ours in its place: from estimator_emb import TPUEstimator, TPUEstimatorSpec, "
+    "TPUConfig, RunConfig (also tf.estimator.tpu in TensorFlow 1)."
+)
+
+
+def advice(error: BaseException) -> str | None:
+    """Returns what to do about a copy of tpu_estimator.py in which an error arose, or None."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        files.append(error.filename)
+    for file in files:
+        line = _line_of_copy(file)
+        if line is not None:
+            return (
+                f"{old_python.place(file, line)}: this is the program's own copy of "
+                "tpu_estimator.py, which needs private parts of the TensorFlow that it was taken "
+                f"from. {_DO}"
+            )
+    return None
+
+
+def warn() -> None:
+    """Makes every Estimator of such a copy say so, once, when it is made; cannot be undone."""
+    begin = Estimator.__init__
+    warned = set()
+
+    @functools.wraps(begin)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        for base in type(self).__mro__:
+            if base.__name__ != "TPUEstimator" or base.__module__.startswith(_OWNERS):
+                continue
+            file = getattr(sys.modules.get(base.__module__), "__file__", None) or ""
+            line = _line_of_copy(file)
+            if line is not None and file not in warned:
+                warned.add(file)
+                logger.warning(
+                    "%s: TPUEstimator is the program's own copy of tpu_estimator.py. It is not "
+                    "emulated, and the tables of an EmbeddingConfigSpec are not trained as "
+                    "estimator_emb trains them. %s",
+                    old_python.place(file, line),
+                    _DO,
+                )
+        begin(self, *args, **kwargs)
+
+    Estimator.__init__ = make
+
+
+def _line_of_copy(file: str) -> int | None:
+    """Returns the line where a copy of tpu_estimator.py in a file defines TPUEstimator, or None."""
+    if "/tensorflow_estimator/python/" in file.replace("\\", "/"):
+        return None
+    lines = linecache.getlines(file)
+    numbers = [number for number, line in enumerate(lines, 1) if _CLASS.match(line)]
+    if not numbers or not any(_PARTS.match(line) for line in lines):
+        return None
+    return numbers[0]

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
+
+TensorFlow 2.16 has no such hook. That of TensorFlow 2.15 saves by a timer of its own, which after a
+restart runs at other times than that of the model, and restores its newest file, whatever the step
+of the model. The hook here saves just before the model is saved, and restores the position that
+belongs to the step of the model. So a training that is killed at any moment continues with the
+batch after the last one that its model has seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.legacy.input_positions import Positions
+from estimator_emb.private.estimator import Estimator
+from estimator_emb.private.graphs import (
+    GLOBAL_ITERATORS,
+    IteratorSaveable,
+    StockCheckpointInputPipelineHook,
+    external_state_policy_to_enum,
+    global_step_read,
+)
+from estimator_emb.step import transfer
+
+logger = logging.getLogger("estimator_emb")
+
+
+class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
+    """A hook that saves the position of an `Estimator`'s input, where a later `train` continues.
+
+    It saves the iterators of the graph with every checkpoint of the model, into files of their own
+    in the model directory: `input.ckpt-<step>`, with the name and number of the task before the dot
+    if there are several workers. They are removed with the checkpoint of that step.
+
+    Several workers train with batches of their own, each at its own pace, and only the chief saves
+    the model. The others save their positions by time or by the global step, as the `RunConfig`
+    says, and continue from the last position that is not ahead of the model.
+
+    Args:
+      estimator: the `Estimator` whose `train` gets this hook.
+      external_state_policy: what happens if the input depends on a state that cannot be saved:
+        'fail', which None means, 'warn' or 'ignore'.
+
+    Raises:
+      ValueError: `external_state_policy` is none of these, or the estimator saves no checkpoints.
+
+    Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py,
+    TF 2.15.1.
+    """
+
+    def __init__(self, estimator: Any, external_state_policy: str | None = None):
+        self._policy = external_state_policy_to_enum(external_state_policy or "fail")
+        config = estimator.config
+        if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            raise ValueError(
+                "CheckpointInputPipelineHook saves the position of the input with each checkpoint "
+                "of the model, but this estimator saves none. Set save_checkpoints_steps or "
+                "save_checkpoints_secs in its RunConfig."
+            )
+        self._every = {
+            "every_secs": config.save_checkpoints_secs,
+            "every_steps": config.save_checkpoints_steps,
+        }
+        name = "input"
+        if config.num_worker_replicas > 1:
+            name += f"_{config.task_type}_{config.task_id}"
+        self._saves_model = config.is_chief
+        self._positions = Positions(estimator.model_dir, name)
+        self._with_model = False
+        """True if a `_BeforeModel` of this hook is called at each checkpoint of the model."""
+
+    def begin(self) -> None:
+        iterators = tf.compat.v1.get_collection(GLOBAL_ITERATORS)
+        if not iterators:
+            raise ValueError(
+                "No variables to save: CheckpointInputPipelineHook saves the position of tf.data "
+                "iterators, and the input of this training has none. Return a tf.data.Dataset from "
+                "input_fn, or train without the hook."
+            )
+        self._step = global_step_read()
+        self._positions.build(
+            [
+                IteratorSaveable(iterator, iterator.name, external_state_policy=self._policy)
+                for iterator in iterators
+            ],
+            transfer.kept_in_graph(),
+        )
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
+        self._session: Any = None
+        """A weak reference to the session whose input has the position of the model."""
+        self._model_step: int | None = None
+        """The step of a checkpoint that was written before that, at the beginning of a session."""
+        self._saved_step: int | None = None
+        self._in_thread = False
+
+    def before_run(self, run_context: Any) -> None:
+        session = run_context.session
+        if not self._is_positioned(session):
+            # Not in `after_create_session`, because another hook initializes the iterators there.
+            self._restore(session)
+            self._session = weakref.ref(session)
+        if self._in_thread:
+            raise ValueError(
+                "CheckpointInputPipelineHook: an AsyncCheckpointSaverHook writes the model while "
+                "training goes on, so that no position of the input belongs to its checkpoint. "
+                "Save with a CheckpointSaverHook, or train without the position of the input."
+            )
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if not self._with_model:
+            step = run_context.session.run(self._step)
+            if self._timer.should_trigger_for_step(step):
+                self._save_by_timer(run_context.session, step)
+
+    def end(self, session: Any) -> None:
+        if not self._with_model and self._is_positioned(session):
+            step = session.run(self._step)
+            if step != self._timer.last_triggered_step():
+                self._save_by_timer(session, step)
+
+    def before_model_is_saved(self, session: Any, step: int) -> None:
+        """Saves the position for a checkpoint that is about to be written."""
+        if threading.current_thread() is not self._thread:
+            self._in_thread = True
+        elif not self._is_positioned(session):
+            self._model_step = step
+        elif step != self._saved_step:
+            self._save(session, step)
+
+    def after_model_is_saved(self, session: Any, step: int) -> None:
+        """Removes the positions of checkpoints that do not exist any more."""
+        if not self._in_thread and self._is_positioned(session):
+            self._positions.remove_those_without_model(step)
+
+    def attach(self, saver_hooks: list[Any]) -> Any:
+        """Makes the saver of the model call this hook when it saves.
+
+        Args:
+          saver_hooks: the saver hooks that the program made.
+
+        Returns:
+          A listener for the saver that the estimator makes; None if the estimator makes none.
+        """
+        self._thread = threading.current_thread()
+        self._with_model = False
+        if not self._saves_model:
+            return None
+        listener = _BeforeModel(self)
+        for hook in saver_hooks:
+            if self._positions.are_beside(hook._save_path):
+                others = [other for other in hook._listeners if not listener.is_same(other)]
+                hook._listeners = [listener, *others]
+                self._with_model = True
+        if saver_hooks:
+            return None
+        self._with_model = True
+        return listener
+
+    def _is_positioned(self, session: Any) -> bool:
+        return self._session is not None and self._session() is session
+
+    def _restore(self, session: Any) -> None:
+        step, self._model_step = self._model_step, None
+        if step is None:
+            step = session.run(self._step)
+        steps = self._positions.steps()
+        last = max((saved for saved in steps if saved <= step), default=None)
+        if last is not None:
+            self._positions.restore(session, last)
+        if self._with_model and last != step and steps:
+            self._explain(step, last, steps)
+        if last != step:
+            self._save(session, step)
+        self._saved_step = step
+        self._timer.update_last_triggered_step(step)
+
+    def _explain(self, step: int, last: int | None, steps: list[int]) -> None:
+        if last is None:
+            logger.warning(
+                "CheckpointInputPipelineHook: the model is at step %d, and the positions saved in "
+                "%s are of later steps (%s): the input begins at its start.",
+                step,
+                self._positions.directory,
+                ", ".join(str(saved) for saved in steps),
+            )
+            return
+        logger.warning(
+            "CheckpointInputPipelineHook: no position of the input was saved with the model at "
+            "step %d. The input goes on from %s, where the hook last saved it: what steps %d to %d "
+            "have read since may be read again. Train with this hook each time.",
+            step,
+            self._positions.path(last),
+            last + 1,
+            step,
+        )
+
+    def _save(self, session: Any, step: int) -> None:
+        self._positions.save(session, step)
+        self._saved_step = step
+
+    def _save_by_timer(self, session: Any, step: int) -> None:
+        self._timer.update_last_triggered_step(step)
+        self._save(session, step)
+        self._positions.remove_those_before_models()
+
+
+class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
+    """A listener that calls the hook when the saver of the model saves."""
+
+    def __init__(self, hook: CheckpointInputPipelineHook):
+        self._hook = hook
+
+    def is_same(self, listener: Any) -> bool:
+        """Returns whether `listener` calls the same hook."""
+        return isinstance(listener, _BeforeModel) and listener._hook is self._hook
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        self._hook.before_model_is_saved(session, int(global_step_value))
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self._hook.after_model_is_saved(session, int(global_step_value))
+
+
+def _with_listeners(train: Any) -> Any:
+    """Wraps `Estimator._train_with_estimator_spec` to attach this module's hook to the saver.
+
+    A hook cannot find the other hooks of its session, and programs do not give it to
+    `saving_listeners` too.
+    """
+
+    @functools.wraps(train)
+    def with_listeners(
+        self: Any,
+        estimator_spec: Any,
+        worker_hooks: Any,
+        hooks: Any,
+        global_step_tensor: Any,
+        saving_listeners: Any,
+    ) -> Any:
+        hooks = [_in_place_of_tensorflows(self, hook) for hook in hooks]
+        positions = [hook for hook in hooks if isinstance(hook, CheckpointInputPipelineHook)]
+        if positions:
+            backend = getattr(self, "backend", None)
+            if backend is not None and backend.reads_ahead:
+                logger.warning(
+                    "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
+                    "after a restart some batches that were read are not trained with."
+                )
+            savers = [
+                hook
+                for hook in (
+                    *worker_hooks,
+                    *hooks,
+                    *estimator_spec.training_hooks,
+                    *estimator_spec.training_chief_hooks,
+                )
+                if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+            ]
+            listeners = [hook.attach(savers) for hook in positions]
+            # Ours come first, because another listener may evaluate for a long time.
+            saving_listeners = [
+                *(listener for listener in listeners if listener is not None),
+                *(saving_listeners or ()),
+            ]
+        return train(
+            self, estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners
+        )
+
+    return with_listeners
+
+
+def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
+    if type(hook) is not StockCheckpointInputPipelineHook:
+        return hook
+    return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
+
+
+Estimator._train_with_estimator_spec = _with_listeners(Estimator._train_with_estimator_spec)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts estimator_emb where programs of TensorFlow 1 and 2 look for `tf.estimator`.
+
+TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
+that name, is another object than the `tensorflow._api.v2.compat.v1` from which it was made, and
+replaces it as `tf.compat.v1`. `install` changes all of them. Where a class of ours replaces one of
+tensorflow-estimator's, the module that defines the latter stays as it is, because it names its own
+class in `super(...)`. Imports find another module in its place, which shares everything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from typing import Any
+
+from estimator_emb import estimator, optimizers
+from estimator_emb.compat import async_checkpoint
+from estimator_emb.legacy import emulated_tpu, input_checkpoint, moved
+from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
+from estimator_emb.spec import config, options
+from estimator_emb.training.cluster import training
+
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_OPTIMIZERS: dict[str, Any] = {
+    parameters.__name__: parameters for parameters in optimizers.PARAMETERS
+}
+
+_REPLACED: dict[str, dict[str, Any]] = {
+    "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
+    "tpu.tpu_config": {"TPUConfig": options.TPUConfig, "RunConfig": options.RunConfig},
+    "training": {"train_and_evaluate": training.train_and_evaluate},
+    "tpu._tpu_estimator_embedding": {
+        "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
+        **_OPTIMIZERS,
+    },
+}
+"""Module of tensorflow-estimator -> the names that it is to have from this package."""
+
+_API_REPLACED: dict[str, dict[str, Any]] = {
+    "tpu": {
+        "TPUEstimator": estimator.TPUEstimator,
+        "TPUConfig": options.TPUConfig,
+        "RunConfig": options.RunConfig,
+    },
+    "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
+}
+"""The same for the modules of its API, which hold the classes that they have imported."""
+
+_ALIASES = {
+    "tensorflow.estimator": f"{_ESTIMATOR}.api._v2.estimator",
+    "tensorflow.compat.v1.estimator": f"{_ESTIMATOR}.api._v1.estimator",
+    "tensorflow.compat.v2.estimator": f"{_ESTIMATOR}.api._v2.estimator",
+    "tensorflow.python.estimator": _ESTIMATOR,
+    **{
+        f"tensorflow.python.tpu.{name}": f"{_ESTIMATOR}.tpu.{name}"
+        for name in (
+            "_tpu_estimator_embedding",
+            "error_handling",
+            "tpu_config",
+            "tpu_context",
+            "tpu_estimator",
+            "util",
+        )
+    },
+}
+"""Name in an import -> the module that it finds; submodules likewise."""
+
+_API_COPIES = {
+    f"{copy}.{module}": f"{api}.{module}"
+    for copy, api in (
+        ("tensorflow", "tensorflow._api.v2"),
+        ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1"),
+        ("tensorflow.compat.v2", "tensorflow._api.v2.compat.v2"),
+    )
+    for module in ("compat", "data", "tpu")
+    if f"{copy}.{module}" != "tensorflow.compat"
+}
+"""The same for modules of TensorFlow's API that an import would load a second time."""
+
+_API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
+
+_installed: Changes | None = None
+
+
+def install() -> None:
+    """Makes unchanged programs find `tf.estimator`, and estimator_emb in it.
+
+    Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
+
+    * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist as attributes, and
+      can be imported. `tf.compat.v1.estimator.tpu` has `TPUEstimator`, `TPUConfig`,
+      `RunConfig` and `experimental.EmbeddingConfigSpec` of estimator_emb.
+    * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
+      `tf.data.experimental` has our `CheckpointInputPipelineHook`.
+    * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
+      names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+    * What has moved inside `tensorflow.python` is found where it was, too (`legacy.moved`).
+    * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
+      `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
+      initialising a TPU system does nothing.
+
+    Names that a program has imported from these modules before by `from ... import <class>` stay
+    as they were. A second call changes nothing. `uninstall` restores everything.
+    """
+    global _installed
+    if _installed is not None:
+        return
+    changes = Changes()
+    try:
+        _replace_modules(changes)
+        _alias_modules(changes)
+        _extend_api(changes)
+        emulated_tpu.install(changes.set_attribute)
+        moved.supply(changes)
+    except BaseException:
+        changes.undo()
+        raise
+    _installed = changes
+
+
+def uninstall() -> None:
+    """Undoes `install`. Without an `install` before, it changes nothing."""
+    global _installed
+    if _installed is not None:
+        _installed.undo()
+        _installed = None
+
+
+def _replace_modules(changes: Changes) -> None:
+    for name, ours in _REPLACED.items():
+        name = f"{_ESTIMATOR}.{name}"
+        shared = SharedModule(importlib.import_module(name), ours)
+        changes.set_module(name, shared)
+        parent, _, leaf = name.rpartition(".")
+        changes.set_attribute(importlib.import_module(parent), leaf, shared)
+    for api in (f"{_ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
+        for path, replaced in _API_REPLACED.items():
+            module = importlib.import_module(f"{api}.estimator.{path}")
+            for name, our in replaced.items():
+                changes.set_attribute(module, name, our)
+
+
+def _alias_modules(changes: Changes) -> None:
+    aliases = {**_ALIASES}
+    name = "tensorflow.python.tpu.async_checkpoint"
+    if importlib.util.find_spec(name) is None:
+        aliases[name] = async_checkpoint.__name__
+    for name in aliases:
+        changes.hide_modules(name)
+        parent, _, leaf = name.rpartition(".")
+        changes.hide_attribute(importlib.import_module(parent), leaf)
+    changes.add_finder(AliasFinder({**aliases, **_API_COPIES}))
+
+
+def _extend_api(changes: Changes) -> None:
+    estimators = {
+        version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
+        for version in ("v1", "v2")
+    }
+    others = [
+        importlib.import_module(f"tensorflow_estimator._api.{one}.estimator") for one in estimators
+    ]
+    for api in (*estimators.values(), *others):
+        changes.set_attribute(api, "train_and_evaluate", training.train_and_evaluate)
+    for name, root in list(sys.modules.items()):
+        if not _API_ROOT.fullmatch(name) or root is None:
+            continue
+        version = "v1" if name.endswith("v1") else "v2"
+        changes.set_attribute(root, "estimator", estimators[version])
+        if version == "v1":
+            for optimizer_name, optimizer in _OPTIMIZERS.items():
+                changes.set_attribute(root.tpu.experimental, optimizer_name, optimizer)
+        if hasattr(root, "data"):
+            hook = input_checkpoint.CheckpointInputPipelineHook
+            changes.set_attribute(root.data.experimental, hook.__name__, hook)

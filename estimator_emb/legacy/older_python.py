@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives programs names that Python and NumPy have dropped, with the meaning that they had.
+
+Only names that are absent are added: NumPy 2 has a `numpy.bool` of its own, which stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import collections.abc
+import fractions
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import math
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimator_emb.private.patches import AliasFinder, Changes
+
+
+class ArgSpec(NamedTuple):
+    """What `inspect.getargspec` returns."""
+
+    args: list[str]
+    varargs: str | None
+    keywords: str | None
+    defaults: tuple[Any, ...] | None
+
+
+def getargspec(func: Callable[..., Any]) -> ArgSpec:
+    """Returns the names of a function's arguments, as `inspect.getargspec` until Python 3.10.
+
+    Raises:
+      ValueError: the function has keyword-only arguments or annotations.
+    """
+    args, varargs, keywords, defaults, keyword_only, _, annotations = inspect.getfullargspec(func)
+    if keyword_only or annotations:
+        raise ValueError(
+            "Function has keyword-only parameters or annotations, use inspect.signature() API "
+            "which can support them"
+        )
+    return ArgSpec(args, varargs, keywords, defaults)
+
+
+def gcd(a: Any, b: Any) -> Any:
+    """Returns the greatest common divisor, with the sign of b, as `fractions.gcd` did."""
+    if type(a) is int is type(b):
+        divisor = math.gcd(a, b)
+        return -divisor if (b or a) < 0 else divisor
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def coroutine(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a generator as a coroutine, as `asyncio.coroutine` until Python 3.10."""
+    return types.coroutine(func)
+
+
+def asscalar(a: Any) -> Any:
+    """Returns the only element of an array as a Python scalar, as `numpy.asscalar` did."""
+    return a.item()
+
+
+_NUMPY: dict[str, Any] = {
+    "bool": bool,
+    "complex": complex,
+    "float": float,
+    "int": int,
+    "long": int,
+    "object": object,
+    "str": str,
+    "unicode": str,
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "NINF": -np.inf,
+    "NaN": np.nan,
+    "NAN": np.nan,
+    "NZERO": -0.0,
+    "PINF": np.inf,
+    "PZERO": 0.0,
+    "infty": np.inf,
+    "alltrue": np.all,
+    "asscalar": asscalar,
+    "cfloat": np.complex128,
+    "complex_": np.complex128,
+    "cumproduct": np.cumprod,
+    "float_": np.float64,
+    "int0": np.intp,
+    "object0": np.object_,
+    "product": np.prod,
+    "round_": np.round,
+    "row_stack": np.vstack,
+    "singlecomplex": np.complex64,
+    "sometrue": np.any,
+    "string_": np.bytes_,
+    "uint0": np.uintp,
+    "unicode_": np.str_,
+}
+"""Name that NumPy has had -> its meaning; from 1.20's and 2.0's lists of removed aliases."""
+
+
+def supply(changes: Changes) -> None:
+    """Adds the names that are absent, by changes that can be undone."""
+    for owner, name, value in (
+        *(
+            (collections, name, getattr(collections.abc, name))
+            for name in collections.abc.__all__
+            if name != "Buffer"  # collections never had it.
+        ),
+        (asyncio, "coroutine", coroutine),
+        (fractions, "gcd", gcd),
+        (inspect, "ArgSpec", ArgSpec),
+        (inspect, "getargspec", getargspec),
+        (time, "clock", time.process_time),
+        *((np, name, value) for name, value in _NUMPY.items()),
+    ):
+        # NumPy's answer to a name that is gone may be a warning, even where it has it.
+        if name not in vars(owner):
+            changes.set_attribute(owner, name, value)
+    changes.add_finder(_Imp())
+    if importlib.util.find_spec("distutils") is None:
+        changes.add_finder(AliasFinder({"distutils": "setuptools._distutils"}))
+
+
+class _Imp(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A finder of the module `imp` where Python, from 3.12 on, lacks it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "imp" or importlib.machinery.PathFinder.find_spec(fullname) is not None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__.update(
+            new_module=ModuleType,
+            reload=importlib.reload,
+            load_source=_load_source,
+            __getattr__=_lacking_in_imp,
+        )
+
+
+def _load_source(name: str, pathname: str, file: Any = None) -> ModuleType:
+    """Imports the source file `pathname` as the module `name`, as `imp.load_source` did."""
+    spec = importlib.util.spec_from_file_location(
+        name, pathname, loader=importlib.machinery.SourceFileLoader(name, pathname)
+    )
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _lacking_in_imp(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(
+        f"imp.{name}: Python 3.12 has dropped the module imp, and estimator-emb --tf-v1 supplies "
+        "load_source, new_module and reload of it. Use importlib."
+    )

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes `import tensorflow` mean TensorFlow 1."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, cast
+
+from estimator_emb.legacy import contrib, older_python
+from estimator_emb.legacy.install import install
+from estimator_emb.private.patches import Changes, SharedModule
+
+_IMPORTED_BEFORE = (
+    "estimator_emb.embedding",
+    "estimator_emb.flags",
+    "estimator_emb.keras",
+    "feature_columns",
+    "tensorflow_estimator.python.estimator.keras_lib",
+)
+"""Modules whose `import tensorflow` means TensorFlow 2."""
+
+_V1 = "tensorflow.compat.v1"
+_ROOTS = (_V1, "tensorflow")
+_NOT_OF_THE_API = (
+    "_api",
+    "compat",
+    "compiler",
+    "contrib",
+    "core",
+    "dtensor",
+    "python",
+    "tools",
+    "tsl",
+)
+"""Modules of `tensorflow` that mean the same in both versions, or that others here import."""
+
+_ABSENT = object()
+
+_bound: Changes | None = None
+
+
+def bind() -> None:
+    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; a second call does nothing.
+
+    `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
+    `estimator_emb.legacy.contrib`. `import tensorflow.<module>`, in every form, gives the module
+    that `tf.compat.v1.<module>` is. Graphs, sessions, variables, shapes and comparison of tensors
+    are those of TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
+    dropped (`older_python`) are there again.
+    """
+    global _bound
+    if _bound is not None:
+        return
+    import tensorflow as tf2
+
+    install()
+    for name in _IMPORTED_BEFORE:
+        importlib.import_module(name)
+    v1 = importlib.import_module(_V1)
+    v1.disable_v2_behavior()
+    changes = Changes()
+    try:
+        own = {
+            name: getattr(tf2, name)
+            for name in (
+                "__name__",
+                "__file__",
+                "__path__",
+                "__spec__",
+                "__loader__",
+                "__package__",
+            )
+        }
+        # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
+        own["compat"] = tf2.compat
+        own["contrib"] = contrib.install(changes)
+        finder = _ApiFinder(v1, os.path.dirname(tf2.__file__))
+        _replace_imported(changes, finder)
+        changes.set_module("tensorflow", SharedModule(v1, own))
+        changes.add_finder(finder)
+        older_python.supply(changes)
+    except BaseException:
+        changes.undo()
+        raise
+    _bound = changes
+
+
+def unbind() -> None:
+    """Undoes what `bind` has done to imports. TensorFlow 1's behaviour stays."""
+    global _bound
+    if _bound is not None:
+        _bound.undo()
+        _bound = None
+
+
+def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
+    """Replaces the modules of TensorFlow 2's API that have been imported by their short names."""
+    for name, before in list(sys.modules.items()):
+        module = finder.module(name)
+        if module is None or module is before:
+            continue
+        # `import tensorflow.lite.python.lite as lite` looks for attributes, module by module.
+        for child, value in list(vars(before).items()):
+            inner = f"{name}.{child}"
+            if sys.modules.get(inner, _ABSENT) is value and finder.module(inner) is None:
+                changes.set_attribute(module, child, value)
+        changes.set_module(name, module)
+
+
+class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A finder to which `tensorflow.train` is the module that `tf.compat.v1.train` is.
+
+    Args:
+      v1: the module `tensorflow.compat.v1`.
+      folder: that of the package tensorflow. Some of its packages have the name of a module of the
+        API, as `tensorflow.lite`; what is in them is found as before.
+    """
+
+    def __init__(self, v1: ModuleType, folder: str):
+        self._v1 = v1
+        self._folder = folder
+
+    def module(self, fullname: str) -> ModuleType | None:
+        """Returns the module of TensorFlow 1's API that has this name; None for other names."""
+        for root in _ROOTS:
+            if fullname.startswith(root + "."):
+                path = fullname.removeprefix(root + ".").split(".")
+                break
+        else:
+            return None
+        if root != _V1 and path[0] in _NOT_OF_THE_API:
+            return None
+        module: Any = self._v1
+        for name in path:
+            module = getattr(module, name, None)
+            if not isinstance(module, ModuleType):
+                return None
+        return cast(ModuleType, module)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if self.module(fullname) is not None:
+            return importlib.machinery.ModuleSpec(fullname, self)
+        parent = fullname.rpartition(".")[0]
+        if parent == _V1 or self.module(parent) is None:
+            return None
+        folder = os.path.join(self._folder, *parent.split(".")[1:])
+        return importlib.machinery.PathFinder.find_spec(fullname, [folder])
+
+    def exec_module(self, module: ModuleType) -> None:
+        # An import returns the module that is here when this returns.
+        name = module.__name__
+        found = self.module(name)
+        assert found is not None
+        sys.modules[name] = found

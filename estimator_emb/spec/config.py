@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The legacy classes by which a program describes its embedding tables.
+
+They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses a
+namedtuple's constructor, and so `validated` checks everything again where it is used.
+"""
+
+import collections
+import copy
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.messages import arguments
+from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative
+from estimator_emb.private.columns import (
+    EmbeddingColumn,
+    EmbeddingDevice,
+    LegacyEmbeddingColumn,
+    LegacyNumericColumn,
+    LegacySharedEmbeddingColumn,
+    LegacyTPUEmbeddingColumn,
+    LegacyTPUSharedEmbeddingColumn,
+    NumericColumn,
+    SharedEmbeddingColumn,
+    TPUDeviceSpecificEmbeddingColumn,
+    TPUEmbeddingColumn,
+    TPUSharedDeviceSpecificEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+)
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+PARTITION_STRATEGIES = ("div", "mod")
+
+
+class TableConfig(
+    collections.namedtuple(
+        "TableConfig",
+        [
+            "vocabulary_size",
+            "dimension",
+            "initializer",
+            "combiner",
+            "hot_id_replication",
+            "learning_rate",
+            "learning_rate_fn",
+            "optimization_parameters",
+        ],
+    )
+):
+    """An embedding table, float32 [vocabulary_size, dimension].
+
+    Args:
+      vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
+      dimension: number of columns, an int >= 1.
+      initializer: function that returns the initial table for a shape and a dtype; None means a
+        truncated normal of mean 0 and standard deviation 1/sqrt(dimension).
+      combiner: how the rows of one sample's ids become one activation: 'mean', the default, 'sum',
+        'sqrtn', or None for dense input of one id per sample.
+      hot_id_replication: speed hint for the hardware, False by default; it changes no number.
+      learning_rate: constant rate of this table, a finite number >= 0, in place of the rate of its
+        optimizer, which None means.
+      learning_rate_fn: function of the global step, an int64 scalar, that returns the rate of this
+        table as a number or a scalar tensor. It excludes `learning_rate`.
+      optimization_parameters: this table's own optimizer; None means that of the spec.
+
+    Raises:
+      ValueError: an argument is out of its range, or both rates are given.
+
+    Source: `TableConfig` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+    """
+
+    def __new__(
+        cls,
+        vocabulary_size: int,
+        dimension: int,
+        initializer: Callable[..., Any] | None = None,
+        combiner: str | None = "mean",
+        hot_id_replication: bool = False,
+        learning_rate: float | None = None,
+        learning_rate_fn: Callable[[Any], Any] | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+    ) -> "TableConfig":
+        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
+            if not _is_integer(value) or value < 1:
+                raise ValueError(f"TableConfig: {name} must be an int >= 1; got {value!r}.")
+        _check_bool("TableConfig: hot_id_replication", hot_id_replication)
+        if initializer is not None and not callable(initializer):
+            raise ValueError(
+                f"TableConfig: initializer must be callable or None; got {initializer!r}."
+            )
+        if initializer is None:
+            initializer = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(dimension)
+            )
+        if combiner not in COMBINERS:
+            raise ValueError(
+                f"TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got {combiner!r}."
+            )
+        if learning_rate is not None and learning_rate_fn is not None:
+            raise ValueError(
+                "TableConfig: at most one of learning_rate and learning_rate_fn may be given; got "
+                f"{learning_rate!r} and {learning_rate_fn!r}."
+            )
+        if learning_rate is not None and not _is_number(learning_rate):
+            raise ValueError(f"TableConfig: learning_rate must be a number; got {learning_rate!r}.")
+        if learning_rate is not None:
+            check_finite("TableConfig: learning_rate", learning_rate)
+            check_not_negative("TableConfig: learning_rate", learning_rate)
+        if learning_rate_fn is not None and not callable(learning_rate_fn):
+            raise ValueError(
+                "TableConfig: learning_rate_fn must be a function of the global step; got "
+                f"{learning_rate_fn!r}."
+            )
+        if optimization_parameters is not None:
+            optimization_parameters = as_parameters(optimization_parameters, "TableConfig")
+        return super().__new__(
+            cls,
+            vocabulary_size,
+            dimension,
+            initializer,
+            combiner,
+            hot_id_replication,
+            learning_rate,
+            learning_rate_fn,
+            optimization_parameters,
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
+        # Initializers and functions are not copied: they never change, and a copy would not be
+        # equal.
+        return type(self)(
+            *(field if callable(field) else copy.deepcopy(field, memo) for field in self)
+        )
+
+
+features_of_dicts: set[str] = set()
+"""Features of every `feature_to_config_dict` so far, for the error of a missing spec."""
+
+
+class FeatureConfig(
+    collections.namedtuple("FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])
+):
+    """A feature that looks up a table.
+
+    Args:
+      table_id: the table's key in `table_to_config_dict`.
+      max_sequence_length: 0, the default, combines the rows of a sample's ids into one activation,
+        float32 [batch, dimension]. A positive int keeps them apart, float32
+        [batch, max_sequence_length, dimension]: longer samples are cut off, shorter ones filled up
+        with zeros.
+      weight_key: key of the feature that holds the weights of the ids, in the same shape; None
+        means that each weight is 1.
+
+    Raises:
+      ValueError: `max_sequence_length` is not an int >= 0.
+
+    Source: `FeatureConfig` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
+    """
+
+    def __new__(
+        cls, table_id: str, max_sequence_length: int = 0, weight_key: str | None = None
+    ) -> "FeatureConfig":
+        if not _is_integer(max_sequence_length) or max_sequence_length < 0:
+            raise ValueError(
+                "FeatureConfig: max_sequence_length must be an int >= 0; got "
+                f"{max_sequence_length!r}."
+            )
+        return super().__new__(cls, table_id, max_sequence_length, weight_key)
+
+
+class EmbeddingConfigSpec(
+    collections.namedtuple(
+        "EmbeddingConfigSpec",
+        [
+            "feature_columns",
+            "tensor_core_feature_columns",
+            "optimization_parameters",
+            "clipping_limit",
+            "pipeline_execution_with_tensor_core",
+            "experimental_gradient_multiplier_fn",
+            "feature_to_config_dict",
+            "table_to_config_dict",
+            "partition_strategy",
+            "profile_data_directory",
+        ],
+    )
+):
+    """The tables of a program and how they are trained: `TPUEstimator` takes it as an argument.
+
+    Exactly one of `feature_columns` and the pair of dicts is given.
+
+    Args:
+      feature_columns: list of columns made by `feature_columns.embedding_column` and
+        `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns. With
+        `use_tpu=False` it may hold numeric and embedding columns of `tf.feature_column` too, which
+        stay the model's: its own optimizer trains them.
+      optimization_parameters: the optimizer of all tables that have none of their own. Required
+        with `feature_columns`.
+      clipping_limit: positive number: the gradient of a row, summed over the batch, is clipped to
+        [-clipping_limit, clipping_limit]. None means no limit.
+      pipeline_execution_with_tensor_core: True delays each update by one lookup, so that the lookup
+        of step N+1 sees the updates up to step N-1. False by default.
+      experimental_gradient_multiplier_fn: function of the global step, an int64 scalar, that
+        returns a number or a scalar tensor. The gradients of all activations are multiplied by it
+        before they are summed and clipped. None means 1.
+      feature_to_config_dict: feature key -> `FeatureConfig`.
+      table_to_config_dict: table key -> `TableConfig`.
+      partition_strategy: 'div', the default, or 'mod': which rows go to which host of a TPU. It
+        changes no number and no checkpoint.
+      profile_data_directory: folder in which the hardware stores lookup statistics; None for none.
+
+    Raises:
+      ValueError: tables are given both ways or neither way, a feature names an unknown table, or a
+        field is out of its range.
+      TypeError: a column or a config is of an unsupported class.
+
+    Source: `EmbeddingConfigSpec` of
+    tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
+    """
+
+    def __new__(
+        cls,
+        feature_columns: Sequence[Any] | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+        clipping_limit: float | None = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
+        feature_to_config_dict: Mapping[str, FeatureConfig] | None = None,
+        table_to_config_dict: Mapping[str, TableConfig] | None = None,
+        partition_strategy: str = "div",
+        profile_data_directory: str | None = None,
+    ) -> "EmbeddingConfigSpec":
+        dicts = [bool(feature_to_config_dict), bool(table_to_config_dict)]
+        if dicts != [not feature_columns] * 2:
+            raise ValueError(
+                "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair "
+                "`feature_to_config_dict` and `table_to_config_dict` must be specified."
+            )
+        if partition_strategy not in PARTITION_STRATEGIES:
+            raise ValueError(
+                "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got "
+                f"{partition_strategy!r}."
+            )
+        if clipping_limit is not None and not (_is_number(clipping_limit) and clipping_limit > 0):
+            raise ValueError(
+                "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got "
+                f"{clipping_limit!r}."
+            )
+        _check_bool(
+            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core",
+            pipeline_execution_with_tensor_core,
+        )
+        if profile_data_directory is not None and not isinstance(profile_data_directory, str):
+            raise ValueError(
+                "EmbeddingConfigSpec: profile_data_directory must be a str or None; got "
+                f"{profile_data_directory!r}."
+            )
+        multiplier = experimental_gradient_multiplier_fn
+        if multiplier is not None and not callable(multiplier):
+            raise ValueError(
+                "EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of "
+                f"the global step or None; got {multiplier!r}."
+            )
+        embedding_core_columns: list[Any] | None = None
+        tensor_core_columns: list[Any] | None = None
+        if feature_columns:
+            embedding_core_columns, tensor_core_columns = _split_columns(feature_columns)
+            if optimization_parameters is None:
+                raise ValueError(
+                    "EmbeddingConfigSpec: optimization_parameters must be given with "
+                    "feature_columns."
+                )
+        else:
+            assert feature_to_config_dict and table_to_config_dict
+            table_to_config_dict = {
+                table: _as_config(config, TableConfig, f"table {table!r}")
+                for table, config in table_to_config_dict.items()
+            }
+            feature_to_config_dict = {
+                feature: _as_config(config, FeatureConfig, f"feature {feature!r}")
+                for feature, config in feature_to_config_dict.items()
+            }
+            _check_dicts(feature_to_config_dict, table_to_config_dict)
+            features_of_dicts.update(feature_to_config_dict)
+        if optimization_parameters is not None:
+            optimization_parameters = as_parameters(optimization_parameters, "EmbeddingConfigSpec")
+        return super().__new__(
+            cls,
+            embedding_core_columns,
+            tensor_core_columns,
+            optimization_parameters,
+            clipping_limit,
+            pipeline_execution_with_tensor_core,
+            experimental_gradient_multiplier_fn,
+            feature_to_config_dict,
+            table_to_config_dict,
+            partition_strategy,
+            profile_data_directory,
+        )
+
+    def __reduce__(self) -> Any:
+        # The fields are not the arguments of the constructor: columns were divided into two lists.
+        return _spec_of, (type(self), self._asdict())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingConfigSpec":
+        # model_fn holds the columns themselves; a copy of one would not be equal to it.
+        return _spec_of(
+            type(self),
+            {
+                name: field
+                if callable(field) or name in ("feature_columns", "tensor_core_feature_columns")
+                else copy.deepcopy(field, memo)
+                for name, field in self._asdict().items()
+            },
+        )
+
+
+for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
+    arguments.suggest_in(_config, "__new__")
+
+
+def validated(spec: Any) -> EmbeddingConfigSpec:
+    """Returns `spec` as an `EmbeddingConfigSpec` of ours, with all fields checked again.
+
+    Args:
+      spec: an `EmbeddingConfigSpec`, ours or tensorflow-estimator's.
+
+    Raises:
+      TypeError: `spec` is neither.
+      ValueError, TypeError: what the constructor raises, for a field that `_replace` made bad.
+    """
+    names = {base.__name__ for base in type(spec).__mro__}
+    if not {"tuple", "EmbeddingConfigSpec"} <= names:
+        raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
+    return _spec_of(EmbeddingConfigSpec, spec._asdict())  # type: ignore[attr-defined]
+
+
+def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> EmbeddingConfigSpec:
+    """Creates a spec from all fields of another one."""
+    arguments = dict(fields)
+    columns = [
+        *(arguments.pop("feature_columns") or ()),
+        *(arguments.pop("tensor_core_feature_columns") or ()),
+    ]
+    return cls(feature_columns=columns or None, **arguments)
+
+
+def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Returns (columns that look up tables, columns whose table the model looks up itself)."""
+    supported = (
+        TPUEmbeddingColumn,
+        TPUSharedEmbeddingColumn,
+        LegacyTPUEmbeddingColumn,
+        LegacyTPUSharedEmbeddingColumn,
+    )
+    # The model computes them by itself; `tables_of_columns` refuses them on a TPU, as
+    # tensorflow-estimator does.
+    without_table = (
+        LegacyNumericColumn,
+        NumericColumn,
+        LegacyEmbeddingColumn,
+        EmbeddingColumn,
+        LegacySharedEmbeddingColumn,
+    )
+    device_specific = (
+        TPUDeviceSpecificEmbeddingColumn,
+        TPUSharedDeviceSpecificEmbeddingColumn,
+    )
+    embedding_core: list[Any] = []
+    tensor_core: list[Any] = []
+    for column in columns:
+        if not isinstance(column, (*supported, *without_table)):
+            allowed = (
+                "EmbeddingConfigSpec: All feature columns must be supported types, made by "
+                "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
+            )
+            if isinstance(column, SharedEmbeddingColumn):
+                raise TypeError(
+                    f"{allowed}column {column.name!r} is a {type(column).__name__}, which the "
+                    "model computes by itself. Make it with one of the two, or leave it out of the "
+                    "spec and use it in model_fn."
+                )
+            raise TypeError(f"{allowed}got {column!r}.")
+        device = getattr(column, "_embedding_lookup_device", None)
+        if isinstance(column, device_specific) and device == EmbeddingDevice.TPU_TENSOR_CORE:
+            tensor_core.append(column)
+        else:
+            embedding_core.append(column)
+    return embedding_core, tensor_core
+
+
+def _as_config(config: Any, ours: Any, owner: str) -> Any:
+    """Returns `config`, ours or TensorFlow's, checked again as an object of the class `ours`."""
+    theirs = isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
+    if isinstance(config, ours) or theirs:
+        return ours(**config._asdict())
+    raise TypeError(
+        f"EmbeddingConfigSpec: the config of {owner} must be a {ours.__name__}; got {config!r}."
+    )
+
+
+def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, TableConfig]) -> None:
+    for feature, config in features.items():
+        if config.table_id not in tables:
+            raise ValueError(
+                f"EmbeddingConfigSpec: feature {feature!r} names table {config.table_id!r}, which "
+                f"is not in table_to_config_dict; its tables are {sorted(tables)}."
+                f"{arguments.suggestion(config.table_id, tables)}"
+            )
+    unused = sorted(set(tables) - {config.table_id for config in features.values()})
+    if unused:
+        raise ValueError(
+            f"EmbeddingConfigSpec: no feature uses the tables {unused} of table_to_config_dict."
+        )
+
+
+def _check_bool(owner: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{owner} must be True or False; got {value!r}.")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the generations of TPUs have: embedding hardware, and a runtime for TPUEstimator."""
+
+from typing import Any
+
+from estimator_emb.private.protos import topology_pb2
+
+EMBEDDING_HARDWARE = {
+    "v2": "TPUEmbedding",
+    "v3": "TPUEmbedding",
+    "v4": "TPUEmbedding",
+    "v5e": "none",
+    "v5p": "SparseCore",
+    "v6e": "SparseCore",
+}
+"""Generation -> its embedding hardware. `backends.tpu` drives that called 'TPUEmbedding'."""
+
+PJRT = ("v5e", "v5p", "v6e")
+"""Generations whose only runtime is PJRT. TensorFlow's older one drives the others.
+
+Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends with "No TPU platform
+registered". Nobody has tried it here.
+"""
+
+_ELSEWHERE = (
+    "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
+    "variables of the model; or keep the tables on the TPU's host, whose host engine trains them "
+    "and feeds the model on the TPU, with TPUConfig(tables='host'); or train on the host, without "
+    "the TPU, with TPUConfig(device='host')"
+)
+NO_ESTIMATOR = (
+    "no TPUEstimator runs on TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator "
+    "stands on the infeed and outfeed of TensorFlow's older one, without which TensorFlow says "
+    "'No TPU platform registered'. Ways round: train on the host, without the TPU, with "
+    "TPUConfig(device='host'); or rewrite the program for TensorFlow 2, where TPUEmbeddingV2 of "
+    "tf.tpu.experimental.embedding drives SparseCore: estimator_emb.embedding.to_tensorflow "
+    "translates tables and features."
+)
+"""Why no TPUEstimator runs on the generations of `PJRT`, and what does."""
+
+
+def check_generation(generation: object) -> None:
+    """Raises ValueError: `generation` is no key of `EMBEDDING_HARDWARE`."""
+    if generation not in EMBEDDING_HARDWARE:
+        raise ValueError(
+            f"TPUConfig: tpu_generation must be one of {', '.join(EMBEDDING_HARDWARE)}, or None; "
+            f"got {generation!r}."
+        )
+
+
+def check_runtime(generation: str | None) -> None:
+    """Raises ValueError: no TPUEstimator runs on this generation; None is not checked."""
+    if generation in PJRT:
+        raise ValueError(f"TPUConfig: tpu_generation is {generation!r}, and {NO_ESTIMATOR}")
+
+
+def check_system(metadata: Any, resolver: Any) -> None:
+    """Refuses a TPU that says of itself that it has no embedding hardware.
+
+    It says so in its topology, which is known where the program or model parallelism has
+    initialized it; otherwise nothing is checked.
+
+    Args:
+      metadata: a `TPUSystemMetadata`.
+      resolver: the `TPUClusterResolver` of `RunConfig(cluster=...)`, or None.
+
+    Raises:
+      ValueError: it has none.
+    """
+    topology = metadata.topology
+    if hasattr(topology, "serialized"):
+        topology = topology.serialized()
+    if isinstance(topology, bytes):
+        proto = topology_pb2.TopologyProto.FromString(topology)
+    else:
+        # Its public property does not tell "none" from "not said".
+        proto = getattr(resolver, "_tpu_topology", None)
+    if proto is None or not proto.HasField("tpu_hardware_feature"):
+        return
+    feature = proto.tpu_hardware_feature
+    if feature.embedding_feature != feature.UNSUPPORTED:
+        return
+    raise ValueError(
+        "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
+        f"tables of this spec cannot run there. {_ELSEWHERE}."
+    )

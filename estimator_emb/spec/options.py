@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program runs and how, as its TPUConfig or the environment say."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from estimator_emb.messages import arguments
+from estimator_emb.names import slices
+from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
+from estimator_emb.spec import generations, tf_config
+
+DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
+SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
+TOPOLOGY_VARIABLE = "ESTIMATOR_EMB_TOPOLOGY"
+DEVICES = ("host", "tpu")
+TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
+TABLES = ("tpu", "host")
+BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
+BAD_IDS = ("error", "drop")
+TABLE_SUMMARIES_VARIABLE = "ESTIMATOR_EMB_TABLE_SUMMARIES"
+SUMMARY_STEPS_APART = 100
+"""Where nobody asks for figures of tables, they come no more often than in every so many steps.
+
+They take about twice the time of the embedding work of the step that writes them.
+"""
+WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
+
+
+class RunConfig(StockRunConfig):
+    """tensorflow-estimator's `RunConfig`, whose errors say what is wrong in TF_CONFIG."""
+
+    def __init__(
+        self,
+        tpu_config: Any = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        **kwargs: Any,
+    ):
+        tf_config.read()
+        super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
+
+
+class CannotEmulate(ValueError):
+    """The error of what a TPU may run, and an emulated one does not."""
+
+
+class TPUConfig(StockTPUConfig):
+    """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
+
+    Args:
+      iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
+        text, such as '60s', '5m' or '1h', on a TPU.
+      num_shards: the number of cores of an emulated TPU, one if None; environment variable
+        ESTIMATOR_EMB_SHARDS comes first. More than eight are a multiple of 8, and are on hosts of
+        eight each. A TPU has as many as it has, and so has an emulated one that the environment
+        variable ESTIMATOR_EMB_TOPOLOGY names: another number is an error.
+      num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
+      per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
+        once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
+        `PER_SHARD_V1` once for each core, `BROADCAST` once for all.
+      tpu_job_name: the TPU's job in a cluster, where it cannot be inferred.
+      initial_infeed_sleep_secs: what the infeed of a TPU waits before its first batch.
+      input_partition_dims: how the tensors of a batch are divided over the cores of one replica.
+      eval_training_input_configuration: `InputPipelineConfig.PER_HOST_V1`, or `SLICED` to call
+        input_fn once and give each core a slice.
+      experimental_host_call_every_n_steps: how often a host_call runs in a loop of steps.
+      experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
+        in any order.
+      experimental_feed_hook: a class in place of tensorflow-estimator's hook of the infeed.
+      device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
+        leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
+        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
+        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
+        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
+      tpu_generation: the TPU that it will run on: 'v2', 'v3' or 'v4'; with 'v5e', 'v5p' or 'v6e',
+        on which no TPUEstimator runs, one is refused when it is constructed. None leaves it to
+        what the TPU says of itself when training begins. It has no effect on the host.
+      tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
+        in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
+        CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
+        variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
+      table_summaries: whether TensorBoard shows how each table trains on the host, at every
+        `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
+        variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0. Without either it is shown unless
+        `save_summary_steps` is below 100, where it could take more than 3 % of the time, and not on
+        a TPU, where True is an error.
+
+    Raises:
+      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
+        else;
+        `iterations_per_loop` or `num_shards` is not positive, or `num_cores_per_replica` no power
+        of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
+        `PER_HOST_V2`.
+    """
+
+    device: str | None
+    bad_ids: str | None
+    tpu_generation: str | None
+    tables: str | None
+    table_summaries: bool | None
+
+    def __new__(
+        cls,
+        iterations_per_loop: int | str = 2,
+        num_shards: int | None = None,
+        num_cores_per_replica: int | None = None,
+        per_host_input_for_training: bool | int = True,
+        tpu_job_name: str | None = None,
+        initial_infeed_sleep_secs: int | None = None,
+        input_partition_dims: Sequence[Any] | None = None,
+        eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1,
+        experimental_host_call_every_n_steps: int = 1,
+        experimental_allow_per_host_v2_parallel_get_next: bool = False,
+        experimental_feed_hook: type | None = None,
+        *,
+        device: str | None = None,
+        bad_ids: str | None = None,
+        tpu_generation: str | None = None,
+        tables: str | None = None,
+        table_summaries: bool | None = None,
+    ) -> "TPUConfig":
+        tf_config.read()  # As tensorflow-estimator's does, for the TPU's job.
+        self: TPUConfig = super().__new__(
+            cls,
+            iterations_per_loop,
+            num_shards,
+            num_cores_per_replica,
+            per_host_input_for_training,
+            tpu_job_name,
+            initial_infeed_sleep_secs,
+            input_partition_dims,
+            eval_training_input_configuration,
+            experimental_host_call_every_n_steps,
+            experimental_allow_per_host_v2_parallel_get_next,
+            experimental_feed_hook,
+        )
+        if device is not None:
+            _check_choice("TPUConfig: device", device, DEVICES)
+        if bad_ids is not None:
+            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
+        if tpu_generation is not None:
+            generations.check_generation(tpu_generation)
+        if tables is not None:
+            _check_choice("TPUConfig: tables", tables, TABLES)
+        if table_summaries not in (None, True, False):
+            raise ValueError(
+                f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
+            )
+        self.device = device
+        self.bad_ids = bad_ids
+        self.tpu_generation = tpu_generation
+        self.tables = tables
+        self.table_summaries = table_summaries
+        return self
+
+    def _replace(self, **kwargs: Any) -> "TPUConfig":
+        names = ("device", "bad_ids", "tpu_generation", "tables", "table_summaries")
+        ours = {name: getattr(self, name) for name in names}
+        return type(self)(**{**self._asdict(), **ours, **kwargs})
+
+
+arguments.suggest_in(TPUConfig, "__new__")
+
+
+def asked(config: Any) -> str:
+    """Returns 'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
+    return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
+
+
+def asked_shards() -> int | None:
+    """Returns the number of emulated cores that the environment asks for, before any TPUConfig.
+
+    Raises:
+      ValueError: it is no number, or less than 1.
+    """
+    shards = os.environ.get(SHARDS_VARIABLE)
+    if not shards:
+        return None
+    if not shards.isdecimal() or int(shards) < 1:
+        raise ValueError(
+            f"Environment variable {SHARDS_VARIABLE} must be a number of cores, at least 1; got "
+            f"{shards!r}."
+        )
+    return int(shards)
+
+
+def asked_topology() -> slices.Slice | None:
+    """Returns the slice of a TPU that the environment asks to emulate, before any TPUConfig.
+
+    Raises:
+      ValueError: it is no slice that can be emulated, or a number of cores is asked for besides.
+    """
+    name = os.environ.get(TOPOLOGY_VARIABLE)
+    if not name:
+        return None
+    if os.environ.get(SHARDS_VARIABLE):
+        raise ValueError(
+            f"Environment variables {TOPOLOGY_VARIABLE} and {SHARDS_VARIABLE} both say how many "
+            f"cores an emulated TPU has; got {name!r} and {os.environ[SHARDS_VARIABLE]!r}. Set one "
+            "of them."
+        )
+    try:
+        return slices.named(name)
+    except ValueError as error:
+        raise ValueError(f"Environment variable {TOPOLOGY_VARIABLE} {error}") from None
+
+
+def asked_tables(config: Any) -> str:
+    """Returns 'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
+    return _asked(config, "tables", TABLES_VARIABLE, TABLES, "tpu")
+
+
+def asked_bad_ids(config: Any) -> str:
+    """Returns 'error' or 'drop': what a bad id does on the host."""
+    return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+
+
+def asked_table_summaries(config: Any) -> bool | None:
+    """Returns whether TensorBoard is to show how each table trains; None if nobody says."""
+    chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
+    if chosen is not None:
+        return bool(chosen)
+    text = os.environ.get(TABLE_SUMMARIES_VARIABLE)
+    if not text:
+        return None
+    variable = f"Environment variable {TABLE_SUMMARIES_VARIABLE}"
+    return _check_choice(variable, text, ("0", "1")) == "1"
+
+
+def table_summaries_on_host(config: Any) -> bool:
+    """Returns whether a training on the host shows in TensorBoard how each table trains."""
+    asked = asked_table_summaries(config)
+    steps = getattr(config, "save_summary_steps", None)
+    if not steps:
+        return False
+    return bool(steps >= SUMMARY_STEPS_APART if asked is None else asked)
+
+
+def check_on_tpu(config: Any) -> None:
+    """Refuses what a program that runs on a TPU cannot ask for.
+
+    Raises:
+      ValueError: it asks for `bad_ids='drop'` or `table_summaries=True`, or for a generation of
+        TPUs on which no TPUEstimator runs.
+    """
+    tpu_config = getattr(config, "tpu_config", None)
+    generations.check_runtime(getattr(tpu_config, "tpu_generation", None))
+    if asked_bad_ids(config) == "drop":
+        raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
+    if asked_table_summaries(config):
+        raise ValueError(
+            "table_summaries=True works on the host only, where the tables train beside the "
+            f"summaries; leave it out of TPUConfig, and {TABLE_SUMMARIES_VARIABLE} out of the "
+            "environment."
+        )
+
+
+def asked_wait_limit() -> float | None:
+    """Returns the seconds that a process of a cluster waits for another; None for any time.
+
+    Raises:
+      ValueError: the environment asks for no positive number.
+    """
+    text = os.environ.get(WAIT_LIMIT_VARIABLE)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(
+            f"Environment variable {WAIT_LIMIT_VARIABLE} must be a positive number of seconds; got "
+            f"{text!r}."
+        )
+    return seconds
+
+
+def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
+    """Returns the choice that `TPUConfig` makes, else the environment variable."""
+    chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)
+    if chosen is not None:
+        return chosen
+    return _check_choice(
+        f"Environment variable {variable}", os.environ.get(variable) or default, choices
+    )
+
+
+def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
+    if chosen not in choices:
+        allowed = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
+    return chosen

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolves an `EmbeddingConfigSpec` of columns or of config dicts into one form.
+
+`tables_of` does so once for each estimator. The form is a list of tables, with the features that
+look them up and with their optimizers.
+"""
+
+import collections
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.private.columns import LegacyTPUSharedEmbeddingColumn, TPUSharedEmbeddingColumn
+from estimator_emb.spec.columns import integer_lookup, string_lookup
+from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+
+logger = logging.getLogger("estimator_emb")
+
+TABLE_PREFIX = "tbl_"
+"""The prefix of a table's name, before the name of its column, as in tensorflow-estimator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A feature of the input that looks up a table, and how its ids are read.
+
+    Attributes:
+      key: key of the ids in the features dict; the activation takes their place.
+      max_sequence_length: as in `FeatureConfig`.
+      weight_key: as in `FeatureConfig`.
+      column_name: name of the feature column; None in a spec of config dicts.
+      to_ids: function from the strings of this feature, [n], to int64 ids [n], in which -1 stands
+        for a string to be left out; None if only ids are allowed.
+      column: where several columns of the spec read the same input, the one of this feature, whose
+        `key` is then its own. Else None.
+      integers_to_ids: function from integers [n] to int64 ids [n], of a column that looks integers
+        up; None if its integers are ids. `tables/integers.py` says when it is used.
+    """
+
+    key: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+    column_name: str | None = None
+    to_ids: Callable[[Any], Any] | None = None
+    integers_to_ids: Callable[[Any], Any] | None = None
+    column: Any = None
+
+    @property
+    def input_key(self) -> str:
+        """Returns the key under which input_fn yields the ids."""
+        return self.column.get_feature_key_name() if self.column else self.key
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table with the features that look it up.
+
+    Attributes:
+      name: its legacy name: the key in the config dict, or 'tbl_' and `scope_key`.
+      config: its configuration.
+      features: its features, sorted by key.
+      scope_key: the name under which a feature column records the variable scope of its use; None
+        in a spec of config dicts.
+      optimizer: its own optimizer, else that of the spec; None if there is neither.
+    """
+
+    name: str
+    config: TableConfig
+    features: tuple[Feature, ...]
+    scope_key: str | None = None
+    optimizer: OptimizationParameters | None = None
+
+
+def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
+    """Returns the tables of a checked spec, sorted by name; an empty list without a spec.
+
+    Args:
+      spec: the spec.
+      off_tpu: as in `tables_of_columns`.
+
+    Raises:
+      TypeError, ValueError: as `tables_of_columns`.
+    """
+    if spec is None:
+        return []
+    if spec.table_to_config_dict:
+        return tables_of_dicts(
+            spec.feature_to_config_dict, spec.table_to_config_dict, spec.optimization_parameters
+        )
+    return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
+
+
+def tables_of_dicts(
+    features: Mapping[str, FeatureConfig],
+    tables: Mapping[str, TableConfig],
+    optimizer: OptimizationParameters | None = None,
+) -> list[Table]:
+    """Returns the tables of config dicts, sorted by name.
+
+    Args:
+      features: feature key -> its config.
+      tables: table key -> its config.
+      optimizer: the optimizer of tables that have none of their own.
+    """
+    return [
+        Table(
+            name,
+            config,
+            tuple(
+                Feature(key, feature.max_sequence_length, feature.weight_key)
+                for key, feature in sorted(features.items())
+                if feature.table_id == name
+            ),
+            optimizer=own_or_shared(config, optimizer),
+        )
+        for name, config in sorted(tables.items())
+    ]
+
+
+def tables_of_columns(
+    columns: Sequence[Any], optimizer: OptimizationParameters | None = None, off_tpu: bool = False
+) -> list[Table]:
+    """Returns the tables of embedding columns, sorted by name; a shared table once.
+
+    Args:
+      columns: columns made by `embedding_column` or `shared_embedding_columns`.
+      optimizer: the optimizer of all tables.
+      off_tpu: True gives each of several columns that read one feature a table and a key of its
+        own, takes a column that is given twice once, and passes over columns of other kinds.
+
+    Raises:
+      TypeError: a column is of another kind.
+      ValueError: two columns read the same feature, a column is given twice, or a table is asked
+        for in two shapes or with two combiners or rates.
+    """
+    configs: dict[str, TableConfig] = {}
+    scope_keys: dict[str, str] = {}
+    features: dict[str, list[Feature]] = {}
+    for column, key, scope_key, alone in _off_tpu(columns) if off_tpu else _on_tpu(columns):
+        name = TABLE_PREFIX + scope_key
+        vocabulary_size, dimension = column.get_embedding_table_size()
+        config = TableConfig(
+            vocabulary_size,
+            dimension,
+            initializer=column.get_initializer(),
+            combiner=column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+        first = configs.setdefault(name, config)
+        if (first.vocabulary_size, first.dimension) != (vocabulary_size, dimension):
+            raise ValueError(
+                f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
+                f"{first.dimension}], and [{vocabulary_size}, {dimension}] by feature {key!r}."
+            )
+        for field in ("combiner", "learning_rate_fn"):
+            if getattr(first, field) != getattr(config, field):
+                raise ValueError(
+                    f"Table {name!r} is asked for with two values of {field}: "
+                    f"{getattr(first, field)!r}, and {getattr(config, field)!r} by feature {key!r}."
+                )
+        scope_keys[name] = scope_key
+        features.setdefault(name, []).append(
+            Feature(
+                key,
+                column.get_max_sequence_length(),
+                column.get_weight_key_name(),
+                column_name=column.name,
+                to_ids=string_lookup(column.categorical_column),
+                integers_to_ids=integer_lookup(column.categorical_column),
+                column=None if alone else column,
+            )
+        )
+    return [
+        Table(
+            name,
+            configs[name],
+            tuple(sorted(features[name], key=lambda feature: feature.key)),
+            scope_keys[name],
+            own_or_shared(configs[name], optimizer),
+        )
+        for name in sorted(configs)
+    ]
+
+
+_Named = tuple[Any, str, str, bool]
+"""A column, the key of its feature, the scope key of its table, and whether no other reads that."""
+
+
+def _on_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
+    column_of_key: dict[str, Any] = {}
+    for column in columns:
+        if not _has_table(column):
+            raise TypeError(
+                f"Unsupported feature column {column.name!r}, of type {type(column).__name__}: it "
+                "has no table on a TPU. Supported types are those that "
+                "feature_columns.embedding_column and feature_columns.shared_embedding_columns "
+                "make. Make it with one of the two, or leave it out of the EmbeddingConfigSpec and "
+                "use it in model_fn; with use_tpu=False the spec takes it."
+            )
+        key = column.get_feature_key_name()
+        if key in column_of_key:
+            raise _two_columns(key, column_of_key[key], column)
+        column_of_key[key] = column
+        yield column, key, column.get_embedding_var_name(), True
+
+
+def _off_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
+    distinct: list[Any] = []
+    for column in filter(_has_table, columns):
+        if not any(column == other and signature(column) == signature(other) for other in distinct):
+            distinct.append(column)
+    readers = collections.Counter(column.get_feature_key_name() for column in distinct)
+    keys: set[str] = set()
+    scope_keys: set[str] = set()
+    for column in distinct:
+        key, scope_key = column.get_feature_key_name(), column.get_embedding_var_name()
+        alone = readers[key] == 1
+        key = _unused(keys, key, f"{key}/{column.name}")
+        if not isinstance(column, (TPUSharedEmbeddingColumn, LegacyTPUSharedEmbeddingColumn)):
+            scope_key = _unused(scope_keys, scope_key)
+        keys.add(key)
+        scope_keys.add(scope_key)
+        yield column, key, scope_key, alone
+
+
+def _unused(used: Container[str], *names: str) -> str:
+    """Returns the first of `names` that is not used, or else the last with a number."""
+    numbered = (f"{names[-1]}_{number}" for number in itertools.count(1))
+    return next(name for name in itertools.chain(names, numbered) if name not in used)
+
+
+def _has_table(column: Any) -> bool:
+    return hasattr(column, "get_embedding_var_name")
+
+
+def signature(column: Any) -> tuple[Any, ...]:
+    """Returns what two columns have in common that are made by the same call."""
+    return (
+        column.name,
+        column.get_feature_key_name(),
+        column.get_weight_key_name(),
+        column.get_embedding_var_name(),
+        column.get_embedding_table_size(),
+        column.get_combiner(),
+        column.get_max_sequence_length(),
+        column.get_learning_rate_fn(),
+    )
+
+
+def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
+    """Returns the features of a batch in which each feature of the tables has its ids."""
+    if not isinstance(features, Mapping):
+        return features
+    copied = {
+        feature.key: features[feature.input_key]
+        for table in tables
+        for feature in table.features
+        if feature.column and feature.input_key in features
+    }
+    return {**features, **copied} if copied else features
+
+
+def _two_columns(key: str, first: Any, second: Any) -> ValueError:
+    if _shown(first) == _shown(second):
+        return ValueError(
+            f"Column {second.name!r} is in the EmbeddingConfigSpec twice; take one of the two out."
+        )
+    return ValueError(
+        f"Feature {key!r} is used with multiple embeddings and this is not supported: "
+        f"{_shown(first)} and {_shown(second)}. A feature can feed one table only. Give the second "
+        "column its own key, and copy the feature under that key in input_fn."
+    )
+
+
+def _shown(column: Any) -> str:
+    size, dimension = column.get_embedding_table_size()
+    return (
+        f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
+        f"{size} x {dimension}, combiner {column.get_combiner()!r})"
+    )
+
+
+def own_or_shared(
+    config: TableConfig, shared: OptimizationParameters | None
+) -> OptimizationParameters | None:
+    """Returns the optimizer of a table: its own, else the shared one; None if there is neither."""
+    return config.optimization_parameters or shared
+
+
+def optimizer_of(table: Table) -> OptimizationParameters:
+    """Returns the optimizer of a table that is trained.
+
+    Raises:
+      ValueError: it has none, or the optimizer needs another dimension.
+    """
+    if table.optimizer is None:
+        raise ValueError(
+            f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
+            "TableConfig, or in the EmbeddingConfigSpec."
+        )
+    check_dimension(table.name, table.config, table.optimizer)
+    return table.optimizer
+
+
+def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParameters) -> None:
+    """Raises a ValueError if the optimizer of a table needs another dimension."""
+    if optimizer.required_dimension not in (None, config.dimension):
+        raise ValueError(
+            f"Table {name!r}: {type(optimizer).__name__} needs dimension "
+            f"{optimizer.required_dimension}; got {config.dimension}."
+        )
+
+
+def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
+    """Checks, before anything is built, that the host can do what a spec asks for.
+
+    Args:
+      spec: the spec; a warning says so if it has a `profile_data_directory`.
+      tables: the tables of the spec.
+
+    Raises:
+      ValueError: the rule of an optimizer was never published.
+    """
+    for table in tables:
+        if table.optimizer is not None and table.optimizer.only_on_hardware:
+            raise ValueError(
+                f"Table {table.name!r}: the update rule of {type(table.optimizer).__name__} was "
+                "never published, so only TPU hardware can train with it; on the host, choose "
+                "another optimizer."
+            )
+    if spec.profile_data_directory:
+        logger.warning(
+            "profile_data_directory: lookup statistics are the hardware's own; none are written on "
+            "the host."
+        )

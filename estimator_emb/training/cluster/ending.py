@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a cluster: the chief tells workers and servers that training is over.
+
+Each of them has two queues on its own TensorFlow server: `over`, which the chief fills, and `left`,
+which a worker fills when it has made its last step. The chief first tells the workers, waits until
+they have left, and then tells the servers, which the workers need until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.training.cluster import tasks
+
+logger = logging.getLogger("estimator_emb")
+
+_FOR_ANSWER = 5.0
+"""Seconds that the chief waits for a process that has a server but does not answer."""
+
+_FOR_LAST_STEP = 30.0
+"""Seconds that the chief waits for a worker's last step."""
+
+_FOR_CHIEF_TO_HEAR = 1.0
+"""Seconds that a server stays so that the chief learns that it was heard."""
+
+
+class _Queues:
+    """The queues of one task, as a graph that any session in the cluster can use.
+
+    Args:
+      job: of the task.
+      index: of the task.
+      target: the address of a server for a session; only this task's devices are used there.
+      seconds: the longest time of one call, or 0.
+    """
+
+    def __init__(self, job: str, index: int, target: str, seconds: float = 0.0):
+        device = f"/job:{job}/task:{index}"
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(f"{device}/device:CPU:0"):
+            queues = [
+                tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=f"estimator_emb/{name}")
+                for name in ("over", "left")
+            ]
+            self.tell, self.leave = (queue.enqueue(True) for queue in queues)
+            self.hear, self.see_leave = (queue.dequeue() for queue in queues)
+        config = tf.compat.v1.ConfigProto(
+            device_filters=[device], operation_timeout_in_ms=int(1000 * seconds)
+        )
+        self.session = tf.compat.v1.Session(target, graph, config)
+
+
+class Member:
+    """A worker or a parameter server, which hears that training is over.
+
+    Args:
+      job: 'worker' or 'ps'.
+      index: of the task.
+    """
+
+    def __init__(self, job: str, index: int):
+        self._job = job
+        self._index = index
+        self._queues: _Queues | None = None
+        self._over = threading.Event()
+        self._left = threading.Event()
+        self.begun = False
+
+    def listen(self, target: str) -> None:
+        """Waits in a thread for the chief's word.
+
+        Args:
+          target: of this process's server.
+        """
+        self._queues = _Queues(self._job, self._index, target)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def wait(self) -> None:
+        """Returns when training is over."""
+        while not self._over.wait(timeout=1.0):  # Signals are handled between two waits.
+            pass
+        time.sleep(_FOR_CHIEF_TO_HEAR)
+
+    def leave(self) -> None:
+        """Says that this worker needs the servers no more."""
+        self._left.set()
+        if self._queues is not None:
+            self._queues.session.run(self._queues.leave)
+
+    def hook(self) -> tf.compat.v1.train.SessionRunHook:
+        """Returns a hook which ends a worker's training when the training of all is over."""
+        return _EndWhenOver(self)
+
+    def is_over(self) -> bool:
+        """Returns whether the chief has said that training is over."""
+        return self._over.is_set()
+
+    def end_late(self, why: str) -> None:
+        """Ends a process that nobody told: at once, where TensorFlow waits for others."""
+        logger.info("Training is over: %s. This process ends.", why)
+        if self._job == "ps":
+            self._over.set()
+        else:
+            tasks.end_process(0)
+
+    def _listen(self) -> None:
+        assert self._queues is not None
+        try:
+            self._queues.session.run(self._queues.hear)
+        except tf.errors.OpError as error:
+            logger.error("This process cannot hear when training is over: %s", error.message)
+            return
+        self._over.set()
+        if self._job == "ps":
+            logger.info("Training is over: this parameter server ends.")
+            return
+        if self.begun and self._left.wait(_FOR_LAST_STEP):
+            return
+        # It is waiting for something that will not come, in TensorFlow or for its turn to begin.
+        if not self._left.is_set():
+            why = "'s last step does not end" if self.begun else " has made no step"
+            logger.info("Training is over. This worker%s: this process ends.", why)
+            self._queues.session.run(self._queues.leave)
+            time.sleep(_FOR_CHIEF_TO_HEAR)
+            tasks.end_process(0)
+
+
+class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
+    """Ends the training of a worker after the step in which it hears that all is over."""
+
+    def __init__(self, member: Member):
+        self._member = member
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._member.begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self._member.is_over():
+            run_context.request_stop()
+
+
+def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
+    """Tells all workers, and then all servers, that training is over.
+
+    Those that are away are left out.
+
+    Args:
+      target: the chief's server.
+      cluster_spec: the cluster.
+    """
+    for job in ("worker", "ps"):
+        told = tasks.tasks_of(cluster_spec, job)
+        away = tasks.away(told)
+        threads = [
+            threading.Thread(target=_end, args=(target, task), daemon=True)
+            for task in told
+            if task not in away
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 2 * _FOR_ANSWER + (_FOR_LAST_STEP if job == "worker" else 0)
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+
+
+def _end(target: str, task: tasks.Task) -> None:
+    """Tells one task, and waits until a worker has left."""
+    try:
+        seconds = _FOR_LAST_STEP if task.job == "worker" else _FOR_ANSWER
+        queues = _Queues(task.job, task.index, target, seconds)
+        with queues.session as session:
+            session.run(queues.tell)
+            if task.job == "worker":
+                session.run(queues.see_leave)
+    except tf.errors.DeadlineExceededError:
+        logger.warning("%s has not answered for %.0f s: it is not waited for.", task, seconds)
+    except tf.errors.OpError as error:
+        logger.debug("%s is gone: %s", task, error)

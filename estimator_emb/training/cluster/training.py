@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train_and_evaluate`, whose cluster ends when the chief is done.
+
+tensorflow-estimator's leaves parameter servers running for ever, and a worker too that comes late.
+Here each of them waits for the chief's word on a queue of its own TensorFlow server
+(`ending`), and says for whom it waits (`waiting`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from estimator_emb.private.estimator import (
+    EvalSpec,
+    TrainingExecutor,
+    TrainSpec,
+    step_of_latest_checkpoint,
+    stock_train_and_evaluate,
+)
+from estimator_emb.private.graphs import not_converted
+from estimator_emb.spec import tf_config
+from estimator_emb.training.cluster import ending, tasks, waiting
+
+logger = logging.getLogger("estimator_emb")
+
+
+@not_converted
+def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
+    """Trains an estimator, and evaluates at each checkpoint.
+
+    Where the environment variable TF_CONFIG names a cluster, this process does its task there. The
+    chief, and each worker, trains. A parameter server waits until the chief has trained, and so
+    does a worker: then `train_and_evaluate` returns in each of them. A chief that fails, or that a
+    signal ends, may be started again, and the others wait for it.
+
+    While a process waits for another that is away, it says for which, and for how long. The
+    environment variable ESTIMATOR_EMB_WAIT_LIMIT limits that wait, in seconds: the process then
+    ends with status 1.
+
+    Args:
+      estimator: the `TPUEstimator` or `Estimator`.
+      train_spec: a `TrainSpec`: how to train.
+      eval_spec: an `EvalSpec`: how to evaluate.
+
+    Returns:
+      Without a cluster, (metrics of the last evaluation, results of its exporters); else None.
+
+    Raises:
+      ValueError: TF_CONFIG, or ESTIMATOR_EMB_WAIT_LIMIT, says what cannot be.
+      TypeError: an argument is of another type.
+    """
+    tf_config.read()
+    config: Any = getattr(estimator, "config", None)
+    if (
+        getattr(config, "cluster_spec", None)
+        and config.task_type in (*tasks.CHIEFS, "worker", "ps")
+        and getattr(config, "_distribute_coordinator_mode", None) is None
+        and isinstance(train_spec, TrainSpec)
+        and isinstance(eval_spec, EvalSpec)
+    ):
+        return _Executor(estimator, train_spec, eval_spec).run()
+    return stock_train_and_evaluate(estimator, train_spec, eval_spec)
+
+
+class _Executor(TrainingExecutor):
+    """Runs one task of a cluster to the end of the cluster's training."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        config = self._estimator.config
+        self._member = ending.Member(config.task_type, config.task_id)
+        self._watch = waiting.Watch(config.cluster_spec, config.task_type, self._is_over)
+        self._server: Any = None  # A cluster of one process has none.
+
+    def run_chief(self) -> None:
+        super().run_chief()
+        self._end_all()
+
+    def run_master(self) -> None:
+        super().run_master()
+        self._end_all()
+
+    def run_worker(self) -> None:
+        hooks: Any = self._train_hooks  # type: ignore[has-type]
+        self._train_hooks = [*hooks, self._member.hook()]
+        super().run_worker()
+        self._member.leave()
+        self._watch.stop()
+
+    def run_ps(self) -> None:
+        self._start_std_server(self._estimator.config)
+        self._member.wait()
+        self._watch.stop()
+
+    def _start_std_server(self, config: Any) -> Any:
+        server = super()._start_std_server(config)
+        if server is not None:
+            if config.task_type not in tasks.CHIEFS:
+                self._member.listen(server.target)
+            self._watch.start()
+        self._server = server
+        return server
+
+    def _end_all(self) -> None:
+        self._watch.stop()
+        if self._server is not None:
+            ending.end_all(self._server.target, self._estimator.config.cluster_spec)
+
+    def _is_over(self) -> bool:
+        """Returns whether training is over although nobody has told this process.
+
+        Then it came when the chief was gone. A chief that is yet to come finds the same checkpoint.
+        """
+        last = self._train_spec.max_steps
+        directory = self._estimator.model_dir
+        if last is None or step_of_latest_checkpoint(directory) < last:
+            return False
+        self._member.end_late(f"{directory} holds a checkpoint of its last step, {last:,}")
+        return True

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process of a cluster says while another one, which it needs, is away.
+
+TensorFlow waits without end for a server that does not answer, and names it in the C++ log only. A
+thread knocks at the addresses that the cluster gives, from time to time: who takes no connection is
+away.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from estimator_emb.spec import options
+from estimator_emb.training.cluster import tasks
+
+logger = logging.getLogger("estimator_emb")
+
+_BETWEEN_KNOCKS = 5.0
+_UNTIL_SAID = 30.0
+"""Seconds of absence that are nothing to speak of: to start a process takes that long."""
+
+_BETWEEN_LINES = 60.0
+
+_UNTIL_OVER = {"ps": 600.0}
+"""Job -> seconds of the chief's absence after which training may be over. A worker would not train
+anyway where the last step is saved; a server may wait for a chief that begins anew."""
+
+_NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
+"""Job -> the jobs it needs; servers need the chief."""
+
+
+class Watch:
+    """Names those that are away, in a thread, until it is stopped.
+
+    Args:
+      cluster_spec: the cluster.
+      job: of this process, which needs some of the others.
+      is_over: called when the chief has been away for some time; returns whether there is nothing
+        left to wait for.
+    """
+
+    def __init__(self, cluster_spec: tf.train.ClusterSpec, job: str, is_over: Callable[[], bool]):
+        self._tasks = tasks.tasks_of(cluster_spec, *_NEEDED.get(job, tasks.CHIEFS))
+        self._patience = _UNTIL_OVER.get(job, _UNTIL_SAID)
+        self._limit = options.asked_wait_limit()
+        self._is_over = is_over
+        self._stopped = threading.Event()
+        self._since: dict[tasks.Task, float] = {}
+        self._said: dict[tasks.Task, float] = {}
+
+    def start(self) -> None:
+        """Begins to watch."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the watch: this process needs the others no more."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while self._tasks and not self._stopped.wait(_BETWEEN_KNOCKS):
+            missing = tasks.away(self._tasks)
+            if not self._stopped.is_set():
+                self._judge(missing, time.monotonic())
+
+    def _judge(self, missing: Sequence[tasks.Task], now: float) -> None:
+        """Says what there is to say of those that are away, and ends what must end."""
+        for task in set(self._since) - set(missing):
+            seconds = now - self._since.pop(task)
+            if self._said.pop(task, None) is not None:
+                logger.info("%s is there, after %.0f s.", task, seconds)
+        seconds_of = {task: now - self._since.setdefault(task, now) for task in missing}
+        for task, seconds in seconds_of.items():
+            if task.job in tasks.CHIEFS and seconds >= self._patience and self._is_over():
+                self.stop()
+                return
+            if self._limit is not None and seconds >= self._limit:
+                logger.error(
+                    "%s has been away for %.0f s, and %s=%g: this process ends.",
+                    task,
+                    seconds,
+                    options.WAIT_LIMIT_VARIABLE,
+                    self._limit,
+                )
+                tasks.end_process(1)
+        long = [task for task, seconds in seconds_of.items() if seconds >= _UNTIL_SAID]
+        if any(now - self._said.get(task, -_BETWEEN_LINES) >= _BETWEEN_LINES for task in long):
+            self._said = dict.fromkeys(long, now)
+            said = [f"{task} has been away for {seconds_of[task]:.0f} s" for task in long]
+            logger.warning("%s.", "; ".join(said))

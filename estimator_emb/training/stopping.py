@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets SIGTERM and Ctrl-C end a training at the end of a step, with a checkpoint of that step.
+
+While a training runs in the main thread, and unless the program handles these signals itself, the
+first signal makes the step in progress the last one. The session then ends as after the last step
+asked for: the model is saved, with whatever else hooks save at the end. `train` does not return: it
+raises KeyboardInterrupt after Ctrl-C, and SystemExit with status 143 after SIGTERM, which is the
+status of a program that SIGTERM has ended. Before the first step there is nothing to save, and they
+are raised at once. Another signal, a second or more after the first, ends the process at once, even
+if it hangs in TensorFlow, where Python's own handlers would wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import checkpoint_files
+
+logger = logging.getLogger("estimator_emb")
+
+_DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+"""The handlers that are replaced; others are the program's own."""
+
+_SAME_SIGNAL_SECONDS = 1.0
+"""A second signal within this time is the same one: `timeout` sends it to process and group."""
+
+_training: _Training | None = None
+"""The training that these signals would end."""
+
+
+def requested() -> bool:
+    """Returns whether the training in progress, if this thread's, has been told to end."""
+    return (
+        _training is not None
+        and _training.signal is not None
+        and threading.current_thread() is threading.main_thread()
+    )
+
+
+@contextlib.contextmanager
+def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
+    """Makes SIGTERM and Ctrl-C end the training in this context at the end of a step.
+
+    Args:
+      model_dir: the estimator's model directory.
+      is_chief: True if this process saves the model.
+
+    Yields:
+      The hooks that the training needs for that.
+
+    Raises:
+      KeyboardInterrupt, SystemExit: a signal has ended the training.
+    """
+    global _training
+    training = _Training(model_dir, is_chief)
+    if _training is not None or not training.install():
+        yield []
+        return
+    _training = training
+    try:
+        yield [training]
+    except (KeyboardInterrupt, SystemExit):
+        if training.signal is None:
+            raise
+    finally:
+        _training = None
+        training.uninstall()
+    if training.signal is not None:
+        training.explain()
+        # TensorFlow's frames say nothing, because its session has ended in order.
+        raise training.exception() from None
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Removes TensorFlow's frames from a KeyboardInterrupt in an evaluation or a prediction."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(*interrupt.args) from None
+
+
+class EndEvaluation(tf.compat.v1.train.SessionRunHook):
+    """A hook that ends an evaluation within a training when that training is told to end.
+
+    The model that is evaluated has been saved already.
+    """
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if requested():
+            assert _training is not None
+            raise _training.exception()
+
+
+class _Training(tf.compat.v1.train.SessionRunHook):
+    """The handler of the signals, and the hook that ends the session."""
+
+    def __init__(self, model_dir: str, is_chief: bool):
+        self.signal: signal.Signals | None = None
+        self._model_dir = model_dir
+        self._is_chief = is_chief
+        self._received_at = 0.0
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._wakeup = -1
+        self._begun = False
+        self._step: int | None = None
+
+    def install(self) -> bool:
+        """Replaces the default handlers; returns whether there was any to replace."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        for number, default in _DEFAULTS.items():
+            if signal.getsignal(number) == default:
+                self._handlers[number] = signal.signal(number, self._handle)
+        if self._handlers:
+            self._watch()
+        return bool(self._handlers)
+
+    def uninstall(self) -> None:
+        """Restores the handlers that were replaced."""
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+        if self._wakeup >= 0:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wakeup)
+            self._wakeup = -1
+
+    def before_run(self, run_context: Any) -> None:
+        self._begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.signal is not None:
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        if self.signal is not None:
+            self._step = int(session.run(tf.compat.v1.train.get_global_step()))
+
+    def exception(self) -> BaseException:
+        """Returns the exception by which this signal ends a program."""
+        if self.signal == signal.SIGINT:
+            return KeyboardInterrupt()
+        assert self.signal is not None
+        return SystemExit(128 + self.signal)
+
+    def explain(self) -> None:
+        """Logs at which step the training has ended, and where the model is saved."""
+        assert self.signal is not None
+        name = self.signal.name
+        if not self._begun:
+            logger.warning("%s ended the training before its first step.", name)
+            return
+        at = "" if self._step is None else f" at step {self._step}"
+        logger.warning("%s ended the training%s. %s", name, at, self._where_saved())
+
+    def _where_saved(self) -> str:
+        if not self._is_chief:
+            return "The chief saves the model."
+        try:
+            saved = checkpoint_files.latest(self._model_dir)
+        except Exception as error:  # The signal ends the program all the same.
+            return str(error)
+        if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
+            return "It saves no checkpoints, so that its steps are lost."
+        return f"The model is saved in {saved}: run the program again to go on from there."
+
+    def _watch(self) -> None:
+        """Starts a thread that receives a signal at once, whatever the main thread does."""
+        if os.name != "posix":
+            return
+        reading, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        others = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        if others != -1:
+            # An event loop of the program uses it.
+            signal.set_wakeup_fd(others)
+            os.close(self._wakeup)
+            os.close(reading)
+            self._wakeup = -1
+            return
+        threading.Thread(target=self._read, args=[reading], daemon=True).start()
+
+    def _read(self, reading: int) -> None:
+        with open(reading, "rb", buffering=0) as pipe:
+            while numbers := pipe.read(1):
+                if numbers[0] in self._handlers:
+                    self._receive(signal.Signals(numbers[0]))
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._wakeup < 0:
+            self._receive(signal.Signals(number))
+        elif self.signal is None:
+            self.signal = signal.Signals(number)  # The thread has not run yet.
+        if not self._begun:
+            raise self.exception()
+
+    def _receive(self, number: signal.Signals) -> None:
+        now = time.monotonic()
+        if not self._received_at:
+            self._received_at = now
+            self.signal = number
+            if self._begun:
+                logger.warning(
+                    "%s: training ends with this step. Another signal ends it at once.",
+                    number.name,
+                )
+        elif now - self._received_at > _SAME_SIGNAL_SECONDS:
+            print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(128 + number)
+
+
+def _in_forked_process() -> None:
+    """Restores the handlers in a forked process: a pool ends its processes by SIGTERM."""
+    global _training
+    if _training is not None:
+        _training.uninstall()
+        _training = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

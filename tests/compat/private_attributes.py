@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private attributes of objects that are not ours: those that are read, set, called or overridden.
+
+Nothing imports this table but its test, `tests/compat/test_internals.py`: it says which attributes
+a TensorFlow must have. An override is in it too, as nothing else would tell that what it overrides
+is no longer called. Of modules that other files take as a whole it lists what they use of them.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.private import columns, estimator, files, graphs, tpu, tpu_estimator
+
+
+@dataclasses.dataclass(frozen=True)
+class Attribute:
+    """An attribute with an underscore that this package uses.
+
+    Attributes:
+      owner: the class that has it, or whose instances set it; or a module, or an object.
+      name: its name.
+      why: what needs it.
+      until: the last TensorFlow that has it, as '2.15'; None where all have it.
+    """
+
+    owner: Any
+    name: str
+    why: str
+    until: str | None = None
+
+
+def _of(owner: Any, reasons: dict[str, str], until: str | None = None) -> list[Attribute]:
+    return [Attribute(owner, name, why, until) for name, why in reasons.items()]
+
+
+_v1 = tf.compat.v1
+
+with tf.Graph().as_default():
+    _variable = _v1.get_variable("any", [1], use_resource=True)
+    _variable_store = graphs.default_variable_store()
+    _mapped = tf.data.Dataset.range(1).map(lambda one: one)
+
+_GRAPHS = [
+    *_of(
+        tf.Operation,
+        {
+            "_add_control_input": "a read of a step is ordered before the writes",
+            "_add_control_inputs": "what was built before waits for checks and lookups",
+            "_get_control_flow_context": "a loop of the v1 kind is copied for a core as a whole",
+            "_id": "ops are copied and compared in the order of their creation",
+            "_original_op": "preflight names the line of the op that a gradient is of",
+            "_remove_all_control_inputs": "a summary writer is created before any step",
+            "_set_attr": "preflight puts on the host what TensorFlow would",
+            "_set_device": "an emulated core's ops leave the device of a TPU",
+            "_update_input": "a stand-in gets its value after model_fn",
+        },
+    ),
+    *_of(
+        tf.Graph,
+        {
+            "_add_control_dependencies": "tells a tf.function from a graph without order",
+            "_functions": "an op that a CPU cannot run is found within functions too",
+            "_get_control_flow_context": "see that of an operation",
+            "_get_function": "ops are searched within functions too",
+            "_is_function": "the same",
+        },
+    ),
+    *_of(
+        graphs.BranchGradientGraph,
+        {"_forward_graph": "preflight names the line of the op that a gradient in a branch is of"},
+    ),
+    *_of(graphs.LoopGradientGraph, {"_forward_graph": "the same of a loop"}),
+    *_of(tf.DType, {"_is_ref_dtype": "reads and writes of reference variables are edges"}),
+    *_of(
+        graphs.data_nest,
+        {
+            "flatten": "the tensors of a batch",
+            "map_structure": "a batch, tensor by tensor",
+            "pack_sequence_as": "a batch of other tensors",
+        },
+    ),
+    *_of(
+        _mapped,
+        {
+            "_functions": "an error in a dataset's function names the feature that it makes",
+            "_inputs": "the same, of the datasets that a dataset is made from",
+            "_variant_tensor": "the op that was given the tensors of a feature",
+        },
+    ),
+    *_of(_mapped._functions()[0], {"_input_structure": "the features that a function is given"}),
+    *_of(
+        graphs.custom_gradient,
+        {"get_variable_by_name": "what is computed again may read the helper variable"},
+    ),
+    *_of(graphs.gradient_registry, {"_registry": "a graph's custom gradients are taken out of it"}),
+    *_of(_variable_store, {"_vars": "the names that get_variable has given"}),
+    *_of(tf.errors.OpError, {"_message": "an error is made readable where it is raised again"}),
+    *_of(_v1.Session, {"_config": "a watchdog's own session is configured like the program's"}),
+    *_of(
+        type(_variable),
+        {
+            "_as_graph_element": "what a session fetches of a variable",
+            "_get_save_slice_info": "the name and shape of the whole of which a variable is a part",
+            "_graph_element": "savers read a table in place of a copy",
+            "_set_save_slice_info": "a shard is saved under the name of its table",
+        },
+    ),
+]
+
+_SAVERS = [
+    *_of(
+        _v1.train.Saver,
+        {
+            "_builder": "a program's saver with a way of its own is not judged",
+            "_reshape": "a saver that reshapes fits any shape of as many elements",
+            "_var_list": "what a saver will restore is compared with the checkpoint",
+        },
+    ),
+    *_of(
+        graphs.BulkSaverBuilder,
+        {
+            "_AddRestoreOps": "overridden, it is a way of a saver's own",
+            "_AddShardedRestoreOps": "the same",
+            "_GroupByDevices": "overridden: large tables are divided over several files",
+        },
+    ),
+    *_of(
+        _v1.train.CheckpointSaverHook,
+        {
+            "_get_saver": "replaced: the saver hooks of a training write one after the other",
+            "_global_step_tensor": "the step at which AsyncCheckpointSaverHook ends",
+            "_listeners": "positions of the input are saved with the model",
+            "_save": "overridden: AsyncCheckpointSaverHook saves in a thread",
+            "_save_path": "tells whether a hook saves the model of this model_dir",
+            "_set_steps_per_run": "an emulated loop makes many steps in a session call",
+        },
+    ),
+    *_of(
+        graphs.StockCheckpointInputPipelineHook,
+        {"_external_state_policy": "ours takes the place of TensorFlow's with the same policy"},
+        until="2.15",
+    ),
+]
+
+_COLUMNS = [
+    *_of(
+        columns.tpu_feature_column,
+        {
+            "_is_running_on_cpu": "tells whether a column creates its variable itself",
+            "_record_variable_scope_and_name": "replaced: columns record names of variables",
+        },
+    ),
+    *_of(
+        columns.tpu_feature_column_v2,
+        {"_record_variable_scope_and_name": "replaced, where the newer columns look it up"},
+    ),
+    *_of(
+        columns.TPUEmbeddingColumn,
+        {
+            "_bypass_scope_validation": "such a column may be used in several scopes",
+            "_get_dense_tensor": "wrapped: input_layer says by it whether a table trains",
+        },
+    ),
+    *_of(
+        columns.TPUDeviceSpecificEmbeddingColumn,
+        {
+            "_embedding_lookup_device": "who looks the table up: the hardware or the model",
+            "_tensor_core_shape": "the shape to which the ids of such a column are padded",
+        },
+    ),
+    *_of(
+        columns.EmbeddingColumn,
+        {
+            "_get_sequence_dense_tensor": "sequence_input_layer: the values of a column",
+            "_var_scope_name": "sequence_input_layer: the scope of its variable",
+            "_variable_shape": "sequence_input_layer: its width",
+        },
+    ),
+    *_of(
+        columns.StateManagerImpl,
+        {"_trainable": "whether a layer trains the variables of its columns"},
+    ),
+    *_of(
+        tf.feature_column.categorical_column_with_hash_bucket("any", 2),
+        {"_transform_input_tensor": "strings and integers become ids as the column does it"},
+    ),
+]
+
+_TPU = [
+    *_of(
+        tpu.PartitionedInfeedQueue,
+        {"_check_input_partition_dims": "the checks of a TPU's infeed, where one is emulated"},
+    ),
+    *_of(
+        tpu.gen_tpu_ops,
+        {
+            "all_to_all": "replaced while a model_fn runs on emulated cores",
+            "collective_permute": "the same",
+            "cross_replica_sum": "the same",
+        },
+    ),
+    *_of(
+        tpu.xla,
+        {
+            "gen_xla_ops": "holds the same op",
+            "replica_id": "replaced while a model_fn runs on emulated cores",
+        },
+    ),
+    *_of(tpu.xla.gen_xla_ops, {"xla_replica_id": "the same"}),
+    *_of(
+        tpu.tpu_ops,
+        {
+            "tpu_embedding_activations": "its gradient collects those of activations on a TPU",
+            "worker_heartbeat": "asks the hosts of a TPU how they are",
+        },
+    ),
+    *_of(
+        tpu.tpu_system_metadata,
+        {
+            "_query_tpu_system_metadata": "the hosts and cores behind an address",
+            "master_job": "the job of those hosts",
+        },
+    ),
+    *_of(
+        tpu.tpu_strategy_util,
+        {
+            "initialize_tpu_system_impl": "replaced: an emulated TPU needs no start",
+            "shutdown_tpu_system_impl": "the same, at the end",
+        },
+    ),
+    *_of(
+        tf.distribute.cluster_resolver.TPUClusterResolver,
+        {"_tpu_topology": "what a TPU says of its generation, or None"},
+    ),
+    *_of(
+        graphs.tf_export,
+        {
+            "API_ATTRS": "gets an entry for tensorflow-estimator where it has none",
+            "API_ATTRS_V1": "the same, for names of TensorFlow 1",
+            "ESTIMATOR_API_NAME": "added where it is missing, from TensorFlow 2.16 on",
+            "KERAS_API_NAME": "its entry is the pattern of the new ones",
+        },
+    ),
+]
+
+_ESTIMATOR = [
+    *_of(
+        estimator.Estimator,
+        {
+            "_add_meta_graph_for_mode": "overridden: an export is checked, and built for CPU",
+            "_call_input_fn": "overridden: input_fn is wrapped for where the program runs",
+            "_call_model_fn": "overridden: what model_fn returned is checked and completed",
+            "_config": "set for one task of a cluster",
+            "_create_and_assert_global_step": "preflight makes the global step as an Estimator",
+            "_evaluate_run": "overridden: an evaluation says whether it read a batch",
+            "_export_all_saved_models": "overridden: a checkpoint that is given is judged first",
+            "_model_fn": "made anew in a copy of an estimator, as it refers to its own",
+            "_params": "checked params, which know the mode",
+            "_train_with_estimator_spec": "overridden, and wrapped: hooks and savers are added",
+            "_warm_start_settings": "set once it is known which tables the model uses",
+        },
+    ),
+    *_of(
+        tpu_estimator.StockRunConfig(model_dir="any"),
+        {
+            "_cluster_spec": "set for one task of a cluster; emptied for an emulated TPU",
+            "_evaluation_master": "as `_cluster_spec`",
+            "_experimental_distribute": "the strategies of a remote cluster",
+            "_global_id_in_cluster": "set for one task of a cluster",
+            "_init_distributed_setting_from_environment_var": "the settings by TF_CONFIG",
+            "_is_chief": "set for one task of a cluster",
+            "_master": "as `_cluster_spec`",
+            "_maybe_overwrite_session_config_for_distributed_training": "the same",
+            "_num_ps_replicas": "set for one task of a cluster",
+            "_num_worker_replicas": "the same",
+            "_service": "the same",
+            "_task_id": "the same",
+            "_task_type": "the same",
+            "_train_distribute": "the strategy of a training",
+        },
+    ),
+    *_of(
+        estimator.TrainingExecutor,
+        {
+            "_estimator": "estimator-emb check: what train_and_evaluate was to run",
+            "_eval_spec": "the same",
+            "_start_continuous_evaluation": "what an evaluator task of a cluster does",
+            "_start_std_server": "overridden: a server of a cluster hears when training is over",
+            "_train_hooks": "as `_start_std_server`, for a worker's training",
+            "_train_spec": "as `_estimator`",
+        },
+    ),
+]
+
+_TPU_ESTIMATOR = [
+    *_of(
+        tpu_estimator.StockTPUEstimator,
+        {
+            "_augment_model_fn": "overridden: builds the step where the program runs",
+            "_convert_eval_steps_to_hooks": "preflight asks whether a TPU takes an evaluation so",
+            "_convert_train_steps_to_hooks": "the same of a training",
+            "_ctx": "replaced by the context of an emulated or fed TPU",
+            "_embedding_from_feature_columns": "this package names the variables itself",
+            "_get_features_and_labels_from_input_fn": "preflight builds what a TPU's graph has",
+            "_get_features_from_input_fn": "the same",
+            "_is_input_fn_invoked": "tells whether a graph is for an export",
+            "_iterations_per_training_loop": "how many steps a session call makes",
+            "_log_every_n_secs": "how often a training logs",
+            "_log_every_n_steps": "the same",
+            "_rendezvous": "a graph that preflight builds needs one, and never uses it",
+        },
+    ),
+    *_of(
+        tpu_estimator.InternalTPUContext,
+        {
+            "_assert_mode": "the mode that a context was taken for",
+            "_config": "how many cores a described TPU has",
+            "_eval_batch_size": "the samples that the embedding hardware is configured for",
+            "_get_master_address": "the TPU that the embedding hardware belongs to",
+            "_get_tpu_system_metadata": "overridden: an emulated TPU is not asked",
+            "_is_running_on_cpu": "overridden: predictions with tables on the host",
+            "_lazy_embedding_config_dict": "holds our TPUEmbedding in place of TensorFlow 2.15's",
+            "_lazy_tpu_system_metadata_dict": "preflight says which TPU an estimator is on",
+            "_lazy_validation_dict": "preflight checks modes that have no batch size",
+            "_train_batch_size": "as `_eval_batch_size`",
+        },
+    ),
+    *_of(
+        tpu_estimator.TPUContext,
+        {"_call_from_input_fn": "some members are for input_fn only, or for model_fn only"},
+    ),
+    *_of(
+        tpu_estimator.InputPipeline,
+        {"_validate_input_pipeline": "warns of queues, or refuses them, where a TPU is emulated"},
+    ),
+    *_of(tpu_estimator.Inputs, {"_parse_inputs": "features and labels of what input_fn gave"}),
+    *_of(
+        tpu_estimator.ModelFnWrapper,
+        {
+            "_call_model_fn": "calls model_fn with what it takes",
+            "_verify_estimator_spec": "refuses what a TPU would not take",
+            "_verify_tpu_spec_predictions": "the same, of predictions",
+        },
+    ),
+    *_of(tpu_estimator.OutfeedHostCallHook, {"_tensors": "what a host_call runs in every step"}),
+    *_of(tpu_estimator.CapturingContext, {"_message": "begins the errors of such a context"}),
+]
+
+_KERAS = _of(
+    tf.keras.optimizers.experimental.Adagrad,
+    {
+        "_build_learning_rate": "overridden: a schedule is read in a graph of TensorFlow 1",
+        "_current_learning_rate": "set as Keras does",
+        "_index_dict": "finds the moving average of a variable",
+        "_internal_apply_gradients": "overridden: a condition that such a graph can have",
+        "_model_variables_moving_average": "started where a variable is warm-started",
+        "_overwrite_model_variables_with_average_value": "called under that condition",
+        "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
+        "_var_key": "as `_index_dict`",
+    },
+)
+
+_CONTRIB = [
+    *_of(
+        _v1.train.Optimizer,
+        {
+            "_apply_dense": "overridden: LARS, and the decay of weights before the update",
+            "_apply_sparse": "overridden: the same, and Adam of the rows of a gradient alone",
+            "_create_slots": "overridden: LARS has a slot",
+            "_name": "names the slots of LARS",
+            "_prepare": "overridden: rates that are functions become tensors",
+            "_resource_apply_dense": "as `_apply_dense`",
+            "_resource_apply_sparse": "as `_apply_sparse`",
+            "_use_locking": "the decay locks variables as the update does",
+            "_zeros_slot": "makes the slot of LARS",
+        },
+    ),
+    *_of(
+        _v1.train.AdamOptimizer,
+        {
+            "_beta1_t": "Adam of the rows of a gradient alone has Adam's hyperparameters",
+            "_beta2_t": "as `_beta1_t`",
+            "_epsilon_t": "as `_beta1_t`",
+            "_get_beta_accumulators": "the same, and its powers",
+            "_lr_t": "as `_beta1_t`",
+        },
+    ),
+]
+
+_FILES = [
+    *(
+        Attribute(files.file_io, name, "`--map` changes the paths that it gets")
+        for name in (
+            "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
+            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
+            "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
+        ).split()
+    ),
+    *_of(
+        files.record_io,
+        {
+            "RandomRecordReader": "`--map` changes the path that it gets",
+            "RecordIterator": "as RandomRecordReader",
+        },
+    ),
+    *_of(files.events_writer, {"EventsWriter": "`--map` changes the path that it gets"}),
+    *_of(files.checkpoint_reader, {"CheckpointReader": "`--map` changes the path that it gets"}),
+    *_of(
+        files.readers,
+        {"_create_or_validate_filenames_dataset": "`--map` changes the paths that it gets"},
+    ),
+    *_of(
+        files.op_def_library,
+        {"_apply_op_helper": "`--map` changes the paths that ops of a graph get"},
+    ),
+    *_of(
+        files.pywrap_tfe,
+        {"TFE_Py_FastPathExecute": "`--map` changes the paths that ops get which run at once"},
+    ),
+    *_of(files.execute, {"execute": "as TFE_Py_FastPathExecute"}),
+]
+
+ATTRIBUTES: tuple[Attribute, ...] = (
+    *_GRAPHS,
+    *_SAVERS,
+    *_COLUMNS,
+    *_TPU,
+    *_ESTIMATOR,
+    *_TPU_ESTIMATOR,
+    *_KERAS,
+    *_CONTRIB,
+    *_FILES,
+)
