@@ -20,7 +20,7 @@ from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TF2_OPTIMIZERS, step
 
 ORIGINALS = tf.tpu.experimental.embedding
-GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
+GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
 
 CONFIGS = (embedding.TableConfig, embedding.FeatureConfig, embedding.QuantizationConfig)

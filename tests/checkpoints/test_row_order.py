@@ -22,7 +22,7 @@ from estimator_emb.checkpoints.files import crc32c, values, writer
 from estimator_emb.checkpoints.reading import row_order
 from estimator_emb.cli import convert
 
-DATA = pathlib.Path(__file__).parent / "data"
+DATA = pathlib.Path(__file__).parents[1] / "data"
 HOSTS = 4
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 ITEMS = np.float32([[1000 + 10 * row + column for column in range(4)] for row in range(3)])

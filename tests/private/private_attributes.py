@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private attributes of objects that are not ours: those that are read, set, called or overridden.
 
-Nothing imports this table but its test, `tests/compat/test_internals.py`: it says which attributes
+Nothing imports this table but its test, `tests/private/test_private.py`: it says which attributes
 a TensorFlow must have. An override is in it too, as nothing else would tell that what it overrides
 is no longer called. Of modules that other files take as a whole it lists what they use of them.
 """

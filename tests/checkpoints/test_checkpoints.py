@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import test_estimator
 
-FOLDERS = sorted((pathlib.Path(__file__).parent / "data" / "checkpoints").iterdir())
+FOLDERS = sorted((pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir())
 
 
 def test_there_is_one_of_each_kind():

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator_emb import checkpoint, optimizers
 from estimator_emb.checkpoints.files import values
 
-DATA = pathlib.Path(__file__).parent / "data"
+DATA = pathlib.Path(__file__).parents[1] / "data"
 WORDS = "dense_features/words_embedding/embedding_weights"
 
 

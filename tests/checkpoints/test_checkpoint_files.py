@@ -245,7 +245,7 @@ def test_the_terminals_last_lines(trained):
         import test_restoring
         test_restoring.call("train", test_restoring.make(sys.argv[1], rows=int(sys.argv[2])))
     """
-    here = pathlib.Path(__file__).parent
+    here = pathlib.Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
 
     def last_lines(rows):
@@ -430,7 +430,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
         tf.compat.v1.get_variable("note", initializer=tf.constant(["a", "b" * 300]))
         session.run(tf.compat.v1.global_variables_initializer())
         saved = tf.compat.v1.train.Saver(sharded=sharded).save(session, f"{tmp_path}/model.ckpt")
-    folders = (pathlib.Path(__file__).parent / "data" / "checkpoints").iterdir()
+    folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
     for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
         sizes = bundle_index.sizes_of_data_files(path)
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}

@@ -16,7 +16,7 @@ from estimator_emb.checkpoints.restoring import misfits
 from estimator_emb.checks import nan_loss, run_checks
 from estimator_emb.messages import failures
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
 
 PROGRAM = f"""

@@ -303,7 +303,7 @@ print("goes on", flush=True)
     ],
 )
 def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
-    tests = os.path.dirname(__file__)
+    tests = os.path.dirname(os.path.dirname(__file__))
     (tmp_path / "program.py").write_text(PROGRAM)
     model_dir = str(tmp_path / "model")
     process = subprocess.Popen(
@@ -375,7 +375,7 @@ def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
     cluster = {job: [f"localhost:{one.getsockname()[1]}"] for job, one in sockets.items()}
     for one in sockets.values():
         one.close()
-    tests = os.path.dirname(__file__)
+    tests = os.path.dirname(os.path.dirname(__file__))
     processes = {
         job: subprocess.Popen(
             [sys.executable, "-c", CLUSTER, str(tmp_path)],

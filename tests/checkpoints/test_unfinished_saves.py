@@ -66,7 +66,7 @@ def test_a_save_that_is_killed(tmp_path):
         import test_unfinished_saves
         test_unfinished_saves.train(sys.argv[1], 25_000_000)
     """
-    here = os.path.dirname(__file__)
+    here = os.path.dirname(os.path.dirname(__file__))
     environment = {**os.environ, "PYTHONPATH": f"{os.path.dirname(here)}{os.pathsep}{here}"}
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],

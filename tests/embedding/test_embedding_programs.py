@@ -19,7 +19,7 @@ from estimator_emb import embedding
 
 pytestmark = pytest.mark.slow
 
-MOD = str(pathlib.Path(__file__).parent / "data" / "tpu_checkpoints" / "mod")
+MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 VOCABULARY, DIMENSION = 7, 3
 
 

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_UP = re.compile(
     r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
 )

@@ -18,7 +18,7 @@ from estimator_emb.checkpoints.files import values
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
-MOD = str(pathlib.Path(__file__).parent / "data" / "tpu_checkpoints" / "mod")
+MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
