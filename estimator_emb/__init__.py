@@ -5,17 +5,9 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb.cli import main as _command
-
-_command.answer_module()
-
 from estimator_emb import compat
 
 compat.prepare()
-
-from estimator_emb.messages import console
-
-console.install()
 
 # Tables and their optimizers.
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
@@ -62,12 +54,6 @@ from estimator_emb.private.estimator import (
 )
 from estimator_emb.training.cluster.training import train_and_evaluate
 from estimator_emb.training.progress import ProgressHook
-
-from estimator_emb.messages import failures
-from estimator_emb.compat import argument_names
-
-argument_names.install()
-failures.install()
 
 # For programs that run unchanged.
 from estimator_emb.legacy.install import install, uninstall

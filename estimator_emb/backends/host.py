@@ -113,7 +113,7 @@ class HostStep:
             self._tables.from_previous_step,
         )
         with (
-            batch_sizes.explained(kept, kwargs.get("labels"), tap.reading.static_batch),
+            batch_sizes.compared(kept, kwargs.get("labels"), tap.reading.static_batch),
             self._cores.running(),
             reads.running(),
         ):

@@ -8,16 +8,15 @@ feature are noted here while the graph is built.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checks import batch_sizes
-from estimator_emb.messages import failures
+from estimator_emb.messages import errors
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.spec.resolved import Table
 
@@ -154,31 +153,19 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
     return ()
 
 
-@contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Adds to an error of a session what it says of the input.
-
-    Raises:
-      tf.errors.OpError: that a session has raised inside, with another message.
-    """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        graph = failures.graph_of(error)
-        if graph is not None and not hasattr(error, _EXPLAINED):
-            setattr(error, _EXPLAINED, True)  # By an evaluation within a training.
-            _explain(error, graph)
-        raise
-
-
-def _explain(error: tf.errors.OpError, graph: tf.Graph) -> None:
+def explain(error: tf.errors.OpError) -> None:
+    """Adds to an error that a session has raised what it says of the input."""
+    graph = errors.graph_of(error)
+    if graph is None or hasattr(error, _EXPLAINED):  # By an evaluation within a training.
+        return
+    setattr(error, _EXPLAINED, True)
     malformed = _malformed(error, _of_graphs.get(graph))
     if malformed:
-        error._message = malformed + (f"\n\n{error.message}" if failures.is_full() else "")
+        error._message = malformed + (f"\n\n{error.message}" if errors.is_full() else "")
         return
     of_sizes = batch_sizes.of_failed_step(error, graph)
-    if not failures.is_full():
-        failures.shorten(error)
+    if not errors.is_full():
+        errors.shorten(error)
     error._message += of_sizes
 
 
@@ -194,7 +181,7 @@ def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
     if not names:
         return None
     kind = "Sparse" if "Sparse" in node.rpartition("/")[2] else "Ragged"
-    said = _OF_DATASET.sub("", failures.cause(error.message)[0]).rstrip(".")
+    said = _OF_DATASET.sub("", errors.cause(error.message)[0]).rstrip(".")
     owners = " or ".join(dict.fromkeys(_owner(name, notes.tables) for name in names))
     return f"{owners}: malformed in its dataset. {said}. {_ALLOWED[kind]}"
 

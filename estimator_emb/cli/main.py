@@ -36,27 +36,16 @@ def main(args: list[str] | None = None) -> int:
             raise
         print(f"estimator-emb: {error}", file=sys.stderr)  # A package is missing or does not fit.
         return 2
-    return tool.main(args[1:])
+    from estimator_emb.messages import console
+
+    with console.shown():
+        return tool.main(args[1:])
 
 
 def load_package() -> None:
     """Runs estimator_emb/__init__.py, and with it TensorFlow's, where the script has not yet."""
     if not hasattr(estimator_emb, "__all__"):
         estimator_emb.__spec__.loader.exec_module(estimator_emb)  # type: ignore[union-attr]
-
-
-def answer_module() -> None:
-    """Exits where `python -m estimator_emb` is called with what needs no TensorFlow.
-
-    Python imports the package, and with it TensorFlow, before its `__main__`; while it does, '-m'
-    stands in the place of the program's name.
-    """
-    called = sys.orig_argv[-len(sys.argv) :]
-    if sys.argv[:1] == ["-m"] and called[:1] in (["estimator_emb"], ["-mestimator_emb"]):
-        status = _answer(sys.argv[1:])
-        if status is not None:
-            raise SystemExit(status)
-        _quiet_tensorflow()
 
 
 def _answer(args: list[str]) -> int | None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.host_context import HOST_DEVICE
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.messages import errors
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
@@ -241,7 +242,7 @@ def element_spec(
     add_item_to_params(params, "context", context_of_input_fn)
     kwargs = {"params": params, "config": context.config, "mode": context.mode}
     with tf.Graph().as_default():
-        with program.explained("input_fn"):
+        with errors.explained(program.failed, "input_fn"):
             returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
         if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
             return returned.element_spec

@@ -20,6 +20,7 @@ from estimator_emb.backends.base import Request
 from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.messages import errors
 from estimator_emb.preflight import described, program
 from estimator_emb.preflight.described import CORES_PER_HOST
 from estimator_emb.preflight.inputs import CoreInputs
@@ -165,7 +166,7 @@ def _build(
         wrapper = ModelFnWrapper(model_fn, config, estimator.params, context)
         with (
             TPUEstimatorReplicaContext(tf.reshape(replica, [])),
-            program.explained("model_fn"),
+            errors.explained(program.failed, "model_fn"),
         ):
             spec = wrapper._call_model_fn(features, labels if has_labels else None)
         _take(spec, step)

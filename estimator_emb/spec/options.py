@@ -5,8 +5,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb.messages import arguments
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import slices
+from estimator_emb.private.estimator import LocalRunConfig
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
 from estimator_emb.spec import generations, tf_config
 
@@ -40,6 +41,9 @@ class RunConfig(StockRunConfig):
     ):
         tf_config.read()
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
+
+
+method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig.__init__)
 
 
 class CannotEmulate(ValueError):
@@ -162,7 +166,7 @@ class TPUConfig(StockTPUConfig):
         return type(self)(**{**self._asdict(), **ours, **kwargs})
 
 
-arguments.suggest_in(TPUConfig, "__new__")
+method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:

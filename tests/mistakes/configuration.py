@@ -192,7 +192,7 @@ def misspelt_argument_of_predict(program):
 @mistake(
     "export",
     TypeError,
-    "Estimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. Did you "
+    "TPUEstimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. Did you "
     "mean 'assets_extra'?",
 )
 def misspelt_argument_of_export(program):
@@ -797,8 +797,7 @@ def two_savings_of_checkpoints(program):
 @mistake(
     "build",
     TypeError,
-    "Estimator() got an unexpected keyword argument 'embedding_config_spec'. It takes "
-    "model_fn, model_dir, config, params, warm_start_from.",
+    "Estimator.__init__() got an unexpected keyword argument 'embedding_config_spec'",
 )
 def estimator_without_tables_for_tables(program):
     program.build = lambda: ee.Estimator(

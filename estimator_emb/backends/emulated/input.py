@@ -361,7 +361,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             "tensors of features and labels."
         )
     samples = None if any(axes) else size
-    with batch_sizes.explained(batch.features, batch.labels, samples):
+    with batch_sizes.compared(batch.features, batch.labels, samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     of_cores = [

@@ -146,7 +146,7 @@ class EmulatedStep:
         self._computation = Computation()
         with (
             self._computation.recording(),
-            batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
+            batch_sizes.compared(features, labels, ctx.batch_size_for_model_fn),
             self._cores.running(numbered=True),
             reads,
             _resource_variables(),

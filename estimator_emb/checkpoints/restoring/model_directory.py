@@ -14,6 +14,7 @@ from estimator_emb.checkpoints.restoring import (
     unfinished_saves,
 )
 from estimator_emb.checks import run_checks
+from estimator_emb.messages import errors
 from estimator_emb.spec.resolved import Table
 
 
@@ -80,7 +81,7 @@ class ModelDirectory:
         """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
         outer, self._restored = self._restored, restoring.Restoring(path)
         try:
-            with checkpoint_files.explained(path):
+            with errors.explained(checkpoint_files.explain, path, chained=False):
                 yield
         finally:
             self._restored = outer

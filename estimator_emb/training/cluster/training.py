@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from estimator_emb.messages.calls import called_by_program
 from estimator_emb.private.estimator import (
     EvalSpec,
     TrainingExecutor,
@@ -26,6 +27,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 @not_converted
+@called_by_program
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     """Trains an estimator, and evaluates at each checkpoint.
 
