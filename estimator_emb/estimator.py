@@ -385,9 +385,10 @@ class TPUEstimator(StockTPUEstimator):
         own_hooks = (*estimator_spec.training_hooks, *estimator_spec.training_chief_hooks)
         saver.take_turns([*worker_hooks, *hooks, *own_hooks])
         progress.show_loss(hooks, estimator_spec.loss)
-        return super()._train_with_estimator_spec(
-            estimator_spec, worker_hooks, hooks, *args, **kwargs
-        )
+        return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
+
+    def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._train_with_estimator_spec(*args, **kwargs)
 
 
 for _method in ("__init__", "train", "evaluate", "predict", "export_saved_model"):

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.estimator import TPUEstimator
 from estimator_emb.legacy.input_positions import Positions
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.graphs import (
@@ -56,6 +57,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None):
+        watch_plain_estimators()
         self._policy = external_state_policy_to_enum(external_state_policy or "fail")
         config = estimator.config
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
@@ -228,8 +230,21 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
         self._hook.after_model_is_saved(session, int(global_step_value))
 
 
+@functools.cache
+def watch_plain_estimators() -> None:
+    """Makes tensorflow-estimator's Estimators attach this module's hook; cannot be undone."""
+    plain = Estimator._train_with_estimator_spec
+    watched = _with_listeners(plain)
+
+    @functools.wraps(plain)
+    def train(self: Any, *args: Any) -> Any:
+        return (plain if isinstance(self, TPUEstimator) else watched)(self, *args)
+
+    Estimator._train_with_estimator_spec = train
+
+
 def _with_listeners(train: Any) -> Any:
-    """Wraps `Estimator._train_with_estimator_spec` to attach this module's hook to the saver.
+    """Wraps an Estimator's training to attach this module's hook to the saver.
 
     A hook cannot find the other hooks of its session, and programs do not give it to
     `saving_listeners` too.
@@ -282,4 +297,4 @@ def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
     return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
 
 
-Estimator._train_with_estimator_spec = _with_listeners(Estimator._train_with_estimator_spec)
+TPUEstimator._train_with_hooks = _with_listeners(TPUEstimator._train_with_hooks)  # type: ignore[method-assign]

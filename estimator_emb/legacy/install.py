@@ -174,5 +174,6 @@ def _extend_api(changes: Changes) -> None:
             for optimizer_name, optimizer in _OPTIMIZERS.items():
                 changes.set_attribute(root.tpu.experimental, optimizer_name, optimizer)
         if hasattr(root, "data"):
+            input_checkpoint.watch_plain_estimators()
             hook = input_checkpoint.CheckpointInputPipelineHook
             changes.set_attribute(root.data.experimental, hook.__name__, hook)

@@ -13,6 +13,7 @@ if it hangs in TensorFlow, where Python's own handlers would wait.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -121,6 +122,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return False
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
+                _end_with_fork()
                 self._handlers[number] = signal.signal(number, self._handle)
         if self._handlers:
             self._watch()
@@ -229,5 +231,7 @@ def _in_forked_process() -> None:
         _training = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_process)
+@functools.cache
+def _end_with_fork() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_in_forked_process)

@@ -455,6 +455,7 @@ theirs = pytest.mark.skipif(
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
     """Estimators as they are where estimator_emb is not imported."""
+    input_checkpoint.watch_plain_estimators()
     estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
@@ -471,13 +472,17 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
 
 
 @theirs
-def test_tensorflows_hook_is_replaced(tmp_path):
+@pytest.mark.parametrize("way", ["plain", "host"])
+def test_tensorflows_hook_is_replaced(tmp_path, way):
+    if way == "plain":
+        input_checkpoint.watch_plain_estimators()  # As `install` does.
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
         with pytest.raises(Kill):
-            train(make(tmp_path), hooks=[KillAfterStep(step)], hook_class=hook_class)
-    train(make(tmp_path), hook_class=hook_class)
-    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+            killing = KillAfterStep(step)
+            train(make(tmp_path, **WAYS[way]), hooks=[killing], hook_class=hook_class)
+    train(make(tmp_path, **WAYS[way]), hook_class=hook_class)
+    check_all_seen_once(way, harness.saved(tmp_path, STEPS))
 
 
 @theirs
