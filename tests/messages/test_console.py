@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program shows: what trains where, how far it is, its own lines, each once; no more."""
 
+import logging
 import os
 import re
 import subprocess
@@ -8,6 +9,9 @@ import sys
 import textwrap
 
 import pytest
+import tensorflow as tf
+
+from estimator_emb.messages import console
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_UP = re.compile(
@@ -113,9 +117,7 @@ def test_a_program_without_logging_is_quiet(tmp_path):
 ABSL = """
 from absl import app
 def main(argv):
-    if "tensorflow" in argv:
-        tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
-    train("model", use_tpu="tpu" in argv)
+    train("model")
 app.run(main)
 """
 
@@ -137,85 +139,86 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     assert "] step 20 of 20, loss " in mine[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("option", ["--verbosity=0", "tensorflow"])
-def test_what_an_absl_program_asks_for_is_shown_once(tmp_path, option):
-    lines = shown(tmp_path, ABSL, option)
-    # The first is TensorFlow's.
-    for once in ("Saving checkpoints for 40 into", "] step 20 of 20, loss "):
-        assert len([line for line in lines if once in line]) == 1, lines
-    assert not [line for line in lines if "INFO:tensorflow" in line]
-    assert not [line for line in lines if "Use tf.keras instead" in line]
+@pytest.fixture
+def say(monkeypatch, capsys):
+    """A function that logs in a call of a program, and returns the lines on stderr."""
+    ours, theirs = logging.getLogger("estimator_emb"), tf.get_logger()
+    for owner in (logging.root, ours, theirs):
+        monkeypatch.setattr(owner, "handlers", [])
+        owner_level = logging.WARNING if owner is logging.root else logging.NOTSET
+        monkeypatch.setattr(owner, "level", owner_level)
+        owner.manager._clear_cache()
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    theirs.addHandler(handler)
+
+    def say(*choices):
+        with console.shown():
+            for choice in choices:
+                choice()
+            with console.shown():
+                ours.info("ours")
+            ours.warning("warned")
+            theirs.info("theirs")
+            theirs.warning("theirs warned")
+        assert ours.level == logging.NOTSET or not console._calls
+        assert not theirs.filters and not handler.filters
+        return capsys.readouterr().err.splitlines()
+
+    yield say
+    for owner in (logging.root, ours, theirs):
+        owner.manager._clear_cache()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "choice",
-    [
-        "tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)",
-        "import logging; logging.basicConfig(level=logging.WARNING)",
-        "import logging; logging.getLogger('estimator_emb').setLevel(logging.WARNING)",
-    ],
-)
-def test_a_program_that_wants_no_information_gets_none(tmp_path, choice):
-    lines = shown(tmp_path, f"{choice}\ntrain('model')\n")
-    assert not [line for line in lines if "Embedding tables" in line or "step 20" in line]
+WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
+CHOICES = {
+    "nothing": (
+        lambda: None,
+        ["estimator_emb: ours", "estimator_emb: warned", "WARNING:tensorflow:theirs warned"],
+    ),
+    "quiet TensorFlow": (
+        lambda: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR),
+        ["estimator_emb: warned"],
+    ),
+    "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
+    "handler of all": (
+        lambda: logging.basicConfig(level=logging.INFO),
+        ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
+    ),
+    "level": (lambda: logging.root.setLevel(logging.ERROR), []),
+    "own level": (lambda: logging.getLogger("estimator_emb").setLevel(logging.ERROR), WARNED[1:]),
+}
 
 
-IN_PROCESS = """
-import logging, sys
-from absl import app
-from tensorflow.python.platform import tf_logging as tf_log
-from estimator_emb import console
-
-def say(what):
-    print(f"== {what}", file=sys.stderr)
-    logging.getLogger("estimator_emb").info("ours")
-    logging.getLogger("estimator_emb").warning("warned")
-    tf.compat.v1.logging.info("theirs")
-    tf.compat.v1.logging.warning("theirs warned")
-
-say("nothing")
-tf_log.warning("From %s: %s is deprecated.\\n%s", tf.__file__ + ":1", "x", "y")
-tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "Use tf.keras instead.")
-tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "y")
-tf_log.warning("From %s to %s.", "here", "there")
-tf.get_logger().setLevel(logging.ERROR)
-say("quiet TensorFlow")
-tf.get_logger().setLevel(logging.NOTSET)
-logging.warning("implicit")  # Python adds a handler, of no level.
-say("handler")
-logging.getLogger().setLevel(logging.WARNING)
-say("level of the root")
-logging.basicConfig(filename="log", level=logging.INFO, force=True)
-say("file")
-console.install()
-logging.basicConfig(level=logging.INFO, force=True, format="%(message)s")
-say("all information")
-"""
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_programs_choices_go_before(say, choice, inside):
+    choose, expected = CHOICES[choice]
+    if inside:
+        lines = say(choose)
+    else:
+        choose()
+        lines = say()
+    if not inside and "handler" in choice:  # TensorFlow's own handler writes them, too.
+        lines = [line for number, line in enumerate(lines) if line not in lines[:number]]
+    assert lines == expected
 
 
-@pytest.mark.slow
-def test_the_programs_choices_go_before(tmp_path):
-    lines = shown(tmp_path, IN_PROCESS)
-    lines = lines[lines.index("== nothing") :]
-    theirs = "WARNING:tensorflow:theirs warned"
-    assert lines == [
-        "== nothing",
-        *["estimator_emb: ours", "estimator_emb: warned", theirs],
-        *["WARNING:tensorflow:From /program.py:1: x is deprecated.", "y"],
+def test_notices_of_what_libraries_call_are_left_out(say, capsys):
+    theirs = tf.get_logger()
+    with console.shown():
+        for file, advice in [
+            (tf.__file__, "y"),
+            ("/p.py", "Use tf.keras instead."),
+            ("/p.py", "y"),
+        ]:
+            theirs.warning("From %s: %s is deprecated.\n%s", f"{file}:1", "x", advice)
+        theirs.warning("From %s to %s.", "here", "there")
+    assert capsys.readouterr().err.splitlines() == [
+        *["WARNING:tensorflow:From /p.py:1: x is deprecated.", "y"],
         "WARNING:tensorflow:From here to there.",
-        *["== quiet TensorFlow", "estimator_emb: warned"],
-        "WARNING:root:implicit",
-        *["== handler", "INFO:estimator_emb:ours", "WARNING:estimator_emb:warned", theirs],
-        *["== level of the root", "WARNING:estimator_emb:warned", theirs],
-        # In the file; what TensorFlow's own handler writes to stderr stays there.
-        *["== file", "INFO:tensorflow:theirs", theirs],
-        *["== all information", "ours", "warned", "theirs", "theirs warned"],
     ]
-    assert (tmp_path / "log").read_text().splitlines() == [
-        "INFO:estimator_emb:ours",
-        "WARNING:estimator_emb:warned",
-        "INFO:tensorflow:theirs",
-        theirs,
-    ]
+    logging.basicConfig()
+    with console.shown():
+        theirs.warning("From %s: %s is deprecated.\n%s", f"{tf.__file__}:1", "x", "y")
+    assert "is deprecated" in capsys.readouterr().err
