@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a step ends in because of its input, told with the names of what input_fn gives.
+"""Names the feature in errors that a step raises because of its input.
 
-A dataset hands on a SparseTensor or RaggedTensor as one variant, which TensorFlow refuses to make,
-or to take apart, where its parts do not fit. That error knows ops and no feature; the ops of each
-feature are noted here while the graph is built.
+A dataset passes a SparseTensor or RaggedTensor on as one variant. Where its parts do not fit,
+TensorFlow refuses to make it, or to take it apart, by an error that names an op and no feature. So
+the ops of each feature are noted here while the graph is built.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class _Notes:
     """What is known of a graph.
 
     Attributes:
-      tables: whose features these are.
+      tables: the tables that read its features.
       of_ops: names of features by the op that makes or takes apart their variants.
-      in_functions: the same of ops in the functions of datasets, of which an error does not tell
-        which function it is.
+      in_functions: the same for ops in the functions of datasets. An error does not say in which
+        function its op is.
     """
 
     def __init__(self) -> None:
@@ -65,12 +65,12 @@ def _notes() -> _Notes:
 
 
 def note_tables(tables: Sequence[Table]) -> None:
-    """Notes whose features are in the batches of the default graph."""
+    """Notes the tables that read the batches of the default graph."""
     _notes().tables = tables
 
 
 def owner(key: str, core: int) -> str:
-    """Returns how messages name what the batch of a core has under a key that tables read."""
+    """Returns what messages call the value of a key in the batch of a core."""
     return _owner(f"features[{key!r}] of core {core}", _notes().tables)
 
 
@@ -79,8 +79,8 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
 
     Args:
       features: as the iterator gives them, in any structure.
-      labels: the same; None without.
-      core: where the batch is that of one core, ' of core 1'.
+      labels: the same; None where there are none.
+      core: ' of core 1', for the batch of one core.
     """
     notes = _notes().of_ops
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
@@ -90,7 +90,7 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
 
 
 def note_dataset(dataset: Any) -> None:
-    """Notes the ops of a dataset, and of those that it is made from."""
+    """Notes the ops of a dataset and of the datasets that it is made from."""
     notes = _notes()
     waiting, seen = [dataset], set()
     while waiting:
@@ -115,7 +115,7 @@ def note_dataset(dataset: Any) -> None:
 def _note(
     notes: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
 ) -> None:
-    """Notes the ops of `kinds` that made `tensors`, of which each is a leaf of a structure."""
+    """Notes the ops of `kinds` that made `tensors`, the leaves of a structure."""
     names = list(_names(structure))
     for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
         op = getattr(tensor, "op", None)
@@ -126,7 +126,7 @@ def _note(
 
 
 def _names(structure: Any) -> list[str]:
-    """Returns the name of each leaf of the elements of a dataset, in tf.data's order."""
+    """Returns the names of the leaves of a dataset's elements, in tf.data's order."""
     count = len(data_nest.flatten(structure))
     numbered = data_nest.pack_sequence_as(structure, list(range(count)))
     if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:
@@ -154,7 +154,7 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
 
 
 def explain(error: tf.errors.OpError) -> None:
-    """Adds to an error that a session has raised what it says of the input."""
+    """Names the bad feature, or those of another batch size, in an error that a session raised."""
     graph = errors.graph_of(error)
     if graph is None or hasattr(error, _EXPLAINED):  # By an evaluation within a training.
         return
@@ -187,7 +187,7 @@ def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
 
 
 def _owner(name: str, tables: Sequence[Table]) -> str:
-    """Returns how messages name what input_fn gives under a name."""
+    """Returns what messages call a part of what input_fn returned."""
     path, of_core, core = name.partition(" of core ")
     for table in tables:
         for feature in table.features:

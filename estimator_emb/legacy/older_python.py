@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives programs names that Python and NumPy have dropped, with the meaning that they had.
 
-Only names that are absent are added: NumPy 2 has a `numpy.bool` of its own, which stays.
+Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _NUMPY: dict[str, Any] = {
     "uint0": np.uintp,
     "unicode_": np.str_,
 }
-"""Name that NumPy has had -> its meaning; from 1.20's and 2.0's lists of removed aliases."""
+"""Name that NumPy had -> its meaning, by the lists of removed aliases of NumPy 1.20 and 2.0."""
 
 
 def supply(changes: Changes) -> None:

@@ -467,34 +467,6 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments, status, said",
-    [
-        (["--version"], 0, "native kernels: "),
-        (["--help"], 0, "estimator-emb SUBCOMMAND --help says more."),
-        (["run", "--help"], 0, "the program's own arguments"),
-        (["train"], 2, "See estimator-emb --help."),
-        ([], 2, "estimator-emb SUBCOMMAND --help says more."),
-    ],
-)
-def test_nor_do_they_as_a_module(arguments, status, said, tmp_path):
-    """A TensorFlow that cannot be imported is not imported."""
-    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('imported')")
-    done = run([sys.executable, "-m", "estimator_emb", *arguments], tmp_path)
-    assert done.returncode == status
-    assert said in (done.stderr if status else done.stdout) and "imported" not in done.stderr
-
-
-@pytest.mark.slow
-def test_the_arguments_of_other_modules_are_their_own(tmp_path):
-    """Of a package of that name in the program's folder, whose arguments say --version."""
-    (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "__init__.py").write_text("import estimator_emb")
-    (tmp_path / "program" / "__main__.py").write_text("import sys; print('ran', sys.argv[1:])")
-    done = run([sys.executable, "-m", "program", "--version", "estimator_emb"], tmp_path)
-    assert done.stdout == "ran ['--version', 'estimator_emb']\n"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module, asked",

@@ -11,6 +11,8 @@ import sys
 import pytest
 import tensorflow as tf
 
+from estimator_emb import compat
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "importing.md").read_text()
 SUPPLIED = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 16)
@@ -102,15 +104,7 @@ print(json.dumps([changed, readers, sorted(replaced())]))
 FREE = ["Logger", 0, True, False, [], []]
 """A logger that has no level, filters or handlers."""
 
-MODULES = {
-    f"module tensorflow.python.{name}": f"estimator_emb.{ours}"
-    for name, ours in {
-        "distribute.estimator_training": "compat.estimator_training",
-        "tpu.session_support": "compat.session_support",
-        "tpu.tpu_embedding": "legacy.tpu_embedding",
-        "tpu.tpu_embedding_gradient": "compat.tpu_embedding_gradient",
-    }.items()
-}
+MODULES = {f"module {name}": f"estimator_emb.{file}" for name, file in compat._MODULES.items()}
 
 
 @pytest.fixture(scope="module")
