@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import json
 import os
-import re
+import pathlib
 import select
 import shlex
 import shutil
@@ -19,28 +18,17 @@ import tempfile
 import time
 from typing import Any
 
-from estimator_emb.cli import parsers, processes, programs
+from estimator_emb.cli import processes
 from estimator_emb.cli import screen as screen_lib
 
-STOCK = "stock"
-VARIABLES = tuple(
-    f"ESTIMATOR_EMB_{name}"
-    for name in (
-        "BAD_IDS CACHE COMPILER_PYTHON DEVICE FULL_TRACEBACK NATIVE NATIVE_SANITIZE SHARDS TABLES "
-        "TABLE_SUMMARIES TOPOLOGY WAIT_LIMIT"
-    ).split()
-)
-"""Environment variables of this package, of which a misspelt one would change nothing."""
-
-MOST_BYTES = 2 << 30
+_MOST_BYTES = 2 << 30
 """How large the checkpoints of a side may be in all if there is one of every step."""
 
 _SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
-_SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_RUNNER = os.path.join(_PACKAGE, "comparison", "processes", "side.py")
+_PACKAGE = pathlib.Path(__file__).absolute().parents[1]
+_PROGRAM = _PACKAGE / "cli" / "bin" / "compared_side.py"
 
 
 class CannotRun(Exception):
@@ -59,7 +47,7 @@ class Side:
       label: 'A' or 'B'.
       settings: as the user wrote them.
       stock: whether tensorflow-estimator runs it without this package.
-      options: of `estimator-emb run`.
+      launch: arguments of `legacy.launch.launch`.
       environment: what is added to that of the command.
       python: another interpreter, or None for this one.
       program: a file or '-m' and a module, and the arguments.
@@ -69,7 +57,7 @@ class Side:
     label: str
     settings: str
     stock: bool = False
-    options: tuple[str, ...] = ()
+    launch: dict[str, Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     python: str | None = None
     program: tuple[str, ...] = ()
@@ -85,144 +73,8 @@ class Side:
         return ", ".join([*parts, shlex.join(self.program)])
 
 
-def both(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Side]:
-    """Returns what sides A and B are asked to be; exits by `parser` where that cannot be."""
-    if options.a_model_dir is not None or options.b_model_dir is not None:
-        return _finished(parser, options)
-    if os.environ.get("TF_CONFIG"):
-        parser.error("TF_CONFIG names a cluster, and a side is one process: unset it")
-    return [_side(parser, options, label) for label in ("a", "b")]
-
-
-def _finished(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Side]:
-    given = parser.parse_args([])
-    others = [
-        name
-        for name, value in vars(options).items()
-        if value != getattr(given, name)
-        and name not in ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
-    ]
-    if others:
-        name = others[0]
-        what = "a program" if name in ("script", "module", "arguments") else _flag(name)
-        parser.error(f"--a-model-dir and --b-model-dir compare finished runs: leave out {what}")
-    for name in ("a_model_dir", "b_model_dir"):
-        path = getattr(options, name)
-        if path is None:
-            parser.error(f"give {_flag(name)} too: two finished runs are compared, or two new ones")
-        if "://" not in path and not os.path.isdir(path):
-            parser.error(f"{_flag(name)}: there is no folder {path!r}")
-    return [
-        Side(label.upper(), "", model_dir=getattr(options, f"{label}_model_dir"))
-        for label in ("a", "b")
-    ]
-
-
-def _side(parser: argparse.ArgumentParser, options: argparse.Namespace, label: str) -> Side:
-    settings, python, program, flags = (
-        getattr(options, f"{label}_{name}") for name in ("settings", "python", "program", "flags")
-    )
-    stock, run_options, environment = _settings(parser, f"--{label}", settings)
-    if options.tf_v1:
-        if stock:
-            parser.error(f"--{label}: {STOCK} runs the program as Python does, without --tf-v1")
-        run_options = ["--tf-v1", *run_options]
-    if options.map:
-        if stock:
-            parser.error(f"--{label}: {STOCK} runs the program as Python does, without --map")
-        run_options = [
-            *(f"--map={prefix}={folder}" for prefix, folder in options.map),
-            *run_options,
-        ]
-    if python is not None and shutil.which(python) is None:
-        parser.error(f"--{label}-python: there is no interpreter {python!r}")
-    if program is not None:
-        if options.module:
-            parser.error(f"--{label}-program names a file in place of SCRIPT.py, not of a module")
-        if not os.path.isfile(program):
-            parser.error(f"--{label}-program: there is no file {program!r}")
-    command = (
-        ["-m", *options.module]
-        if options.module
-        else [program or options.script, *options.arguments]
-    )
-    for file in [] if options.module else command[:1]:
-        _check_python(parser, file)
-    return Side(
-        label.upper(),
-        settings,
-        stock,
-        tuple(run_options),
-        environment,
-        shutil.which(python) if python else None,
-        (*command, *_words(parser, f"--{label}-flags", flags)),
-    )
-
-
-def _settings(
-    parser: argparse.ArgumentParser, name: str, text: str
-) -> tuple[bool, list[str], dict[str, str]]:
-    """Returns whether a side is stock, its options of `estimator-emb run`, its environment."""
-    words, environment = [], {}
-    for word in _words(parser, name, text):
-        setting = _SETTING.fullmatch(word)
-        if setting is None:
-            words.append(word)
-            continue
-        variable, value = setting.groups()
-        if variable == "TF_CONFIG":
-            parser.error(f"{name}: TF_CONFIG names a cluster, and a side is one process")
-        if variable.startswith("ESTIMATOR_EMB_") and variable not in VARIABLES:
-            known = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in VARIABLES)
-            parser.error(f"{name}: {variable} means nothing; ESTIMATOR_EMB_ is followed by {known}")
-        environment[variable] = value
-    if STOCK in words:
-        if words != [STOCK]:
-            parser.error(
-                f"{name}: {STOCK} runs the program as Python does, and takes none of "
-                f"{' '.join(word for word in words if word != STOCK)}"
-            )
-        return True, [], environment
-    run = parsers.run()
-    run.error = lambda message: parser.error(f"{name}: {message}")  # type: ignore[method-assign]
-    if any(word in ("-h", "--help") for word in words):
-        parser.error(f"{name} takes the options of estimator-emb run; see estimator-emb run --help")
-    options = run.parse_args(words)
-    if options.script is not None:
-        parser.error(
-            f"{name}: {options.script!r} is no option of estimator-emb run, no NAME=value and not "
-            f"{STOCK!r}"
-        )
-    if options.module:
-        parser.error(f"{name}: -m names the program, which stands at the end of the command")
-    if options.steps_limit is not None:
-        parser.error(f"{name}: --steps of estimator-emb compare limits the steps of both sides")
-    device = options.device or environment.get("ESTIMATOR_EMB_DEVICE")
-    if options.shards is not None and device == "tpu":
-        parser.error(f"{name}: --shards is the number of emulated cores: it needs --device=host")
-    return False, words, environment
-
-
-def _words(parser: argparse.ArgumentParser, name: str, text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        return parser.error(f"{name}: {text!r} cannot be read: {error}")
-
-
-def _check_python(parser: argparse.ArgumentParser, file: str) -> None:
-    """Refuses a program that no Python reads; one that is right to another Python may run there."""
-    refusal = programs.source_refusal(file)
-    if refusal is not None:
-        parser.error(refusal)
-
-
-def _flag(name: str) -> str:
-    return {"a_settings": "--a", "b_settings": "--b"}.get(name, f"--{name.replace('_', '-')}")
-
-
 @dataclasses.dataclass
-class Request:
+class SideRequest:
     """How a side is run.
 
     Attributes:
@@ -238,7 +90,7 @@ class Request:
     every_step: bool | None = None
 
 
-class Runner:
+class SideRunner:
     """Runs sides, one after the other, and shows how far they are.
 
     Args:
@@ -251,7 +103,7 @@ class Runner:
         self._group = group
         self._screen = screen_lib.Screen()
 
-    def run(self, side: Side, request: Request, again: bool = False) -> list[dict[str, Any]]:
+    def run(self, side: Side, request: SideRequest, again: bool = False) -> list[dict[str, Any]]:
         """Runs a side to its end.
 
         Args:
@@ -270,12 +122,12 @@ class Runner:
         folder = os.path.join(self._folder, name.replace(" ", "-"))
         os.makedirs(os.path.join(folder, "tmp"))
         given = {
-            "kind": STOCK if side.stock else "ours",
-            "options": side.options,
+            "kind": "stock" if side.stock else "ours",
+            "launch": side.launch,
             "program": side.program,
-            "most_bytes": MOST_BYTES,
+            "most_bytes": _MOST_BYTES,
             "seed": _SEED,
-            "package": None if side.python or side.stock else os.path.dirname(_PACKAGE),
+            "package": None if side.python or side.stock else str(_PACKAGE.parent),
             **dataclasses.asdict(request),
         }
         with open(os.path.join(folder, "side.json"), "w") as file:
@@ -286,7 +138,7 @@ class Runner:
         with processes.caught_signals() as wakeup:
             with open(log, "wb") as output:
                 popen = subprocess.Popen(
-                    [side.python or sys.executable, _RUNNER, folder],
+                    [side.python or sys.executable, str(_PROGRAM), folder],
                     env=self._environment(side, folder),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
