@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from estimator_emb.cli import arguments, load_package
-from estimator_emb.messages.text_columns import aligned, escaped
+from estimator_emb.messages.text_columns import escaped
+from estimator_emb.names.formats import EXPORT_FORMATS
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
@@ -33,10 +33,9 @@ def fill_parser(parser: arguments.Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--to",
-        choices=("npz", "parquet", "safetensors", "saved-model", "projector", "tf2", "keras"),
-        help="the format: NumPy's, Apache Parquet, safetensors, a SavedModel that looks up ids or "
-        "labels, the files of TensorBoard's projector, a checkpoint for TPUEmbedding of TensorFlow "
-        "2, or weights for Embedding layers of Keras 2 or 3",
+        choices=tuple(EXPORT_FORMATS),
+        help="the format: "
+        + "; ".join(f"{name}, {one.line}" for name, one in EXPORT_FORMATS.items()),
     )
     what.add_argument(
         "--like",
@@ -99,6 +98,7 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 
 def _export(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
+    from estimator_emb.checkpoints.formats import exporting
     from estimator_emb.cli import checkpoint_commands
 
     if options.out is None:
@@ -116,45 +116,9 @@ def _export(options: argparse.Namespace) -> None:
         )
     for path in written:
         print(path)
-    if options.to == "tf2":
-        _print_mapping(options.out, options.slots)
-    if options.to == "keras":
-        _print_layers(f"{options.out.rstrip('/')}/tables.h5")
-
-
-def _print_layers(file: str) -> None:
-    """Prints the layers that the weights fill, as a model would make them."""
-    from estimator_emb.checkpoints.formats import keras_weights
-
-    print(f"\nmodel.load_weights({file!r}, by_name=True) fills these layers:\n")
-    for name, (rows, dimension) in keras_weights.layers(file).items():
-        print(f"Embedding({rows}, {dimension}, name={name!r})")
-
-
-def _print_mapping(folder: str, slots: bool) -> None:
-    """Prints what `tables.json` says: which variable became which, and what is not in there."""
-    import tensorflow as tf
-
-    from estimator_emb.checkpoints.formats import tensorflow2
-
-    with tf.io.gfile.GFile(f"{folder.rstrip('/')}/tables.json") as file:
-        contents = json.load(file)
-    rows = [("table", "optimizer", "variable", "in the new checkpoint")]
-    for table in contents["tables"]:
-        shown = table["name"], table["optimizer"] or ("none" if slots else "")
-        places = {name: tensorflow2.shown(key) for name, key in table["variables"].items()}
-        places |= dict.fromkeys(table["left_out"], "left out, as TensorFlow 2 has no such slot")
-        for name, place in places.items():
-            rows.append((*shown, name, place))
-            shown = "", ""
-    if contents["step"] is not None:
-        rows.append(("", "", "global_step", f"step, {contents['step']}"))
-    print(f"\n{aligned(rows)}\n")
-    missing = ", ".join(contents["not_in_a_checkpoint"])
-    print(
-        f"Not in a checkpoint, but in the program's EmbeddingConfigSpec: {missing}.\n"
-        "estimator_emb.embedding.checkpoint_to_tensorflow takes the spec, and translates these too."
-    )
+    told = exporting.format_of(options.to).told(options.out.rstrip("/"), options.slots)
+    if told:
+        print(told)
 
 
 def _show_nearest(options: argparse.Namespace) -> None:
