@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a program that are the tasks of one cluster, for tests."""
+"""Processes for tests: of the command, of Python, and of a program on a cluster."""
 
 import json
 import os
@@ -11,6 +11,31 @@ import textwrap
 import time
 
 HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent
+
+
+def environment(**changes):
+    """The environment of a user who has this package and has set nothing of it."""
+    own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS")  # The latter is set by an import.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **changes}
+
+
+def run_python(*arguments, cwd=None, **changes):
+    """Runs Python to its end, with changes of that environment; the ended process."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def run_command(*arguments, cwd=None, **changes):
+    """Runs `estimator-emb`, likewise."""
+    return run_python("-m", "estimator_emb", *arguments, cwd=cwd, **changes)
 
 
 def addresses(**jobs):

@@ -34,8 +34,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     what.add_argument(
         "--to",
         choices=tuple(EXPORT_FORMATS),
-        help="the format: "
-        + "; ".join(f"{name}, {one.line}" for name, one in EXPORT_FORMATS.items()),
+        help=f"the format: {', '.join(one.line for one in EXPORT_FORMATS.values())}",
     )
     what.add_argument(
         "--like",

@@ -8,7 +8,6 @@ slow tests are `compared_program.py`, with flags that make it wrong.
 import contextlib
 import os
 import pathlib
-import re
 import shlex
 import signal
 import subprocess
@@ -17,13 +16,15 @@ import textwrap
 import time
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import values
 from estimator_emb.checkpoints.reading.differences import pairs
+from estimator_emb.cli import arguments, side_processes
 from estimator_emb.cli import compare as compare_lib
-from estimator_emb.cli import parsers, sides
+from estimator_emb.cli import main as main_lib
 from estimator_emb.comparison import comparing, distances, names, plot, recorded, text
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,8 +43,7 @@ def script(tmp_path):
 
 
 def sides_of(*args):
-    options = parsers.parse("compare", list(args))
-    return sides.both(parsers.compare(), options)
+    return compare_lib.sides(main_lib.parser_of("compare").parse(args))
 
 
 def test_settings_are_options_and_environment(script, tmp_path):
@@ -60,10 +60,13 @@ def test_settings_are_options_and_environment(script, tmp_path):
         "--rate=0.1",
         "--a=the program's own",
     )
-    assert (a.options, a.environment) == (("--tf-v1", "--shards=1", "--device", "host"), {})
+    given = {"steps_limit": None, "binds_tf_v1": True, "folders": []}
+    assert a.launch == b.launch == given
+    host = {"ESTIMATOR_EMB_DEVICE": "host", "ESTIMATOR_EMB_TOPOLOGY": ""}
+    assert a.environment == {**host, "ESTIMATOR_EMB_SHARDS": "1"}
     assert a.program == (script, "--rate=0.1", "--a=the program's own") and a.python is None
-    assert b.options == ("--tf-v1", "--shards=8")
-    assert b.environment == {"ESTIMATOR_EMB_NATIVE": "0", "NOTE": "two words"}
+    own = {"ESTIMATOR_EMB_NATIVE": "0", "NOTE": "two words"}
+    assert b.environment == {**host, **own, "ESTIMATOR_EMB_SHARDS": "8"}
     assert b.program[1:] == (*a.program[1:], "--rate=0.5", "--name=a b")
     assert b.program[0] == str(other) and b.python == sys.executable
     assert not a.stock and not b.stock
@@ -145,41 +148,29 @@ WRONG = {
 def test_what_is_wrong_is_a_line_and_status_2(command, script, tmp_path, capsys, monkeypatch):
     broken = tmp_path / "broken.py"
     broken.write_text("x = = 1")
-    monkeypatch.setattr(sides.Runner, "run", lambda *_: pytest.fail("a side was run"))
+    monkeypatch.setattr(side_processes.SideRunner, "run", lambda *_: pytest.fail("a side was run"))
     places = {"@script": script, "@folder": str(tmp_path), "@broken": str(broken)}
     message = WRONG[command]
     for place, path in places.items():
         command, message = (one.replace(place, path) for one in (command, message))
     with pytest.raises(SystemExit) as ended:
-        compare_lib.main(parsers.parse("compare", shlex.split(command)))
+        main_lib.main(["compare", *shlex.split(command)])
     assert ended.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"estimator-emb compare: error: {message}"
 
 
-def test_a_cluster_is_refused(script, capsys, monkeypatch):
+def test_a_cluster_is_refused(script, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{}")
-    with pytest.raises(SystemExit):
+    with pytest.raises(arguments.WrongArguments, match="TF_CONFIG names a cluster, .* unset it"):
         sides_of(script)
-    assert "TF_CONFIG names a cluster, and a side is one process: unset it" in (
-        capsys.readouterr().err
-    )
 
 
 def test_plots_need_matplotlib_before_anything_runs(script, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(compare_lib.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
-        compare_lib.main(parsers.parse("compare", ["--plot=x.png", script]))
+        main_lib.main(["compare", "--plot=x.png", script])
     assert "--plot needs matplotlib: pip install 'estimator-emb[plot]'" in capsys.readouterr().err
-
-
-def test_all_environment_variables_are_known():
-    """Those that this package reads: a misspelt one would change nothing."""
-    found = set()
-    for path in (ROOT / "estimator_emb").rglob("*.py"):
-        found |= set(re.findall(r"[\"'](ESTIMATOR_EMB_[A-Z_]*[A-Z])[\"']", path.read_text()))
-    assert {"ESTIMATOR_EMB_DEVICE", "ESTIMATOR_EMB_NATIVE"} <= found <= set(sides.VARIABLES)
 
 
 # ---- Names ------------------------------------------------------------------------------------
@@ -518,11 +509,11 @@ def test_a_variable_that_no_checkpoint_holds(made):
 
 
 def test_a_side_that_starts_from_a_checkpoint_of_its_own():
-    side = sides.Side("B", "", program=("program.py",))
+    side = side_processes.Side("B", "", program=("program.py",))
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
     start = {"event": "start", "number": 0}
     assert compare_lib._starts([*events[:1], start], side) == {0: start}
-    with pytest.raises(sides.CannotRun) as raised:
+    with pytest.raises(side_processes.CannotRun) as raised:
         compare_lib._starts([*events, start], side)
     assert str(raised.value) == (
         "B: program.py restored a checkpoint of its own before its first step, so that the sides "
@@ -663,8 +654,7 @@ def _loss(value):
 def test_finished_runs(tmp_path, capsys, steps, by, status, said):
     a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", steps, by)
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    options = parsers.parse("compare", [f"--a-model-dir={a}", f"--b-model-dir={b}"])
-    assert compare_lib.main(options) == status
+    assert main_lib.main(["compare", f"--a-model-dir={a}", f"--b-model-dir={b}"]) == status
     captured = capsys.readouterr()
     assert said in captured.out + captured.err
     assert before == sorted(path.name for path in tmp_path.rglob("*"))
@@ -724,11 +714,7 @@ def test_a_program_writes_no_file_of_the_users(tmp_path):
     for name in ("read.txt", "gone.txt", "model/checkpoint"):
         (user / name).write_text("mine")
     here = ROOT / "estimator_emb" / "comparison" / "processes"
-    done = subprocess.run(
-        [sys.executable, "-c", FILES, str(here), str(folder), str(user)],
-        capture_output=True,
-        text=True,
-    )
+    done = processes.run_python("-c", FILES, here, folder, user)
     assert done.returncode == 0, done.stderr
     refused = f"estimator-emb compare does not let a program write '{user}/behind.txt'."
     assert done.stdout == refused + "\n"
@@ -749,9 +735,7 @@ def test_tensorflow_writes_no_file_of_the_users(tmp_path):
     save(user / "users" / "model.ckpt", {"v": np.float32([7, 7])})
     before = {path: path.is_file() and path.read_bytes() for path in user.rglob("*")}
     program = pathlib.Path(__file__).with_name("writing_program.py")
-    done = subprocess.run(
-        [sys.executable, str(program), str(folder), str(user)], capture_output=True, text=True
-    )
+    done = processes.run_python(program, folder, user)
     assert done.returncode == 0, done.stderr
     assert {path: path.is_file() and path.read_bytes() for path in user.rglob("*")} == before
 
@@ -759,32 +743,25 @@ def test_tensorflow_writes_no_file_of_the_users(tmp_path):
 # ---- Programs ---------------------------------------------------------------------------------
 
 
-def run(directory, *arguments, **kwargs):
+def run(directory, *arguments, started=False):
     """Runs the command in a folder of its own, whose one file it must leave as it is."""
     model = directory / "model"
     model.mkdir(exist_ok=True)
     (model / "mine.txt").write_text("mine")
     (directory / "tmp").mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "estimator_emb", "compare", "--steps=3", *arguments]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_EMB")}
-    kept.pop("TF_USE_LEGACY_KERAS", None)  # Set by the import of this package.
-    environment = {
-        **kept,
-        "PYTHONPATH": str(ROOT),
-        "TMPDIR": str(directory / "tmp"),
-        "ESTIMATOR_EMB_NATIVE": "0",
-    }
-    if kwargs.pop("started", False):
+    arguments = ("compare", "--steps=3", *arguments)
+    own = {"TMPDIR": str(directory / "tmp"), "ESTIMATOR_EMB_NATIVE": "0"}
+    if started:
         return subprocess.Popen(
-            command,
+            [sys.executable, "-m", "estimator_emb", *arguments],
             cwd=directory,
-            env=environment,
+            env=processes.environment(**own),
             stderr=subprocess.PIPE,
             text=True,
             # Where the tests are a background job, it is ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    done = processes.run_command(*arguments, cwd=directory, **own)
     assert [path.name for path in model.iterdir()] == ["mine.txt"], done.stderr
     left = [path.name for path in (directory / "tmp").glob("estimator-emb*")]
     assert all(name.endswith(".log") for name in left), left

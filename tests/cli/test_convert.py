@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import test_checkpoint
 
-from estimator_emb.cli import convert
+from estimator_emb.cli import main as main_lib
 
 TABLE = "dense_features/words_embedding/embedding_weights"
 
@@ -13,7 +13,7 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     old = test_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
     tables = [f"--table={pattern}", "--table=few", "--table=few/mine"]
-    assert convert.main([old, new, "--from=mod", *tables]) == 0
+    assert main_lib.main(["convert", old, new, "--from=mod", *tables]) == 0
     helper = test_checkpoint.HELPER
     assert capsys.readouterr().out.splitlines() == [
         *(f"moved rows of {name}" for name in (TABLE, f"{TABLE}/Adagrad", "few")),
@@ -28,7 +28,7 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     np.testing.assert_array_equal(got[f"{TABLE}/Adagrad"], test_checkpoint.ACCUMULATORS)
 
     back = str(tmp_path / "back")
-    assert convert.main([new, back, "--hosts=4", "--reverse", *tables]) == 0
+    assert main_lib.main(["convert", new, back, "--hosts=4", "--reverse", *tables]) == 0
     legacy, again = test_checkpoint.read(old), test_checkpoint.read(f"{back}/model.ckpt-9")
     assert set(again) == set(legacy) - {helper, f"{helper}/Adam"} | {"estimator_emb/row_order"}
     for name in set(again) & set(legacy):
@@ -64,6 +64,6 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
 def test_says_what_is_wrong(table, problem, tmp_path, capsys):
     old = test_checkpoint.write_legacy(tmp_path)
     before = sorted(tmp_path.iterdir())
-    assert convert.main([old, f"{tmp_path}/new", "--from=mod", f"--table={table}"]) == 2
+    assert main_lib.main(["convert", old, f"{tmp_path}/new", "--from=mod", f"--table={table}"]) == 2
     assert capsys.readouterr().err == f"estimator-emb convert: {problem}\n"
     assert sorted(tmp_path.iterdir()) == before

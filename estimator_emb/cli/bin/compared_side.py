@@ -18,6 +18,7 @@ def launch(program, **arguments):
 
 
 def main(folder):
+    """Runs the side; returns its exit status."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.path.join(package, "comparison", "processes", "side.py")
     spec = importlib.util.spec_from_file_location("estimator_emb_compare_side", path)
