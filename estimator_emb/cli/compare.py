@@ -80,16 +80,10 @@ def fill_parser(parser: arguments.Parser) -> None:
         "default those with which the program initializes on side A",
     )
     parser.add_argument(
-        "--rtol",
-        type=tolerance,
-        default=1e-4,
-        help="relative tolerance; default 1e-4",
+        "--rtol", type=tolerance, default=1e-4, help="relative tolerance; default 1e-4"
     )
     parser.add_argument(
-        "--atol",
-        type=tolerance,
-        default=1e-5,
-        help="absolute tolerance; default 1e-5",
+        "--atol", type=tolerance, default=1e-5, help="absolute tolerance; default 1e-5"
     )
     parser.add_argument(
         "--ignore",

@@ -400,10 +400,7 @@ def test_the_same(made):
 def test_a_variable_that_differs(made):
     a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
     comparison, verdict = decide(a, b, made())
-    assert verdict == (
-        1,
-        f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.",
-    )
+    assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
     assert "from step 2" in text.body(comparison, None)
 
 

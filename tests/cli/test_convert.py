@@ -38,23 +38,14 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
 @pytest.mark.parametrize(
     "table, problem",
     [
-        (
-            "w*",
-            f"no embedding table matches 'w*'; there are ['{TABLE}', 'few'].",
-        ),
-        (
-            "dense/*",
-            f"no embedding table matches 'dense/*'; there are ['{TABLE}', 'few'].",
-        ),
+        ("w*", f"no embedding table matches 'w*'; there are ['{TABLE}', 'few']."),
+        ("dense/*", f"no embedding table matches 'dense/*'; there are ['{TABLE}', 'few']."),
         (
             "dense/kernel",
             "'dense/kernel' is no embedding table, by its name, its type or its shape; the "
             f"embedding tables of the checkpoint are ['{TABLE}', 'few'].",
         ),
-        (
-            "few/Adam/m",
-            "'few/Adam/m' is a slot, which moves with its table; name 'few'.",
-        ),
+        ("few/Adam/m", "'few/Adam/m' is a slot, which moves with its table; name 'few'."),
         (
             "global_step",
             "table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",

@@ -68,11 +68,7 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
             None,
             "of estimator_emb or a legacy TPU of one host, rows in the order of the ids",
         ),
-        (
-            ("/Adam/m", "/Adam/v"),
-            3,
-            "of estimator_emb, on parameter servers, or of a legacy TPU",
-        ),
+        (("/Adam/m", "/Adam/v"), 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
         (("/Adagrad",), 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
     ],
 )

@@ -13,10 +13,7 @@ from estimator_emb.legacy import launch
 CANNOT = [
     (["nowhere.py"], "there is no file 'nowhere.py'"),
     (["folder"], "'folder' is a folder: name the program in it, or run a package by -m"),
-    (
-        ["binary.py"],
-        "'binary.py' is not a Python program: it has bytes that text does not have",
-    ),
+    (["binary.py"], "'binary.py' is not a Python program: it has bytes that text does not have"),
     (
         ["latin.py"],
         "'latin.py' is no text that Python can read: invalid or missing encoding declaration",
@@ -24,10 +21,7 @@ CANNOT = [
     (["encoding.py"], "'encoding.py' is no text that Python can read: unknown encoding: nonsense"),
     (["-m", "nowhere"], "there is no module 'nowhere'"),
     (["-m", "folder.nowhere"], "there is no module 'folder.nowhere'"),
-    (
-        ["-m", "good.nowhere.more"],
-        "there is no module 'good.nowhere': 'good' is no package",
-    ),
+    (["-m", "good.nowhere.more"], "there is no module 'good.nowhere': 'good' is no package"),
     (["-m", "spaces.deep"], "the package 'spaces.deep' cannot run: it has no module '__main__'"),
     (["-m", "spaces.deep.nowhere"], "there is no module 'spaces.deep.nowhere'"),
     (
