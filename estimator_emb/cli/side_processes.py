@@ -41,14 +41,14 @@ class Interrupted(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What one side is asked to be.
+    """A side, as the user asks for it.
 
     Attributes:
       label: 'A' or 'B'.
       settings: as the user wrote them.
       stock: whether tensorflow-estimator runs it without this package.
       launch: arguments of `legacy.launch.launch`.
-      environment: what is added to that of the command.
+      environment: variables that are added to those of the command.
       python: another interpreter, or None for this one.
       program: a file or '-m' and a module, and the arguments.
       model_dir: the folder of a finished run, which is compared in place of a new one.
@@ -160,12 +160,10 @@ class SideRunner:
     def _environment(self, side: Side, folder: str) -> dict[str, str]:
         return {
             **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
             **side.environment,
-            # The order of a set of texts, and where tempfile and Estimators without a model_dir
-            # write.
-            "PYTHONHASHSEED": "0",
+            "PYTHONHASHSEED": "0",  # The order of a set of texts.
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Where tempfile, and Estimators without a model_dir, write.
             "TMPDIR": os.path.join(folder, "tmp"),
         }
 
@@ -271,13 +269,13 @@ class _Record:
     def summary(self) -> str:
         """Returns what the side has done."""
         environment = next(one for one in self.events if one["event"] == "environment")
-        parts = [f"TensorFlow {environment['tensorflow']}", _number(self.steps, "step")]
-        for event, name in (("evaluation", "evaluation"), ("predictions", "call of predict")):
-            if self._count(event):
-                parts.append(_number(self._count(event), name))
+        parts = [f"TensorFlow {environment['tensorflow']}"]
+        for event, one, several in (
+            ("step", "step", "steps"),
+            ("evaluation", "evaluation", "evaluations"),
+            ("predictions", "call of predict", "calls of predict"),
+        ):
+            count = self._count(event)
+            if count or event == "step":
+                parts.append(f"{count:,} {one if count == 1 else several}")
         return ", ".join(parts)
-
-
-def _number(count: int, what: str) -> str:
-    what = what if count == 1 else what.replace("call", "calls") if " " in what else f"{what}s"
-    return f"{count:,} {what}"
