@@ -49,7 +49,7 @@ def show_failure(error: Exception, options: argparse.Namespace) -> None:
         frames = frames.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if options.tf_v1 else legacy_names.advice(error)
-    advice = forks.advice(error) or advice or old_python.advice(error)
+    advice = forks.advice_about_copy(error) or advice or old_python.advice_about_python(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 

@@ -19,7 +19,7 @@ from typing import Any
 from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.legacy import emulated_tpu, input_checkpoint, moved
-from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
+from estimator_emb.private.patches import AliasFinder, Changes, SharedModule, all_or_none
 from estimator_emb.spec import config, options
 from estimator_emb.training.cluster import training
 
@@ -108,16 +108,13 @@ def install() -> None:
     global _installed
     if _installed is not None:
         return
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         _replace_modules(changes)
         _alias_modules(changes)
         _extend_api(changes)
-        emulated_tpu.install(changes.set_attribute)
+        emulated_tpu.replace_lookups(changes)
         moved.supply(changes)
-    except BaseException:
-        changes.undo()
-        raise
+    input_checkpoint.attach_hooks()
     _installed = changes
 
 

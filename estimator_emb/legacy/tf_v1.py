@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from estimator_emb.legacy import contrib, older_python
 from estimator_emb.legacy.install import install
-from estimator_emb.private.patches import Changes, SharedModule
+from estimator_emb.private.patches import Changes, SharedModule, all_or_none
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -64,8 +64,7 @@ def bind() -> None:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         own = {
             name: getattr(tf2, name)
             for name in (
@@ -85,9 +84,6 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
-    except BaseException:
-        changes.undo()
-        raise
     _bound = changes
 
 
