@@ -206,8 +206,8 @@ def test_advice_names_what_exists(tf_contrib):
 
 def test_the_documentation_has_the_table():
     assert contrib_names.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
-        "write it anew: python -c 'from estimator_emb.cli import contrib_names; "
-        "print(contrib_names.markdown())'"
+        "write it anew: python -c 'from estimator_emb.names import contrib; "
+        "print(contrib.markdown())'"
     )
 
 
@@ -423,7 +423,7 @@ slim.dropout(slim.separable_conv2d(images, 8, 3, 1), 0.5)
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
 def test_slim_where_tf_slim_is_installed():
-    program = f"from estimator_emb.compat import tf_v1; tf_v1.bind()\n{SLIM}"
+    program = f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
     )
