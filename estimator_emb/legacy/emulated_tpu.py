@@ -8,18 +8,17 @@ TensorFlow's own functions run.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.names import environment
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import tpu_strategy_util
 from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
-from estimator_emb.spec import options
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
@@ -44,7 +43,7 @@ def replace_lookups(changes: Changes) -> None:
 
 def is_emulated() -> bool:
     """Returns whether the environment asks for an emulated TPU."""
-    return os.environ.get(options.DEVICE_VARIABLE) == "host"
+    return environment.DEVICE.value() == "host"
 
 
 def _choosing(emulated: Callable[..., Any]) -> Callable[..., Any]:
