@@ -16,7 +16,7 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
+def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
     """Raises an error if the saver of model_fn leaves embedding variables out.
 
     Args:
