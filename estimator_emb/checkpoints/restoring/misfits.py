@@ -299,7 +299,6 @@ def _not_trainable(names: Sequence[str]) -> str:
 
 
 def _list(shape: tf.TensorShape) -> str:
-    """Writes a shape as `[2, 3]`."""
     return str(shape.as_list()) if shape.rank is not None else str(shape)
 
 
