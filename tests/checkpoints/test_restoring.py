@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import fitting as restoring
-from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.checkpoints.restoring import fitting, saver
 
 ROWS, DIMENSION = 50, 4
 CALLS = ("train", "evaluate", "predict", "export")
@@ -267,7 +266,7 @@ def test_what_our_saver_restores_is_compared(trained):
         tf.compat.v1.get_variable("words", [60, 4])
         scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
         with pytest.raises(ValueError) as error:
-            restoring.check(path, scaffold, [])
+            fitting.check_restored(path, scaffold, [])
     assert str(error.value) == (
         f"{PHRASE}: '{path}' does not fit the program:\n"
         "  variable words is [60, 4] here and [50, 4] in the checkpoint\n"
@@ -428,11 +427,11 @@ def test_a_prediction_that_is_not_read_to_its_end(way, trained):
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None
     call("train", estimator)
     assert call("evaluate", estimator)["global_step"] == 2
     # The session of the prediction has the weights that it began with.
     assert [first, *predictions] == call(
         "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
     )
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None

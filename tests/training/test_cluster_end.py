@@ -173,7 +173,7 @@ def watch(monkeypatch, caplog):
     monkeypatch.setattr(tasks, "end_process", end)
 
     def make(job, is_over=lambda: False):
-        watch = waiting.Watch(spec, job, is_over)
+        watch = waiting.AbsenceWatch(spec, job, is_over)
         needed = {task.address[0]: task for task in watch._tasks}
 
         def judge(away, second):
