@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import OptimizationParameters, step
-from estimator_emb.optimizers.symbols import COMPARISONS, Program, Symbol
+from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
 
 
 @dataclasses.dataclass(frozen=True)
