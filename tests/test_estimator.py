@@ -435,9 +435,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     def model_fn(features, labels, mode, params):
         activation = fc.DenseFeatures([column])(features)
         loss = tf.reduce_sum(activation * labels)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.5)
 
     data = [({"x": harness.sparse([[1, 3, 0], [2], []])}, np.ones([3, 2], np.float32))]
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)
@@ -549,7 +547,7 @@ def test_a_scalar_prediction_that_nobody_asks_for_is_left(tmp_path):
         return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
 
     config = ee.RunConfig(model_dir=str(tmp_path))
-    estimator = ee.TPUEstimator(model_fn, config=config, use_tpu=False, predict_batch_size=2)
+    estimator = harness.configured(model_fn, None, config, 2, use_tpu=False)
     estimator.train(input_fn, steps=1)
     told = estimator.predict(input_fn, predict_keys=["x"])
     assert [one["x"].tolist() for one in told] == [[1.0], [2.0]]

@@ -171,9 +171,7 @@ def observed(cores, pipeline, tmp_path, mode="train", as_dataset=True):
         seen.append((features["x"].shape.as_list(), params["batch_size"], params["use_tpu"]))
         seen.append((context.num_replicas, context.num_hosts, context.num_of_replicas_per_host))
         loss = tf.reduce_sum(features["x"]) + v1.get_variable("w", initializer=0.0)
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     estimator = make(model_fn, tmp_path, cores, pipeline)
     estimator.train(input_fn, steps=2)
@@ -316,20 +314,17 @@ def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
     def model_fn(features, labels, mode, params):
         assert labels is None and features["f"].shape == [2, 2]
         loss = tf.reduce_mean(features["f"])
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     tpu_config = ee.TPUConfig(1, num_shards=2, device="host", per_host_input_for_training=pipeline)
-    estimator = ee.TPUEstimator(
+    estimator = harness.configured(
         model_fn,
-        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config),
-        train_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
+        ee.EmbeddingConfigSpec(
             feature_to_config_dict={"f": ee.FeatureConfig("t")},
             table_to_config_dict={"t": ee.TableConfig(4, 2, v1.zeros_initializer())},
             optimization_parameters=ee.StochasticGradientDescentParameters(8.0),
         ),
+        ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config),
     )
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path, 1)["t"]
@@ -645,9 +640,7 @@ def test_a_model_over_several_cores(tmp_path):
             product = features * w
         with tf.device(v1.tpu.core(1)):
             loss = tf.reduce_sum(product) * 2.0
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     estimator = make(
         model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu={"num_cores_per_replica": 2}

@@ -72,13 +72,7 @@ def config(tmp_path, pipeline, **kwargs):
 
 
 def emulated(model_fn, config, batch=32):
-    return ee.TPUEstimator(
-        model_fn,
-        config=config,
-        train_batch_size=batch,
-        eval_batch_size=batch,
-        predict_batch_size=batch,
-    )
+    return harness.configured(model_fn, None, config, batch)
 
 
 @pytest.mark.parametrize(

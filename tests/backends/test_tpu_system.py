@@ -340,14 +340,13 @@ def test_training(spec_of, hosts, strategy, tmp_path):
 @pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
 def test_a_checkpoint_of_the_host_has_what_a_tpu_restores(spec_of, tmp_path):
     spec, model_fn, its_input_fn = spec_of()
-    on_host = ee.TPUEstimator(
+    on_host = harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, device="host")
         ),
         use_tpu=True,
-        train_batch_size=4,
-        embedding_config_spec=spec,
     )
     on_host.train(its_input_fn, max_steps=1)
     saved = {name: list(value.shape) for name, value in harness.saved(tmp_path, 1).items()}
@@ -581,11 +580,7 @@ def test_the_ways_round_exist(tmp_path):
     def model_fn(features, labels, mode, params):
         output = tf.reduce_sum(fc.DenseFeatures([column])(features), axis=1)
         loss = tf.reduce_mean(tf.square(output - labels))
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        )
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     spec = ee.EmbeddingConfigSpec(
         feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
@@ -599,12 +594,8 @@ def test_the_ways_round_exist(tmp_path):
     spec, model_fn, _ = dict_spec()
     for way in ({"device": "host"}, {"tables": "host"}):
         config = tpu_described.per_core_input(**way)
-        ee.TPUEstimator(
-            model_fn,
-            config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=config),
-            use_tpu=True,
-            train_batch_size=4,
-            embedding_config_spec=spec,
+        harness.configured(
+            model_fn, spec, ee.RunConfig(model_dir=str(tmp_path), tpu_config=config), use_tpu=True
         )
 
 

@@ -45,9 +45,7 @@ def model_fn(features, labels, mode, params):
     if mode == ee.ModeKeys.EVAL:
         metrics = (lambda values: {"mean": tf1.metrics.mean(values)}, [activations])
         return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-    optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss, tf1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, loss, 0.1)
 
 
 def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwargs):
@@ -56,9 +54,14 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwar
         2,
         initializer=tf1.constant_initializer(1.0),
     )
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        ee.EmbeddingConfigSpec(
+            feature_columns=[column],
+            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+            pipeline_execution_with_tensor_core=pipelined,
+        ),
+        ee.RunConfig(
             model_dir=str(model_dir),
             save_checkpoints_steps=2,
             tpu_config=ee.TPUConfig(
@@ -69,14 +72,6 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwar
             ),
         ),
         use_tpu=use_tpu,
-        train_batch_size=4,
-        eval_batch_size=4,
-        predict_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_columns=[column],
-            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-            pipeline_execution_with_tensor_core=pipelined,
-        ),
         **kwargs,
     )
 
