@@ -10,7 +10,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_reads_first import held_back, slowly
+from delays import held_back, slowly
 
 import estimator_emb as ee
 import feature_columns as fc

@@ -13,15 +13,15 @@ import estimator_emb as ee
 
 PROGRAM = """
     import sys
-    import harness, test_estimator
+    import columns_program, harness
     import estimator_emb as ee
 
     def input_fn(params):
-        return harness.dataset(test_estimator.batches()).repeat()
+        return harness.dataset(columns_program.batches()).repeat()
 
-    columns = test_estimator.columns()
+    columns = columns_program.columns()
     estimator = ee.TPUEstimator(
-        test_estimator.model_fn_of(columns),
+        columns_program.model_fn_of(columns),
         config=ee.RunConfig(model_dir=sys.argv[1], save_checkpoints_steps=1000),
         use_tpu=False,
         train_batch_size=4,
