@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.names import environment
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.tpu import tpu_strategy_util
 from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
-from estimator_emb.spec import options
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
@@ -44,7 +43,7 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
 
 def is_emulated() -> bool:
     """Returns whether the environment asks for an emulated TPU."""
-    return os.environ.get(options.DEVICE_VARIABLE) == "host"
+    return environment.DEVICE.value() == "host"
 
 
 def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,12 +21,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.names import environment
 from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
 from estimator_emb.spec.generations import PJRT
 
-PYTHON_VARIABLE = "ESTIMATOR_EMB_COMPILER_PYTHON"
 REQUIRED = ("jax", "jaxlib", "libtpu")
 _PROCESSES = pathlib.Path(__file__).parent / "processes"
 
@@ -70,7 +70,7 @@ order, as its refusals say."""
 
 def interpreter(asked: str | None) -> tuple[str, str]:
     """Returns (the interpreter that compiles, why it cannot or '')."""
-    python = asked or os.environ.get(PYTHON_VARIABLE) or sys.executable
+    python = asked or environment.COMPILER_PYTHON.value() or sys.executable
     if python == sys.executable:
         missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     else:
@@ -93,7 +93,7 @@ def interpreter(asked: str | None) -> tuple[str, str]:
         return python, ""
     return python, (
         f"{' and '.join(missing)} not installed in {python}: pip install 'estimator-emb[preflight]'"
-        f", or name an interpreter that has them in {PYTHON_VARIABLE}."
+        f", or name an interpreter that has them in {environment.COMPILER_PYTHON}."
     )
 
 

@@ -19,8 +19,8 @@ from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import values, writer
-from estimator_emb.checkpoints.formats import exporting
 from estimator_emb.cli import convert, export, inspect
+from estimator_emb.names.formats import EXPORT_FORMATS
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -31,8 +31,9 @@ try:
 except ImportError:  # Not installed, or not for this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
-FORMATS = ["npz", "safetensors", "saved-model", "projector", "tf2", "keras"] + [
-    pytest.param("parquet", marks=needs_pyarrow)
+FORMATS = [
+    pytest.param(name, marks=[needs_pyarrow] if entry.package == "pyarrow" else [])
+    for name, entry in EXPORT_FORMATS.items()
 ]
 
 
@@ -584,7 +585,7 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
 COMMANDS = {
     **{
         f"export to {to}": (export, [f"--to={to}"])
-        for to in exporting.FORMATS
+        for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
     "nearest": (export, ["--table=words", "--like=1"]),

@@ -229,7 +229,7 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
 
 
 def test_without_the_extra(monkeypatch):
-    monkeypatch.delenv(compiler.PYTHON_VARIABLE, raising=False)
+    monkeypatch.delenv("ESTIMATOR_EMB_COMPILER_PYTHON", raising=False)
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
     how = (
         f"no_such_jax and no_such_libtpu not installed in {sys.executable}: pip install "

@@ -282,7 +282,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     sizes = {}
     if tf.io.gfile.exists(f"{path}.index"):
         with contextlib.suppress(bundle_index.UnknownFormat):
-            sizes = bundle_index.sizes_of_data_files(path)
+            sizes = bundle_index.Index(path).data_files()
     for file, size in sizes.items():
         if not tf.io.gfile.exists(file):
             return f"'{file}' is missing", True
@@ -302,5 +302,5 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 def file_of(path: str, name: str) -> str:
     """Returns the data file that holds a variable, or a pattern of all where that is not known."""
     with contextlib.suppress(bundle_index.UnknownFormat):
-        return bundle_index.data_file_of(path, name)
+        return bundle_index.Index(path).data_file(name)
     return f"{path}.data-*"

@@ -3,7 +3,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,15 @@ class Writer:
             self._flush()
         self._waiting.append((name, dtype, value, place))
         self._bytes += value.nbytes
+
+    def add_rows(
+        self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
+    ) -> None:
+        """Adds a variable whose rows come in their order, in pieces."""
+        start = 0
+        for piece in pieces:
+            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
+            start += len(piece)
 
     def merge(self) -> str:
         """Writes what is left, and returns the prefix of the checkpoint before it is moved."""

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
+from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
@@ -337,15 +338,7 @@ def _write(
     progress: Callable[[int, int], Any] | None,
 ) -> None:
     kept = [name for name in sorted(values.shapes) if name not in (*conversion.dropped, RECORD)]
-    total = 3 * sum(values.size(name) for name in kept)
-    done = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress:
-            progress(done, total)
-
+    advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
     orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}

@@ -168,6 +168,17 @@ def is_matrix_of_rows(variable: SavedVariable) -> bool:
     )
 
 
+def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariable]:
+    """Returns name -> variable of those of a checkpoint that might be tables."""
+    shapes = {variable.name: variable.shape for variable in variables}
+    of_cpu = {slot for name in shapes for slot in cpu_slots(name, shapes)}
+    return {
+        variable.name: variable
+        for variable in variables
+        if is_matrix_of_rows(variable) and variable.name not in of_cpu
+    }
+
+
 def looks_dense(name: str) -> bool:
     """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
@@ -192,7 +193,7 @@ class Misfits:
             )
 
     def _describe_missing(self) -> list[str]:
-        saved = {variable.name: variable for variable in checkpoint.inspect(self._path)}
+        saved = {variable.name: variable for variable in saved_variables.inspect(self._path)}
         tables, others = [], []
         renamed: dict[str, str] = {}
         described = set()
@@ -231,7 +232,7 @@ class Misfits:
         table: Table,
         optimizer: str,
         slots: Sequence[str],
-        saved: checkpoint.SavedVariable | None,
+        saved: SavedVariable | None,
     ) -> str:
         there, as_before = "it has no slots in the checkpoint", ""
         if saved is not None and saved.slots:
@@ -259,7 +260,7 @@ class Misfits:
         name: str,
         key: str,
         table: Table | None,
-        saved: Iterable[checkpoint.SavedVariable],
+        saved: Iterable[SavedVariable],
         renamed: dict[str, str],
     ) -> str:
         """Describes a missing variable, and adds the name it may have had before to `renamed`."""

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import (
-    fitting as restoring,
-)
-from estimator_emb.checkpoints.restoring import (
-    training_lock,
-    unfinished_saves,
-)
+from estimator_emb.checkpoints.restoring import training_lock, unfinished_saves
+from estimator_emb.checkpoints.restoring.fitting import Restoring
 from estimator_emb.checks import run_checks
 from estimator_emb.spec.resolved import Table
 
@@ -30,7 +25,7 @@ class ModelDirectory:
     def __init__(self, path: str):
         checkpoint_files.check_folder(path)
         self._path = path
-        self._restored: restoring.Restoring | None = None
+        self._restored: Restoring | None = None
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None where there is none."""
@@ -78,7 +73,7 @@ class ModelDirectory:
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
         """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
-        outer, self._restored = self._restored, restoring.Restoring(path)
+        outer, self._restored = self._restored, Restoring(path)
         try:
             with checkpoint_files.explained(path):
                 yield
