@@ -31,7 +31,6 @@ LAYERS = """
 package. Each may import what stands on lines below its own; its neighbours, not at all."""
 
 EXCEPTIONS = {
-    ("checkpoints.restoring.misfits", "checkpoint"): "to be cut",
     ("checkpoints.restoring.training_lock", "legacy.file_paths"): "to be cut",
     ("comparison.processes.side", "__init__"): "a process of its own, which trains a program",
     ("step.kernels", "native.choice"): "to be cut",

@@ -15,13 +15,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 from estimator_emb.cli import arguments, load_package, program_files, run_options
 from estimator_emb.names import environment
+from estimator_emb.names.generations import GENERATIONS
 
 DETAILS = ""
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
 
 class _Left(BaseException):
@@ -103,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
     )
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
-        result = preflight.check(
+        result = preflight.check_program(
             estimator,
             input_fn,
             mode,
@@ -125,7 +124,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         # A program that looks for a TPU finds an emulated one.
         with (
-            mock.patch.dict(os.environ, {environment.DEVICE.name: "host"}),
+            _emulating(),
             _legacy_names(),
             _intercepted(check),
             launch.restored(),
@@ -192,15 +191,23 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
             (self._estimator, evaluation.input_fn, "eval", evaluation.steps is not None),
         )
 
-    changes = Changes()
-    try:
+    with Changes() as changes:
         for owner in (Estimator, TPUEstimator):
             for method in (train, evaluate, predict):
                 changes.set_attribute(owner, method.__name__, method)
         changes.set_attribute(TrainingExecutor, "run", train_and_evaluate)
         yield
+
+
+@contextmanager
+def _emulating() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ[environment.DEVICE.name] = "host"
+    try:
+        yield
     finally:
-        changes.undo()
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager

@@ -16,17 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.legacy import (
-    emulated_tpu,
-    file_paths,
-    forks,
-    install,
-    legacy_names,
-    old_python,
-    tf_v1,
-)
+from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
 from estimator_emb.names import environment
+from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
+from estimator_emb.private.patches import LASTING
 
 logger = logging.getLogger("estimator_emb")
 
@@ -53,7 +47,7 @@ def launch(
     """
     logger.info(_what_is_emulated())
     install.install()
-    forks.warn()
+    forks.warn_of_copies()
     if steps_limit is not None:
         _limit_steps(steps_limit)
     try:
@@ -80,7 +74,7 @@ def run_program(
     These stay afterwards as the program has left them; `restored` restores them. The arguments are
     those of `launch`.
     """
-    file_paths.install(dict(folders), refuses_gs=emulated_tpu.is_emulated())
+    file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
     if binds_tf_v1:
         tf_v1.bind()
     if program[0] == "-m":
@@ -102,8 +96,8 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
     """Prints the exception that ended a program as Python would, and what to do about it."""
     frames = _frames_of_program(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
-    advice = None if bound_tf_v1 else legacy_names.advice(error)
-    advice = forks.advice(error) or advice or old_python.advice(error)
+    advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
+    advice = forks.advice_about_copy(error) or advice or old_python.advice_about_python(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 
@@ -116,7 +110,7 @@ def restored() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"], sys.argv[:], sys.path[:] = before
-        file_paths.uninstall()
+        file_paths.unmap_paths()
 
 
 def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
@@ -174,8 +168,8 @@ def _limit_steps(limit: int) -> None:
             self, input_fn, _limited("evaluate: steps", self, steps, limit), *args, **kwargs
         )
 
-    Estimator.train = limited_train
-    Estimator.evaluate = limited_evaluate
+    LASTING.set_attribute(Estimator, "train", limited_train)
+    LASTING.set_attribute(Estimator, "evaluate", limited_evaluate)
 
 
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:

@@ -17,13 +17,14 @@ import time
 import numpy as np
 import processes
 import pytest
+import saved_values
 import tensorflow as tf
-import test_comparing
 
 from estimator_emb.cli import arguments, side_processes
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import main as main_lib
 
+WITHIN = "within rtol 0.0001 and atol 1e-05"
 PROGRAM = pathlib.Path(__file__).with_name("compared_program.py")
 
 # ---- Arguments --------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def finished(directory, name, steps, by=0.0):
     folder = directory / name
     folder.mkdir()
     prefixes = [
-        test_comparing.save(
+        saved_values.write(
             folder / f"model.ckpt-{step}",
             {"global_step": np.int64(step), "w": np.float32([step + by])},
         )
@@ -240,7 +241,7 @@ def run(directory, *arguments, started=False):
         return subprocess.Popen(
             [sys.executable, "-m", "estimator_emb", *arguments],
             cwd=directory,
-            env=processes.environment(**own),
+            env=processes.users_environment(**own),
             stderr=subprocess.PIPE,
             text=True,
             # Where the tests are a background job, it is ignored.
@@ -277,9 +278,7 @@ def test_another_rate_differs_from_the_first_step(tmp_path):
     other.write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
     done = run(tmp_path, f"--b-program={other}", "--repeat=no", *PROGRAM_AND_FLAGS)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[-1].endswith(
-        f"are not the same {test_comparing.WITHIN}, from step 1 on."
-    )
+    assert done.stdout.splitlines()[-1].endswith(f"are not the same {WITHIN}, from step 1 on.")
     assert "A again" not in done.stderr
 
 

@@ -6,6 +6,7 @@ What sides have recorded is made of NumPy arrays and small checkpoints; no progr
 
 import numpy as np
 import pytest
+import saved_values
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import values
@@ -138,30 +139,14 @@ def test_bfloat16_is_a_float():
 # ---- Checkpoints ------------------------------------------------------------------------------
 
 
-def save(prefix, variables, slices=""):
-    keys = list(variables)
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=keys,
-        shape_and_slices=[slices] * len(keys),
-        tensors=[tf.constant(variables[key]) for key in keys],
-    )
-    return str(prefix)
-
-
 def test_variables_are_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 64)
     table = np.arange(60, dtype=np.float32).reshape(15, 4)
-    whole = values.Values(save(tmp_path / "whole", {"table": table, "bias": table[0, :1]}))
-    # In two slices, as a partitioned variable is saved.
-    parts = [
-        save(tmp_path / "0", {"table": table[:6]}, "15 4 0,6:0,4"),
-        save(tmp_path / "1", {"table": table[6:]}, "15 4 6,9:0,4"),
-    ]
-    tf.raw_ops.MergeV2Checkpoints(
-        checkpoint_prefixes=parts, destination_prefix=str(tmp_path / "sliced")
+    whole = values.Values(
+        saved_values.write(tmp_path / "whole", {"table": table, "bias": table[0, :1]})
     )
-    sliced = values.Values(str(tmp_path / "sliced"))
+    # In slices, as a partitioned variable is saved.
+    sliced = values.Values(saved_values.write(tmp_path / "sliced", {"table": table}, slices=6))
     pieces = list(pairs(whole, "table", sliced, "table"))
     assert [len(piece) for piece, _ in pieces] == [4, 4, 4, 3]
     for read in zip(*pieces, strict=True):
@@ -190,7 +175,7 @@ class Made:
             }
             if change is not None:
                 change(variables, step)
-            path = save(self._directory / f"{self._count}-{step}", variables)
+            path = saved_values.write(self._directory / f"{self._count}-{step}", variables)
             if step:
                 training.saved[step] = path
                 training.losses[step] = (losses or {}).get(step, 1.0 / step)

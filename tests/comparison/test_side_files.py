@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import processes
 import pytest
-import test_comparing
+import saved_values
 
 FILES = """
 import os, pathlib, shutil, sys
@@ -78,7 +78,7 @@ def test_tensorflow_writes_no_file_of_the_users(tmp_path):
         (user / name).parent.mkdir(parents=True, exist_ok=True)
         (user / name).write_text("mine")
     (user / "users").mkdir()
-    test_comparing.save(user / "users" / "model.ckpt", {"v": np.float32([7, 7])})
+    saved_values.write(user / "users" / "model.ckpt", {"v": np.float32([7, 7])})
     before = {path: path.is_file() and path.read_bytes() for path in user.rglob("*")}
     program = pathlib.Path(__file__).with_name("writing_program.py")
     done = processes.run_python(program, folder, user)
