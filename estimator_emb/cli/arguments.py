@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the arguments of all subcommands have in common: the parser, types, refusals."""
+"""Parses the arguments of every subcommand, and refuses those that are wrong."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 
 class WrongArguments(Exception):
-    """The error of arguments that are wrong together, or for this machine; one line says how."""
+    """The error of arguments that do not go together, or cannot be used here; one line says why."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose options may stand anywhere, but what follows a program is the program's.
+    """A parser that takes options anywhere among the names, and leaves alone what follows a program.
 
     Args:
       name: of the subcommand.
