@@ -16,7 +16,7 @@ class WrongArguments(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options anywhere among the names, and leaves alone what follows a program.
+    """A parser that takes options anywhere among the names, and leaves a program its arguments.
 
     Args:
       name: of the subcommand.

@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
     program_files.check_program(options)
     load_package()
     from estimator_emb import preflight
-    from estimator_emb.legacy import launch
+    from estimator_emb.legacy import install, launch
     from estimator_emb.preflight import program as refusals
     from estimator_emb.preflight import report
 
@@ -122,13 +122,10 @@ def main(options: argparse.Namespace) -> int:
         return report.UNCHECKED
 
     try:
-        # A program that looks for a TPU finds an emulated one.
-        with (
-            _emulating(),
-            _legacy_names(),
-            _intercepted(check),
-            launch.restored(),
-        ):
+        with launch.restored(), _intercepted(check):
+            # A program that looks for a TPU finds an emulated one.
+            os.environ[environment.DEVICE.name] = "host"
+            install.install()
             launch.run_program(options.program, options.tf_v1, options.map)
     except _Left as left:
         if left.__cause__ is not None:
@@ -197,26 +194,3 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
                 changes.set_attribute(owner, method.__name__, method)
         changes.set_attribute(TrainingExecutor, "run", train_and_evaluate)
         yield
-
-
-@contextmanager
-def _emulating() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ[environment.DEVICE.name] = "host"
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
-def _legacy_names() -> Iterator[None]:
-    """Installs `tf.estimator` with the classes of this package for unchanged programs inside."""
-    from estimator_emb.legacy import install
-
-    install.install()
-    try:
-        yield
-    finally:
-        install.uninstall()

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 
-from estimator_emb.cli import arguments, load_package
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import escaped
 
 DETAILS = """\
@@ -74,15 +75,11 @@ def main(options: argparse.Namespace) -> int:
       0; 2 if an argument is wrong, or if the checkpoint cannot be read or written, and then nothing
       is left behind.
     """
-    load_package()
-    from estimator_emb.cli import checkpoint_commands
-
-    return checkpoint_commands.status_of("convert", lambda: _convert(options))
+    return status_of("convert", _convert, options)
 
 
 def _convert(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
-    from estimator_emb.cli.checkpoint_commands import progress_bar
 
     reverse = options.reverse or options.to_hosts is not None
     with progress_bar() as progress:

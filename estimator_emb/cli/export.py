@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 
-from estimator_emb.cli import arguments, load_package
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.names.formats import EXPORT_FORMATS
 
@@ -78,11 +79,8 @@ def main(options: argparse.Namespace) -> int:
     Returns:
       0; 2 if an argument is wrong or the checkpoint cannot be read; then nothing is left behind.
     """
-    load_package()
-    from estimator_emb.cli import checkpoint_commands
-
     work = _export if options.like is None else _show_nearest
-    return checkpoint_commands.status_of("export", lambda: work(options))
+    return status_of("export", work, options)
 
 
 def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
@@ -98,11 +96,10 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 def _export(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.formats import exporting
-    from estimator_emb.cli import checkpoint_commands
 
     if options.out is None:
         raise ValueError("name OUT, the folder to write.")
-    with checkpoint_commands.progress_bar() as progress:
+    with progress_bar() as progress:
         written = checkpoint.export(
             options.checkpoint,
             options.out,

@@ -7,7 +7,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from estimator_emb.cli import arguments, load_package
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
@@ -52,16 +53,12 @@ def main(options: argparse.Namespace) -> int:
       0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
     """
     arguments.check_plot(options.plot)
-    load_package()
-    from estimator_emb.cli import checkpoint_commands
-
-    return checkpoint_commands.status_of("inspect", lambda: _inspect(options))
+    return status_of("inspect", _inspect, options)
 
 
 def _inspect(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.cli import norms_plot
-    from estimator_emb.cli.checkpoint_commands import progress_bar
 
     _list(options.checkpoint)
     if options.values or options.plot:

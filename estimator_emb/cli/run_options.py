@@ -9,34 +9,43 @@ variable, or by an argument of `legacy.launch.launch`.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from estimator_emb.cli import arguments
+from estimator_emb.cli.arguments import WrongArguments
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
 
 
-@dataclasses.dataclass(frozen=True)
 class RunOption:
     """An option of `estimator-emb run`.
 
-    Attributes:
+    Args:
       flag: begins with two dashes.
-      parsing: arguments of `ArgumentParser.add_argument`.
+      help: its line in the help text.
       variable: the environment variable that it sets; None for none.
       launch: the argument of `launch` that it is; None for none.
       of_any_program: whether `check` and `compare` take it too.
+      **parsing: further arguments of `ArgumentParser.add_argument`.
     """
 
-    flag: str
-    parsing: Mapping[str, Any]
-    variable: EnvironmentVariable | None = None
-    launch: str | None = None
-    of_any_program: bool = False
+    def __init__(
+        self,
+        flag: str,
+        help: str,
+        variable: EnvironmentVariable | None = None,
+        launch: str | None = None,
+        of_any_program: bool = False,
+        **parsing: Any,
+    ):
+        self.flag = flag
+        self.variable = variable
+        self.launch = launch
+        self.of_any_program = of_any_program
+        self.parsing = {"help": help, **parsing}
 
     @property
     def name(self) -> str:
@@ -55,21 +64,18 @@ class RunOption:
         return [] if value is None else [f"{self.flag}={value}"]
 
 
-def _cores(text: str) -> int:
-    count: int = arguments.at_least_one(text)
-    try:
-        slices.of_cores(count)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return count
+def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
+    """Returns a type of arguments: what names a slice of a TPU that can be emulated."""
 
+    def parsed(text: str) -> Any:
+        value = kind(text)
+        try:
+            look_up(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
 
-def _topology(text: str) -> str:
-    try:
-        slices.named(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+    return parsed
 
 
 def _folder_of_prefix(text: str) -> tuple[str, str]:
@@ -87,74 +93,60 @@ def _folder_of_prefix(text: str) -> tuple[str, str]:
 RUN_OPTIONS = (
     RunOption(
         "--device",
-        {
-            "choices": environment.DEVICE.choices,
-            "help": "where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no "
-            f"TPU name, 'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
-        },
+        "where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU name, "
+        f"'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
         variable=environment.DEVICE,
+        choices=environment.DEVICE.choices,
     ),
     RunOption(
         "--shards",
-        {
-            "type": _cores,
-            "metavar": "N",
-            "help": "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 "
-            "on one host, or a multiple of 8 on hosts of 8 each",
-        },
+        "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
+        "or a multiple of 8 on hosts of 8 each",
         variable=environment.SHARDS,
+        type=_slice_of(arguments.at_least_one, slices.of_cores),
+        metavar="N",
     ),
     RunOption(
         "--topology",
-        {
-            "type": _topology,
-            "metavar": "NAME",
-            "help": "the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; "
-            f"one of {', '.join(slices.names())}",
-        },
+        "the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; one of "
+        f"{', '.join(slices.names())}",
         variable=environment.TOPOLOGY,
+        type=_slice_of(str, slices.named),
+        metavar="NAME",
     ),
     RunOption(
         "--steps-limit",
-        {
-            "type": arguments.at_least_one,
-            "metavar": "N",
-            "help": "ends every train() after N more steps, and every evaluate() after N steps",
-        },
+        "ends every train() after N more steps, and every evaluate() after N steps",
         launch="steps_limit",
+        type=arguments.at_least_one,
+        metavar="N",
     ),
     RunOption(
         "--table-summaries",
-        {
-            "action": argparse.BooleanOptionalAction,
-            "help": "whether TensorBoard shows how each embedding table trains, unless the "
-            f"program's TPUConfig says it; by default what {environment.TABLE_SUMMARIES} says, or "
-            "else yes if save_summary_steps is 100 or more",
-        },
+        "whether TensorBoard shows how each embedding table trains, unless the program's TPUConfig "
+        f"says it; by default what {environment.TABLE_SUMMARIES} says, or else yes if "
+        "save_summary_steps is 100 or more",
         variable=environment.TABLE_SUMMARIES,
+        action=argparse.BooleanOptionalAction,
     ),
     RunOption(
         "--tf-v1",
-        {
-            "action": "store_true",
-            "help": "for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 "
-            "without TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
-        },
+        "for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
         launch="binds_tf_v1",
         of_any_program=True,
+        action="store_true",
     ),
     RunOption(
         "--map",
-        {
-            "action": "append",
-            "default": [],
-            "type": _folder_of_prefix,
-            "metavar": "gs://BUCKET=DIR",
-            "help": "TensorFlow finds in the folder DIR, which exists, what the program calls "
-            "gs://BUCKET; may be given several times, also for longer paths",
-        },
+        "TensorFlow finds in the folder DIR, which exists, what the program calls gs://BUCKET; may "
+        "be given several times, also for longer paths",
         launch="folders",
         of_any_program=True,
+        action="append",
+        default=[],
+        type=_folder_of_prefix,
+        metavar="gs://BUCKET=DIR",
     ),
 )
 OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)
@@ -186,22 +178,20 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
     Raises:
       WrongArguments: the options do not go together, or not with the environment.
     """
-    device = options.device or given.get(str(environment.DEVICE)) or "host"
+    device = options.device or given.get(environment.DEVICE.name) or "host"
     if device not in environment.DEVICE.choices:
-        raise arguments.WrongArguments(
+        raise WrongArguments(
             f"the environment variable {environment.DEVICE} must be 'host' or 'tpu'; it is "
             f"{device!r}"
         )
     if options.shards is not None and options.topology is not None:
-        raise arguments.WrongArguments("--shards and --topology both say how many cores there are")
-    if device == "tpu" and options.shards is not None:
-        raise arguments.WrongArguments(
-            "--shards is the number of emulated cores: it needs --device=host"
-        )
-    if device == "tpu" and options.topology is not None:
-        raise arguments.WrongArguments(
-            "--topology is that of an emulated TPU: it needs --device=host"
-        )
+        raise WrongArguments("--shards and --topology both say how many cores there are")
+    for flag, value, what in (
+        ("--shards", options.shards, "the number of emulated cores"),
+        ("--topology", options.topology, "that of an emulated TPU"),
+    ):
+        if device == "tpu" and value is not None:
+            raise WrongArguments(f"{flag} is {what}: it needs --device=host")
     found = {}
     if options.shards is not None or options.topology is not None:
         # An option takes the place of the other one's variable too.

@@ -104,13 +104,17 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restores `__main__`, sys.argv, sys.path and the paths of files at the end."""
-    before = sys.modules["__main__"], list(sys.argv), list(sys.path)
+    """Restores at the end what a program, its names and its environment have changed."""
+    main, variables = sys.modules["__main__"], dict(os.environ)
+    arguments, path = list(sys.argv), list(sys.path)
     try:
         yield
     finally:
-        sys.modules["__main__"], sys.argv[:], sys.path[:] = before
+        sys.modules["__main__"], sys.argv[:], sys.path[:] = main, arguments, path
         file_paths.unmap_paths()
+        install.uninstall()
+        os.environ.clear()
+        os.environ.update(variables)
 
 
 def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
