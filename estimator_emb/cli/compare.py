@@ -29,7 +29,7 @@ from estimator_emb.cli import (
     side_processes,
 )
 from estimator_emb.cli.arguments import WrongArguments
-from estimator_emb.cli.side_processes import Side, SideRequest
+from estimator_emb.cli.side_processes import Side
 from estimator_emb.names import environment
 
 DETAILS = """\
@@ -152,21 +152,20 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int) -> int:
     runner = side_processes.SideRunner(folder, group)
-    request = SideRequest(options.steps)
+    start: dict[str, Any] = {}
     if options.start is not None:
-        request.start, request.all_start = [_linked(options.start, folder)], True
-    a = runner.run(both[0], request)
+        start = {"start": [_linked(options.start, folder)], "all_start": True}
+    a = runner.run_side(both[0], options.steps, **start)
     starts = _starts(a, both[0])
-    request = SideRequest(
-        options.steps,
-        [starts[number]["saved"] for number in sorted(starts)],
-        every_step=all(one["every_step"] for one in starts.values()),
-    )
-    b = runner.run(both[1], request)
+    start = {
+        "start": [starts[number]["saved"] for number in sorted(starts)],
+        "every_step": all(one["every_step"] for one in starts.values()),
+    }
+    b = runner.run_side(both[1], options.steps, **start)
     _starts(b, both[1])
 
-    def repeat() -> list[dict[str, Any]]:
-        return runner.run(both[0], request, again=True)
+    def repeat() -> list[Any]:
+        return runner.run_side(both[0], options.steps, again=True, **start)
 
     return _report(options, both, a, b, repeat)
 
@@ -202,7 +201,7 @@ def _report(
     both: list[Side],
     a: list[dict[str, Any]],
     b: list[dict[str, Any]],
-    repeat: Callable[[], list[dict[str, Any]]] | None,
+    repeat: Callable[[], list[Any]] | None,
 ) -> int:
     load_package()
     from estimator_emb.comparison import recorded, report

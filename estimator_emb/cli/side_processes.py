@@ -73,23 +73,6 @@ class Side:
         return ", ".join([*parts, shlex.join(self.program)])
 
 
-@dataclasses.dataclass
-class SideRequest:
-    """How a side is run.
-
-    Attributes:
-      steps: of each model directory and each evaluation.
-      start: prefixes of the checkpoints from which the model directories start.
-      all_start: whether the last is for all that follow.
-      every_step: whether there is a checkpoint of each step; None leaves it to the side.
-    """
-
-    steps: int
-    start: list[str] = dataclasses.field(default_factory=list)
-    all_start: bool = False
-    every_step: bool | None = None
-
-
 class SideRunner:
     """Runs sides, one after the other, and shows how far they are.
 
@@ -103,16 +86,17 @@ class SideRunner:
         self._group = group
         self._screen = screen_lib.Screen()
 
-    def run(self, side: Side, request: SideRequest, again: bool = False) -> list[dict[str, Any]]:
+    def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
         """Runs a side to its end.
 
         Args:
-          side: what it is.
-          request: how it is run.
+          side: as the user asks for it.
+          steps: of each model directory and each evaluation.
           again: whether it has run before, with the same result if nothing is left to chance.
+          **start: `start`, `all_start` and `every_step` of `comparison/processes/side.py`.
 
         Returns:
-          The events that it has recorded; see `comparison/processes/side.py`.
+          The events that it has recorded, as that file describes them.
 
         Raises:
           CannotRun: it did not train, or failed.
@@ -128,7 +112,11 @@ class SideRunner:
             "most_bytes": _MOST_BYTES,
             "seed": _SEED,
             "package": None if side.python or side.stock else str(_PACKAGE.parent),
-            **dataclasses.asdict(request),
+            "steps": steps,
+            "start": [],
+            "all_start": False,
+            "every_step": None,
+            **start,
         }
         with open(os.path.join(folder, "side.json"), "w") as file:
             json.dump(given, file)
@@ -146,7 +134,7 @@ class SideRunner:
                     preexec_fn=lambda: os.setpgid(0, self._group),
                 )
             try:
-                self._watch(name, popen, record, request.steps, started, wakeup)
+                self._watch(name, popen, record, steps, started, wakeup)
             finally:
                 if popen.poll() is None:
                     popen.kill()

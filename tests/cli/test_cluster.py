@@ -455,15 +455,6 @@ def test_refusals(arguments, message, capsys):
     assert last == f"estimator-emb cluster: error: {message}"
 
 
-def test_help_says_who_trains():
-    text = " ".join(main_lib.parser_of("cluster").format_help().split())
-    assert (
-        "processes that train: 'chief', which also saves the model, and N - 1 others, 'worker 0' "
-        "to 'worker N-2'; default 1"
-    ) in text
-    assert environment.WAIT_LIMIT.name in text
-
-
 @pytest.mark.slow
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     done = processes.run_python(

@@ -143,7 +143,9 @@ WRONG = {
 def test_what_is_wrong_is_a_line_and_status_2(command, script, tmp_path, capsys, monkeypatch):
     broken = tmp_path / "broken.py"
     broken.write_text("x = = 1")
-    monkeypatch.setattr(side_processes.SideRunner, "run", lambda *_: pytest.fail("a side was run"))
+    monkeypatch.setattr(
+        side_processes.SideRunner, "run_side", lambda *_: pytest.fail("a side was run")
+    )
     places = {"@script": script, "@folder": str(tmp_path), "@broken": str(broken)}
     message = WRONG[command]
     for place, path in places.items():
