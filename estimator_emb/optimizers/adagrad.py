@@ -8,6 +8,7 @@ The new accumulator divides, and there is no epsilon: a positive initial accumul
 step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, w keeps its value.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
@@ -20,6 +21,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdagradParameters(OptimizationParameters):
     """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
 
@@ -41,31 +43,19 @@ class AdagradParameters(OptimizationParameters):
     hardware = Hardware("Adagrad", "adagrad")
     slots = (Slot("accumulators", "/Adagrad", "initial_accumulator", "accumulator"),)
 
-    def __init__(
-        self,
-        learning_rate: float,
-        initial_accumulator: float = 0.1,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.initial_accumulator = initial_accumulator
-        self._check_number("initial_accumulator")
-        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots

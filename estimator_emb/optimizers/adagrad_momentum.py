@@ -13,6 +13,7 @@ optimization_parameters.proto says that m sums the scale without the gradient; T
 its test on TPUs do what stands above.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdagradMomentumParameters(OptimizationParameters):
     """Adagrad with momentum for embedding tables. Its slots a and m start from 0.
 
@@ -63,41 +65,24 @@ class AdagradMomentumParameters(OptimizationParameters):
     )
     forms = {"use_nesterov": (False, True), "exponent": (2, 3), "beta2": (1, 0.9)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        momentum: float,
-        use_nesterov: bool = False,
-        exponent: float = 2,
-        beta2: float = 1,
-        epsilon: float = 1e-10,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.momentum = momentum
-        self.use_nesterov = use_nesterov
-        self.exponent = exponent
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        for name in ("momentum", "exponent", "beta2", "epsilon"):
-            self._check_number(name)
-        self._check(exponent > 0, "exponent", "positive")
-        self._check(epsilon > 0, "epsilon", "positive")
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.exponent > 0, "exponent", "positive")
+        self._check(self.epsilon > 0, "epsilon", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots

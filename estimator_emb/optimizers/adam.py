@@ -14,6 +14,7 @@ Lazy Adam leaves alone the rows that no id of the batch names. Otherwise these r
 too, with g = 0, so that their m and v decay and their w keeps moving.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
@@ -26,6 +27,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdamParameters(OptimizationParameters):
     """Adam for embedding tables. Its slots are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
@@ -64,46 +66,29 @@ class AdamParameters(OptimizationParameters):
     )
     forms = {"sum_inside_sqrt": (False, True)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        lazy_adam: bool = True,
-        sum_inside_sqrt: bool = True,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        self.lazy_adam = lazy_adam
-        self.sum_inside_sqrt = sum_inside_sqrt
-        for name in ("beta1", "beta2", "epsilon"):
-            self._check_number(name)
-        self._check(0 <= beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= beta2 < 1, "beta2", "in [0, 1)")
-        self._check(epsilon > 0, "epsilon", "positive")
-        if not lazy_adam and not use_gradient_accumulation:
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
+        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
+        self._check(self.epsilon > 0, "epsilon", "positive")
+        if not self.lazy_adam and not self.use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: lazy_adam=False needs use_gradient_accumulation=True; "
-                f"got {use_gradient_accumulation}."
+                f"got {self.use_gradient_accumulation}."
             )
 
     @property

@@ -24,6 +24,7 @@ beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The for
 multiplication divides by lr, so a rate of 0 needs the other one.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import INFINITY, Math
@@ -36,6 +37,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class FtrlParameters(OptimizationParameters):
     """FTRL for embedding tables.
 
@@ -87,50 +89,30 @@ class FtrlParameters(OptimizationParameters):
     initial_linear_value = 0.0
     """Start of every z; no argument, as in TensorFlow's class."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        learning_rate_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        multiply_linear_by_learning_rate: bool = False,
-        beta: float = 0,
-        allow_zero_accumulator: bool = False,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.learning_rate_power = learning_rate_power
-        self.initial_accumulator_value = initial_accumulator_value
-        self.l1_regularization_strength = l1_regularization_strength
-        self.l2_regularization_strength = l2_regularization_strength
-        self.multiply_linear_by_learning_rate = multiply_linear_by_learning_rate
-        self.beta = beta
-        self.allow_zero_accumulator = allow_zero_accumulator
-        for name in ("learning_rate_power", "beta"):
-            self._check_number(name)
-        self._check(learning_rate_power <= 0, "learning_rate_power", "at most 0")
+    learning_rate: float
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    multiply_linear_by_learning_rate: bool = False
+    beta: float = 0
+    allow_zero_accumulator: bool = False
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0")
         for name in (
             "initial_accumulator_value",
             "l1_regularization_strength",
             "l2_regularization_strength",
         ):
-            self._check_number(name)
             self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
