@@ -10,8 +10,9 @@ from estimator_emb.cli import main as _command
 _command.answer_module()
 
 from estimator_emb import compat
+from estimator_emb.names.legacy import STAND_INS
 
-compat.prepare()
+compat.prepare(STAND_INS)
 
 from estimator_emb.messages import console
 

@@ -204,14 +204,10 @@ def tables(
 ) -> dict[str, SavedVariable]:
     """Returns name -> variable of those that are embedding tables by what the checkpoint says.
 
-    That is a matrix of floating-point numbers which is no slot and not called as a layer calls its
-    own, and of which one of these is true: a feature column made its name
+    Such a matrix might be a table, and one of these is true: a feature column made its name
     (`.../embedding_weights`, `..._shared_embedding`); it has slots that only embedding optimizers
-    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`.
-
-    Args:
-      variables: those of a checkpoint, as `inspect` returns them.
-      also: names that a record or a graph says to be tables.
+    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`, the names that a
+    record or a graph says to be tables.
     """
     helped = {
         part.removeprefix(HELPER_PREFIX)
@@ -233,13 +229,10 @@ def tables(
 
 
 def read_record(contents: Any, path: str) -> dict[str, int]:
-    """Returns table or slot -> over how many hosts its rows are in the order of 'mod'.
+    """Returns what a value of the variable `RECORD`, or None, says: name -> number of hosts.
 
-    1 stands for the order of the ids.
-
-    Args:
-      contents: value of the variable `RECORD`; None for a checkpoint that has none.
-      path: prefix of the checkpoint, for the message.
+    The rows of that table or slot are in the order of 'mod' over them; 1 stands for the order of
+    the ids.
 
     Raises:
       ValueError: the record is not one that this version can read.
