@@ -10,15 +10,11 @@ such a checkpoint and writes one in the order of the ids.
 
 from estimator_emb.checkpoints.formats.conversion import Conversion, convert
 from estimator_emb.checkpoints.formats.exporting import export
+from estimator_emb.checkpoints.reading.differences import Difference, differences
 from estimator_emb.checkpoints.reading.neighbours import nearest
+from estimator_emb.checkpoints.reading.saved_tables import table, table_pieces, tables
 from estimator_emb.checkpoints.reading.saved_variables import HELPER_PREFIX, SavedVariable, inspect
-from estimator_emb.checkpoints.reading.statistics import (
-    Difference,
-    TableStatistics,
-    differences,
-    statistics,
-)
-from estimator_emb.checkpoints.reading.tables import table, table_pieces, tables
+from estimator_emb.checkpoints.reading.statistics import TableStatistics, statistics
 
 __all__ = [
     "HELPER_PREFIX",

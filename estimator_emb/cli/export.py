@@ -2,7 +2,6 @@
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
 import argparse
-import json
 import re
 import sys
 
@@ -10,9 +9,9 @@ import tensorflow as tf
 import tqdm
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.formats import keras_weights, tensorflow2
+from estimator_emb.checkpoints.formats import exporting
 from estimator_emb.cli import parsers
-from estimator_emb.messages.text_columns import aligned, escaped
+from estimator_emb.messages.text_columns import escaped
 
 
 def main(args: list[str]) -> int:
@@ -65,39 +64,9 @@ def _export(options: argparse.Namespace) -> None:
         )
     for path in written:
         print(path)
-    if options.to == "tf2":
-        _print_mapping(options.out, options.slots)
-    if options.to == "keras":
-        _print_layers(f"{options.out.rstrip('/')}/tables.h5")
-
-
-def _print_layers(file: str) -> None:
-    """Prints the layers for which the weights are, as a model would make them."""
-    print(f"\nmodel.load_weights({file!r}, by_name=True) fills these layers:\n")
-    for name, (rows, dimension) in keras_weights.layers(file).items():
-        print(f"Embedding({rows}, {dimension}, name={name!r})")
-
-
-def _print_mapping(folder: str, slots: bool) -> None:
-    """Prints what `tables.json` says: which variable became which, and what is not in there."""
-    with tf.io.gfile.GFile(f"{folder.rstrip('/')}/tables.json") as file:
-        contents = json.load(file)
-    rows = [("table", "optimizer", "variable", "in the new checkpoint")]
-    for table in contents["tables"]:
-        shown = table["name"], table["optimizer"] or ("none" if slots else "")
-        places = {name: tensorflow2.shown(key) for name, key in table["variables"].items()}
-        places |= dict.fromkeys(table["left_out"], "left out, as TensorFlow 2 has no such slot")
-        for name, place in places.items():
-            rows.append((*shown, name, place))
-            shown = "", ""
-    if contents["step"] is not None:
-        rows.append(("", "", "global_step", f"step, {contents['step']}"))
-    print(f"\n{aligned(rows)}\n")
-    missing = ", ".join(contents["not_in_a_checkpoint"])
-    print(
-        f"Not in a checkpoint, but in the program's EmbeddingConfigSpec: {missing}.\n"
-        "estimator_emb.embedding.checkpoint_to_tensorflow takes the spec, and translates these too."
-    )
+    told = exporting.format_of(options.to).told(options.out.rstrip("/"), options.slots)
+    if told:
+        print(told)
 
 
 def _show_nearest(options: argparse.Namespace) -> None:

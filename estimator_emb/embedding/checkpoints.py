@@ -2,19 +2,20 @@
 """Checkpoints that go to TensorFlow 2's TPUEmbedding, and come from there."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats import exported, tensorflow2
-from estimator_emb.checkpoints.formats.exported import Exported
-from estimator_emb.checkpoints.formats.tensorflow2 import WEIGHTS
-from estimator_emb.checkpoints.reading import saved_variables
-from estimator_emb.checkpoints.reading import tables as reading
+from estimator_emb.checkpoints.formats import tf2
+from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
+from estimator_emb.checkpoints.formats.tf2 import WEIGHTS
+from estimator_emb.checkpoints.reading import saved_tables, saved_variables
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
 from estimator_emb.messages import text_columns
@@ -104,30 +105,24 @@ def checkpoint_to_tensorflow(
     tables = [table for table in tables_of(config.validated(spec)) if table.name in theirs]
     with Values(saved_variables.prefix(path)) as values:
         names = _variables(values, tables, variables or {})
-        chosen = exported.exported(
-            values, names, True, {}, order, progress, widen=True, as_files=False
-        )
-        both = [
-            _values(table, found, theirs[table.name].optimizer is not None)
-            for table, found in zip(tables, chosen, strict=True)
-        ]
+        chosen = tables_to_write(values, names, tf2.FORMAT, True, {}, order, progress)
+        written: list[tf2.Written] = []
+        for table, found in zip(tables, chosen, strict=True):
+            optimizer = None
+            if theirs[table.name].optimizer is not None:
+                optimizer = _optimizer_to_write(table, found)
+            written.append((table.name, found, optimizer))
         for found in chosen:
             for variable in found.variables:
                 values.check(variable)
-        counted = tensorflow2.global_step(values)
-        with exported.new_folder(destination) as folder:
-            keys = tensorflow2.write(
-                f"{folder}/{tensorflow2.FILE}", [written for written, _ in both], counted
-            )
-    moved: dict[str, str] = {}
-    for found, (written, _) in zip(chosen, both, strict=True):
-        suffixes = _suffixes(written.optimizer)
-        for slot, key in keys[written.name].items():
-            moved[found.name + suffixes[slot]] = tensorflow2.shown(key)
+        counted = tf2.global_step(values)
+        with new_folder(destination) as folder:
+            keys = tf2.write(f"{folder}/{tf2.FILE}", written, counted)
+    moved = {name: tf2.shown(key) for one in written for name, key in tf2.moved(one, keys).items()}
     if counted is not None:
         moved["global_step"] = "step"
-    left_out = tuple(slot for _, slots in both for slot in slots)
-    return Moved(f"{destination}/{tensorflow2.FILE}", moved, left_out, translation)
+    left_out = tuple(slot for one in written for slot in tf2.left_out(one))
+    return Moved(f"{destination}/{tf2.FILE}", moved, left_out, translation)
 
 
 def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, str]) -> list[str]:
@@ -154,7 +149,7 @@ def _variable(values: Values, table: Table, name: str | None) -> str:
     column = table.features[0].column_name
     own = column if column == f"{table.scope_key}_embedding" else table.scope_key
     try:
-        found = reading.find(values, name or own or table.name)
+        found = saved_tables.find(values, name or own or table.name)
     except ValueError as error:
         advice = "" if name else f" Name it by variables={{{table.name!r}: ...}}."
         text = str(error).removeprefix("table: ")
@@ -168,12 +163,10 @@ def _variable(values: Values, table: Table, name: str | None) -> str:
     return found.name
 
 
-def _values(
-    table: Table, found: Exported, with_slots: bool
-) -> tuple[tensorflow2.TableValues, list[str]]:
-    """Returns a table as it is written, and the names of the slots that are left out."""
-    if table.optimizer is None or not with_slots:
-        return tensorflow2.table_values(found, table.name, None)
+def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that has a table's slots; None for no slots."""
+    if table.optimizer is None:
+        return None
     missing = [
         found.name + slot.suffix
         for slot in table.optimizer.slots
@@ -181,18 +174,11 @@ def _values(
     ]
     if missing:
         raise ValueError(
-            f"Table {table.name!r}: checkpoint {found.source.path!r} has no {missing[0]!r}, the "
+            f"Table {table.name!r}: checkpoint {found.values.path!r} has no {missing[0]!r}, the "
             f"slot of its {type(table.optimizer).__name__}; it has {list(found.variables[1:])}. "
             "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
         )
-    optimizer = tensorflow2.tf2_class(type(table.optimizer))
-    return tensorflow2.table_values(found, table.name, optimizer)
-
-
-def _suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
-    """Returns slot, or `WEIGHTS` -> what its variable's name has after that of the table."""
-    slots = optimizer.slots if optimizer else ()
-    return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
+    return tf2.tf2_class(type(table.optimizer))
 
 
 def checkpoint_from_tensorflow(
@@ -233,7 +219,7 @@ def checkpoint_from_tensorflow(
             raise ValueError(f"checkpoint_from_tensorflow: {destination + end!r} exists already.")
     given = dict(variables or {})
     with Values(_latest(path)) as values:
-        tables = tensorflow2.saved_tables(values)
+        tables = tf2.saved_tables(values)
         unknown = sorted(set(given) - set(tables))
         if unknown:
             raise ValueError(
@@ -243,18 +229,18 @@ def checkpoint_from_tensorflow(
         moved: dict[str, str] = {}
         left_out: list[str] = []
         for table, keys in tables.items():
-            suffixes = _suffixes(_optimizer_of(values, table, keys) if slots else None)
+            suffixes = tf2.suffixes(_optimizer_of(values, table, keys) if slots else None)
             for slot, key in keys.items():
                 if slot in suffixes:
                     moved[key] = given.get(table, table) + suffixes[slot]
                 else:
-                    left_out.append(tensorflow2.shown(key))
+                    left_out.append(tf2.shown(key))
         _check_distinct(list(moved.values()))
         for key in moved:
             values.check(key)
-        counted = tensorflow2.saved_step(values)
+        counted = tf2.saved_step(values)
         _write(values, destination, moved, counted, progress)
-    names = {tensorflow2.shown(key): name for key, name in moved.items()}
+    names = {tf2.shown(key): name for key, name in moved.items()}
     if counted is not None:
         names["step"] = "global_step"
     return Moved(destination, names, tuple(left_out))
@@ -300,17 +286,20 @@ def _write(
     step: int | None,
     progress: Callable[[int, int], Any] | None,
 ) -> None:
-    done, total = 0, sum(values.size(key) for key in moved)
+    advance = counter(progress, sum(values.size(key) for key in moved))
+
+    def pieces(key: str) -> Iterator[np.ndarray]:
+        for start, end in values.spans(key):
+            piece = values.rows(key, start, end)
+            yield piece
+            advance(piece.nbytes)
+
     record = saved_variables.record(dict.fromkeys(moved.values(), 1))
     with Writer(destination) as out:
         out.add(RECORD, tf.string, np.array(record, object))
         if step is not None:
             out.add("global_step", tf.int64, np.array(step, np.int64))
         for key, name in moved.items():
-            for start, piece in values.pieces(key):
-                out.add(name, values.dtypes[key], piece, values.shapes[key], start)
-                done += piece.nbytes
-                if progress:
-                    progress(done, total)
+            out.add_rows(name, values.dtypes[key], values.shapes[key], pieces(key))
         out.merge()
         out.finish()

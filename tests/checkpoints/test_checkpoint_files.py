@@ -421,10 +421,11 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
         saved = tf.compat.v1.train.Saver(sharded=sharded).save(session, f"{tmp_path}/model.ckpt")
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
     for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
-        sizes = bundle_index.sizes_of_data_files(path)
+        sizes = bundle_index.Index(path).data_files()
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
-        assert bundle_index.data_file_of(path, "global_step" if path != saved else "note") in sizes
+        name = "global_step" if path != saved else "note"
+        assert bundle_index.Index(path).data_file(name) in sizes
 
 
 def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
@@ -442,7 +443,7 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
     files = sorted(tf.io.gfile.glob(f"{path}.data*"))
     assert len(files) == 2
     for name in ("a", "b"):
-        file = bundle_index.data_file_of(path, name)
+        file = bundle_index.Index(path).data_file(name)
         with open(file, "r+b") as opened:
             opened.write(b"damaged")
         with pytest.raises(tf.errors.OpError, match="Checksum"):

@@ -11,8 +11,7 @@ from saved_values import save
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import fitting as restoring
-from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.checkpoints.restoring import fitting, saver
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 PHRASE = "Restoring from checkpoint failed"
@@ -182,7 +181,7 @@ def test_what_our_saver_restores_is_compared(trained):
         tf.compat.v1.get_variable("words", [60, 4])
         scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
         with pytest.raises(ValueError) as error:
-            restoring.check(path, scaffold, [])
+            fitting.check_restored(path, scaffold, [])
     assert str(error.value) == (
         f"{PHRASE}: '{path}' does not fit the program:\n"
         "  variable words is [60, 4] here and [50, 4] in the checkpoint\n"
@@ -343,11 +342,11 @@ def test_a_prediction_that_is_not_read_to_its_end(way, trained):
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None
     call("train", estimator)
     assert call("evaluate", estimator)["global_step"] == 2
     # The session of the prediction has the weights that it began with.
     assert [first, *predictions] == call(
         "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
     )
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None

@@ -20,14 +20,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import parsers, sides
-from estimator_emb.comparison import comparing, differences, names, plot, recorded, text, values
+from estimator_emb.comparison import comparing, distances, names, plot, recorded, text
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = pathlib.Path(__file__).with_name("compared_program.py")
 TABLE = "dense_features/x_embedding/embedding_weights"
-TOLERANCE = differences.Tolerance()
+TOLERANCE = distances.Tolerance()
 
 # ---- Arguments --------------------------------------------------------------------------------
 
@@ -272,22 +274,22 @@ INF, NAN = float("inf"), float("nan")
 )
 def test_between(a, b, past, nan):
     for one, other in ((a, b), (b, a)):
-        found = differences.between(one, other, TOLERANCE)
+        found = distances.between(one, other, TOLERANCE)
         assert (found.past, found.nan, found.count) == (past, nan, np.size(a))
         assert found.absolute > 0 or not past
 
 
 def test_how_far():
-    found = differences.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
+    found = distances.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
     assert (found.absolute, found.relative) == (0.5, 0.5 / 1.5)
-    found = differences.between(np.array([3]), np.array([5]), TOLERANCE)
+    found = distances.between(np.array([3]), np.array([5]), TOLERANCE)
     assert (found.absolute, found.relative) == (2.0, 0.4)
 
 
 def test_small_variables_are_compared_by_their_own_size():
     moments, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
-    of = differences.of_pieces
-    assert differences.between(moments, other, TOLERANCE).past == 0
+    of = distances.of_pieces
+    assert distances.between(moments, other, TOLERANCE).past == 0
     assert of(lambda: [(moments, other)], TOLERANCE).past == 1
     assert of(lambda: [(np.ones(2), np.ones(2)), (moments, other)], TOLERANCE).past == 0
     # What is left of gradients that are 0.
@@ -296,8 +298,8 @@ def test_small_variables_are_compared_by_their_own_size():
 
 def test_bfloat16_is_a_float():
     a, b = (np.array([x], tf.bfloat16.as_numpy_dtype) for x in (1.0, 1.5))
-    assert differences.between(a, a, TOLERANCE).past == 0
-    assert differences.between(a, b, TOLERANCE).absolute == 0.5
+    assert distances.between(a, a, TOLERANCE).past == 0
+    assert distances.between(a, b, TOLERANCE).absolute == 0.5
 
 
 # ---- Checkpoints ------------------------------------------------------------------------------
@@ -317,11 +319,7 @@ def save(prefix, variables, slices=""):
 def test_variables_are_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 64)
     table = np.arange(60, dtype=np.float32).reshape(15, 4)
-    read = values.Values(save(tmp_path / "whole", {"table": table, "bias": table[0, :1]}))
-    assert (read.rows_in_piece("table"), read.rows_in_piece("bias")) == (4, None)
-    pieces = list(read.pieces("table", 4))
-    assert [len(piece) for piece in pieces] == [4, 4, 4, 3]
-    assert np.array_equal(np.concatenate(pieces), table)
+    whole = values.Values(save(tmp_path / "whole", {"table": table, "bias": table[0, :1]}))
     # In two slices, as a partitioned variable is saved.
     parts = [
         save(tmp_path / "0", {"table": table[:6]}, "15 4 0,6:0,4"),
@@ -331,7 +329,11 @@ def test_variables_are_read_in_pieces(tmp_path, monkeypatch):
         checkpoint_prefixes=parts, destination_prefix=str(tmp_path / "sliced")
     )
     sliced = values.Values(str(tmp_path / "sliced"))
-    assert np.array_equal(np.concatenate(list(sliced.pieces("table", 4))), table)
+    pieces = list(pairs(whole, "table", sliced, "table"))
+    assert [len(piece) for piece, _ in pieces] == [4, 4, 4, 3]
+    for read in zip(*pieces, strict=True):
+        assert np.array_equal(np.concatenate(read), table)
+    assert len(list(pairs(whole, "bias", whole, "bias"))) == 1
 
 
 # ---- The verdict ------------------------------------------------------------------------------

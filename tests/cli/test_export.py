@@ -19,8 +19,9 @@ from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import values, writer
-from estimator_emb.checkpoints.formats import exporting
+from estimator_emb.checkpoints.formats import base, exporting
 from estimator_emb.cli import convert, export, inspect
+from estimator_emb.names.formats import EXPORT_FORMATS
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -31,8 +32,9 @@ try:
 except ImportError:  # Not installed, or not for this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
-FORMATS = ["npz", "safetensors", "saved-model", "projector", "tf2", "keras"] + [
-    pytest.param("parquet", marks=needs_pyarrow)
+FORMATS = [
+    pytest.param(name, marks=[needs_pyarrow] if entry.package == "pyarrow" else [])
+    for name, entry in EXPORT_FORMATS.items()
 ]
 
 
@@ -50,6 +52,19 @@ def _small_pieces(monkeypatch):
 
 def run(*arguments):
     return export.main([str(argument) for argument in arguments])
+
+
+def test_each_format_has_a_file_an_entry_and_a_description(capsys):
+    """One forgotten anywhere fails here."""
+    files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
+    formats = {entry.module for entry in EXPORT_FORMATS.values()}
+    assert formats == files - {"__init__", "base", "conversion", "exporting"}
+    assert all(isinstance(exporting.format_of(name), base.TableFormat) for name in EXPORT_FORMATS)
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "api" / "checkpoint.md").read_text()
+    assert re.findall(r"^\* `([\w-]+)`: ", page, re.M) == list(EXPORT_FORMATS)
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert f"--to {{{','.join(EXPORT_FORMATS)}}}" in capsys.readouterr().out
 
 
 def test_npz(tmp_path, vocabulary, capsys):
@@ -584,7 +599,7 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
 COMMANDS = {
     **{
         f"export to {to}": (export, [f"--to={to}"])
-        for to in exporting.FORMATS
+        for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
     "nearest": (export, ["--table=words", "--like=1"]),

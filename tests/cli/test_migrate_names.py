@@ -223,12 +223,12 @@ def test_advice_about_contrib_is_that_of_an_unchanged_program():
     for path in advised:
         if path == "tpu.proto":  # Its modules are in the table.
             path += ".nonsense"
-        assert look_up(f"tf.contrib.{path}") == names.Advice(contrib_names.advice(path)), path
+        assert look_up(f"tf.contrib.{path}") == names.Advice(contrib_names.advice_about(path)), path
     for owner, module in contrib_names.MODULES.items():
         meaning = look_up(f"tf.contrib.{owner}.nonsense")
         has_more = module.members or module.elsewhere or module.modules
         path = f"{owner}.nonsense" if has_more else owner
-        assert meaning == names.Advice(contrib_names.advice(path)), owner
+        assert meaning == names.Advice(contrib_names.advice_about(path)), owner
     for name in SHARED:
         assert " for layers of the package tf_slim, " in look_up(name).text, name
 

@@ -424,12 +424,12 @@ def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
 
 
 IMPORTS = {
-    # In the place of what they replace, after the docstring and __future__; comments stay.
+    # Before what they replace and TensorFlow, after the docstring and __future__; comments stay.
     '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\nimport numpy as np\n'
     "import tensorflow.compat.v1 as tf  # v1\nfrom tensorflow.contrib import tpu  # pylint: x\n\n"
     "tpu.TPUConfig(tf.float32)\n": (
         '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\n'
-        "import numpy as np\nimport tensorflow.compat.v1 as tf  # v1\nimport estimator_emb\n\n"
+        "import numpy as np\nimport estimator_emb\nimport tensorflow.compat.v1 as tf  # v1\n\n"
         "estimator_emb.TPUConfig(tf.float32)\n"
     ),
     # Before anything that may use tf.keras.
@@ -444,6 +444,18 @@ IMPORTS = {
     "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n": (
         "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
         "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n"
+    ),
+    "from tensorflow.estimator import ModeKeys\nimport tensorflow as tf\n"
+    "tf.estimator.RunConfig, ModeKeys\n": (
+        "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
+        "from tensorflow_estimator.python.estimator.api._v2 import estimator as tf_estimator\n"
+        "from estimator_emb import ModeKeys\ntf_estimator.RunConfig, ModeKeys\n"
+    ),
+    # Not above a decorator's function, and what a program does first stays first.
+    "import os\nos.environ['A'] = 'b'\n@cache\ndef f():\n  import tensorflow as tf\n"
+    "  return tf.estimator.ModeKeys\n": (
+        "import os\nos.environ['A'] = 'b'\nimport estimator_emb\n@cache\ndef f():\n"
+        "  return estimator_emb.ModeKeys\n"
     ),
     # An import that nothing else uses goes.
     "import tensorflow as tf\ntf.estimator.ModeKeys": (

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.names import environment
 from estimator_emb.spec import options
 from estimator_emb.training.cluster import ending, tasks, waiting
 
@@ -163,7 +164,7 @@ def test_who_takes_no_connection_is_away():
 def watch(monkeypatch, caplog):
     """Makes what tells a watch who is away at which second, and returns what it says then."""
     caplog.set_level(logging.INFO, "estimator_emb")
-    monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
+    monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
 
     def end(status):
@@ -172,7 +173,7 @@ def watch(monkeypatch, caplog):
     monkeypatch.setattr(tasks, "end_process", end)
 
     def make(job, is_over=lambda: False):
-        watch = waiting.Watch(spec, job, is_over)
+        watch = waiting.AbsenceWatch(spec, job, is_over)
         needed = {task.address[0]: task for task in watch._tasks}
 
         def judge(away, second):
@@ -214,7 +215,7 @@ def test_who_is_away_is_named_within_a_minute_and_again(watch):
 
 
 def test_a_limit_ends_the_wait(watch, monkeypatch):
-    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, "12.5")
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, "12.5")
     judge = watch("ps")
     assert (
         judge("c", 0) == judge("c", 12) == judge("", 13) == judge("c", 14) == judge("c", 26) == []
@@ -225,7 +226,7 @@ def test_a_limit_ends_the_wait(watch, monkeypatch):
 
 
 def test_what_the_limit_says(watch, monkeypatch, caplog):
-    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, "40")
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, "40")
     judge = watch("chief")
     assert judge("q", 0) == []
     with pytest.raises(SystemExit):
@@ -249,7 +250,7 @@ def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
 
 @pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
 def test_a_limit_that_is_none(text, monkeypatch):
-    monkeypatch.setenv(options.WAIT_LIMIT_VARIABLE, text)
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, text)
     with pytest.raises(ValueError) as error:
         options.asked_wait_limit()
     assert str(error.value) == (
@@ -308,7 +309,7 @@ def test_a_cluster_ends_when_its_chief_is_done(processes):
 @pytest.mark.slow
 def test_a_limit_ends_a_chief_without_server(processes):
     cluster = processes(steps=10, chief=1, ps=1)
-    chief = cluster.start("chief", **{options.WAIT_LIMIT_VARIABLE: "8"})
+    chief = cluster.start("chief", **{environment.WAIT_LIMIT.name: "8"})
     cluster.ended(chief, status=1)
     address = cluster.cluster["ps"][0]
     assert f"/job:ps/task:0 at {address} has been away for" in chief.log.read_text()

@@ -215,11 +215,11 @@ def explained(path: str | None) -> Iterator[None]:
     """Explains errors inside that come from restoring a damaged or vanished checkpoint.
 
     Args:
-      path: prefix of the checkpoint that may be restored; None if none will be.
+      path: prefix of the checkpoint; None if none will be restored.
 
     Raises:
-      MissingCheckpoint, DamagedCheckpoint: the checkpoint is what the error comes from; the message
-        says what is wrong with which file, and what to do.
+      MissingCheckpoint, DamagedCheckpoint: the message says what is wrong with which file, and what
+        to do.
     """
     try:
         yield
@@ -282,7 +282,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     sizes = {}
     if tf.io.gfile.exists(f"{path}.index"):
         with contextlib.suppress(bundle_index.UnknownFormat):
-            sizes = bundle_index.sizes_of_data_files(path)
+            sizes = bundle_index.Index(path).data_files()
     for file, size in sizes.items():
         if not tf.io.gfile.exists(file):
             return f"'{file}' is missing", True
@@ -302,5 +302,5 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 def file_of(path: str, name: str) -> str:
     """Returns the data file that holds a variable, or a pattern of all where that is not known."""
     with contextlib.suppress(bundle_index.UnknownFormat):
-        return bundle_index.data_file_of(path, name)
+        return bundle_index.Index(path).data_file(name)
     return f"{path}.data-*"

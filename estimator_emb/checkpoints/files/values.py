@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
-from estimator_emb.checkpoints.files.bundle_index import Part
+from estimator_emb.checkpoints.files.bundle_index import FilePart
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.files.crc32c import Checksum
 from estimator_emb.messages.text_columns import escaped
+from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
 """How many bytes are read at a time."""
@@ -50,7 +51,7 @@ class Values:
         except bundle_index.UnknownFormat:
             self._index = None
         self._files: dict[str, Any] = {}
-        self._parts: dict[str, list[Part] | None] = {}
+        self._parts: dict[str, list[FilePart] | None] = {}
         self._whole = functools.lru_cache(maxsize=1)(self._get_tensor)
 
     def __enter__(self) -> "Values":
@@ -72,16 +73,19 @@ class Values:
         size = 0 if self.dtypes[name] == tf.string else self.dtypes[name].size
         return int(np.prod(self.shapes[name], dtype=np.int64)) * size
 
-    def pieces(self, name: str, piece_bytes: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, values) of consecutive rows of a variable that has rows.
+    def spans(
+        self, name: str, rows: int | None = None, variables: int = 1
+    ) -> Iterator[tuple[int, int]]:
+        """Yields (first row, end) of the pieces in which a variable that has rows is read.
 
         Args:
           name: its name.
-          piece_bytes: bytes of a piece, at least a row; 0 stands for `PIECE_BYTES`.
+          rows: how many rows a piece has; None, the default, for as many as `PIECE_BYTES` hold.
+          variables: how many variables of this shape share those bytes; 1 by default.
         """
-        rows = max(1, (piece_bytes or PIECE_BYTES) // self.row_bytes(name))
+        rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
-            yield start, self.rows(name, start, min(start + rows, self.shapes[name][0]))
+            yield start, min(start + rows, self.shapes[name][0])
 
     def whole(self, name: str) -> Any:
         """Returns a whole variable, as TensorFlow reads it."""
@@ -108,6 +112,17 @@ class Values:
                 values[first - start : last - start] = piece
         return values
 
+    def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
+        """Returns the rows of the ids from `start` to before `end` of a variable.
+
+        `hosts` says over how many hosts its rows are in the order of 'mod'; 1, the default, is the
+        order of the ids.
+        """
+        if hosts == 1:
+            return self.rows(name, start, end)
+        places = Partition(self.shapes[name][0], hosts, "mod").places
+        return self.gather(name, places(np.arange(start, end)))
+
     def gather(self, name: str, places: np.ndarray) -> np.ndarray:
         """Returns the rows at `places`, int64 [n], each run of consecutive places in one read."""
         values = None
@@ -120,13 +135,13 @@ class Values:
             values[positions] = piece
         return np.empty((0, *self.shapes[name][1:])) if values is None else values
 
-    def parts(self, name: str) -> list[Part] | None:
+    def parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row; None for what TensorFlow has to read."""
         if name not in self._parts:
             self._parts[name] = self._find_parts(name)
         return self._parts[name]
 
-    def _find_parts(self, name: str) -> list[Part] | None:
+    def _find_parts(self, name: str) -> list[FilePart] | None:
         if self._index is None or self._is_text(name) or not self.shapes[name]:
             return None
         try:
@@ -141,11 +156,7 @@ class Values:
         return parts if fits else None
 
     def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
-        """Compares a variable with its checksums.
-
-        Args:
-          name: its name.
-          progress: function called with the number of bytes that were checked now; None for none.
+        """Compares a variable with its checksums, and tells `progress` of the bytes that it reads.
 
         Raises:
           DamagedCheckpoint: it is not what was saved; the message names the data file.
@@ -172,7 +183,7 @@ class Values:
     def _is_text(self, name: str) -> bool:
         return bool(self.dtypes[name] == tf.string)
 
-    def _read(self, part: Part, offset: int, size: int) -> bytes:
+    def _read(self, part: FilePart, offset: int, size: int) -> bytes:
         file = self._files.get(part.file)
         if file is None:
             file = self._files[part.file] = tf.io.gfile.GFile(part.file, "rb")

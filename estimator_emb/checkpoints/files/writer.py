@@ -3,7 +3,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,14 +48,9 @@ class Writer:
         shape: tuple[int, ...] = (),
         start: int | None = None,
     ) -> None:
-        """Adds a variable, or rows of it.
+        """Adds a variable; or some of its rows, from row `start` on, if that is not None.
 
-        Args:
-          name: its name.
-          dtype: its type.
-          value: its values, or those of the rows.
-          shape: shape of the whole variable, where `value` is a part of it.
-          start: the first of the rows; None, the default, for the whole variable.
+        Then `shape` is that of the whole variable.
         """
         place = ""
         if start is not None:
@@ -65,6 +60,15 @@ class Writer:
             self._flush()
         self._waiting.append((name, dtype, value, place))
         self._bytes += value.nbytes
+
+    def add_rows(
+        self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
+    ) -> None:
+        """Adds a variable whose rows come in their order, in pieces."""
+        start = 0
+        for piece in pieces:
+            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
+            start += len(piece)
 
     def merge(self) -> str:
         """Writes what is left, and returns the prefix of the checkpoint before it is moved."""

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
+from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
@@ -135,13 +136,7 @@ def _check_arguments(
 
 
 class _Plan:
-    """What a conversion moves, and from which order.
-
-    Attributes:
-      hosts: number of hosts in whose order the rows are; 1 for the order of the ids.
-      moved: names of the tables and slots to move.
-      left: names of the other tables.
-    """
+    """What a conversion moves, and from the order of how many hosts; 1 for that of the ids."""
 
     def __init__(
         self,
@@ -337,15 +332,7 @@ def _write(
     progress: Callable[[int, int], Any] | None,
 ) -> None:
     kept = [name for name in sorted(values.shapes) if name not in (*conversion.dropped, RECORD)]
-    total = 3 * sum(values.size(name) for name in kept)
-    done = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress:
-            progress(done, total)
-
+    advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
     orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
@@ -368,7 +355,7 @@ def _write(
 
 
 class _Order:
-    """Where the rows of a variable are, by their id, in the old and in the new checkpoint."""
+    """Where the rows of a variable are in both checkpoints, by their ids."""
 
     def __init__(self, values: Values, name: str, conversion: Conversion):
         moved = name in conversion.permuted
