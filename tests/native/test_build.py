@@ -14,6 +14,7 @@ import time
 import types
 
 import harness
+import processes
 import pytest
 import tensorflow as tf
 from native_builds import QUICK, reasons, refused
@@ -250,7 +251,7 @@ try:
 except build.BuildError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = processes.run(program)
     assert done.stdout.splitlines()[-1:] == [
         "this system lacks Python's fcntl, which keeps two builds apart"
     ], done.stderr
