@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -78,9 +78,9 @@ class NewImports:
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
 
-    def take_names(self, edited: Iterable[cst.CSTNode], removed: Iterable[cst.CSTNode]) -> None:
+    def take_names(self, gone: Sequence[cst.CSTNode]) -> None:
         """Learns which names are free once these nodes are gone."""
-        gone = [*edited, *removed]
+        gone = [*gone]
         gone += [part.binding.alias for part in self._parts.values() if part.path is None]
         spans = sorted((self._program.start(node), self._program.end(node)) for node in gone)
         self._taken = {
