@@ -32,7 +32,6 @@ package. Each may import what stands on lines below its own; its neighbours, not
 
 EXCEPTIONS = {
     ("__init__", "cli.main"): "`python -m estimator_emb --help` answers before TensorFlow is there",
-    ("checkpoints.restoring.misfits", "checkpoint"): "to be cut",
     ("checkpoints.restoring.training_lock", "legacy.file_paths"): "to be cut",
     ("comparison.processes.side", "__init__"): "a process of its own, which trains a program",
     ("comparison.processes.side", "cli.main"): "to be cut",

@@ -43,7 +43,7 @@ def main(args: list[str]) -> int:
     )
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
-        result = preflight.check(
+        result = preflight.check_program(
             estimator,
             input_fn,
             mode,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from estimator_emb.cli import argument_types
+from estimator_emb.names.formats import EXPORT_FORMATS
 
 
 def inspect() -> argparse.ArgumentParser:
@@ -132,10 +133,8 @@ model.load_weights("tables.h5", by_name=True) where layers are called as the tab
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--to",
-        choices=("npz", "parquet", "safetensors", "saved-model", "projector", "tf2", "keras"),
-        help="the format: NumPy's, Apache Parquet, safetensors, a SavedModel that looks up ids or "
-        "labels, the files of TensorBoard's projector, a checkpoint for TPUEmbedding of TensorFlow "
-        "2, or weights for Embedding layers of Keras 2 or 3",
+        choices=tuple(EXPORT_FORMATS),
+        help="the format: " + ", ".join(entry.line for entry in EXPORT_FORMATS.values()),
     )
     what.add_argument(
         "--like",

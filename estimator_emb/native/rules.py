@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import OptimizationParameters, step
-from estimator_emb.optimizers.symbols import COMPARISONS, Program, Symbol
+from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +54,14 @@ class Rule:
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
     """Returns `optimizers.step` of an optimizer as a `Rule`."""
     program = _Cpp()
-    slots = [f"s{k}[i]" for k in range(len(parameters.slots))]
-    symbols = [program.value(text) for text in (*slots, "lr", "g[i]", "w[i]")]
+    targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
+    *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
     results = step(
-        parameters,
-        program.math(),
-        *symbols[len(slots) :],
-        tuple(symbols[: len(slots)]),
-        clipping_limit,
-        complete=True,
+        parameters, program.math(), lr, g, w, tuple(slots), clipping_limit, complete=True
     )
     stores = [
         f"{target} = {program.name_of(result)};"
-        for target, result in zip(("w[i]", *slots), results, strict=True)
+        for target, result in zip(("w[i]", *targets), results, strict=True)
     ]
     lines = "".join(f"      {line}\n" for line in (*program.statements, *stores))
     return Rule(lines, len(slots), tuple(program.constants))

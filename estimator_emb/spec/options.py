@@ -37,7 +37,7 @@ class CannotEmulate(ValueError):
 
 
 class TPUConfig(StockTPUConfig):
-    """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
+    """tensorflow-estimator's `TPUConfig`, and where and how a program runs.
 
     Args:
       iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
@@ -80,9 +80,8 @@ class TPUConfig(StockTPUConfig):
 
     Raises:
       ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
-        else;
-        `iterations_per_loop` or `num_shards` is not positive, or `num_cores_per_replica` no power
-        of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
+        else; `iterations_per_loop` or `num_shards` is not positive; `num_cores_per_replica` is no
+        power of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
         `PER_HOST_V2`.
     """
 
@@ -127,14 +126,15 @@ class TPUConfig(StockTPUConfig):
             experimental_allow_per_host_v2_parallel_get_next,
             experimental_feed_hook,
         )
-        if device is not None:
-            _check_choice("TPUConfig: device", device, environment.DEVICE.choices)
-        if bad_ids is not None:
-            _check_choice("TPUConfig: bad_ids", bad_ids, environment.BAD_IDS.choices)
+        for name, chosen, variable in (
+            ("device", device, environment.DEVICE),
+            ("bad_ids", bad_ids, environment.BAD_IDS),
+            ("tables", tables, environment.TABLES),
+        ):
+            if chosen is not None:
+                _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
         if tpu_generation is not None:
             generations.check_generation(tpu_generation)
-        if tables is not None:
-            _check_choice("TPUConfig: tables", tables, environment.TABLES.choices)
         if table_summaries not in (None, True, False):
             raise ValueError(
                 f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
@@ -147,9 +147,12 @@ class TPUConfig(StockTPUConfig):
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        names = ("device", "bad_ids", "tpu_generation", "tables", "table_summaries")
-        ours = {name: getattr(self, name) for name in names}
-        return type(self)(**{**self._asdict(), **ours, **kwargs})
+        return type(self)(**{**self._asdict(), **additions(self), **kwargs})
+
+
+def additions(tpu_config: Any) -> dict[str, Any]:
+    """Returns the values of what `TPUConfig` adds; None each where it is tensorflow-estimator's."""
+    return {name: getattr(tpu_config, name, None) for name in TPUConfig.__annotations__}
 
 
 arguments.suggest_in(TPUConfig, "__new__")

@@ -545,8 +545,8 @@ class Lookup:
         ]
 
     def check_saver(self, scaffold: Any) -> None:
-        """Refuses a saver that model_fn made before the tables existed; see `saver.check`."""
-        saver.check(
+        """Refuses a saver that model_fn made before the tables existed."""
+        saver.check_saves_all(
             scaffold, [variable for table in self.tables for variable in table.all_variables]
         )
 

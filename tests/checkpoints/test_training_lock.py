@@ -15,7 +15,7 @@ import time
 import harness
 import pytest
 import tensorflow as tf
-from test_restoring import call, input_fn, make
+from words_program import call, input_fn, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock

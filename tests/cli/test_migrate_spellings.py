@@ -2,6 +2,7 @@
 """estimator-emb migrate: however a program says a name, its rewrite finds the very object."""
 
 import itertools
+import pkgutil
 import re
 import sys
 import textwrap
@@ -9,7 +10,6 @@ import textwrap
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from test_migrate_names import found_at
 
 from estimator_emb.cli.migration import findings
 from estimator_emb.cli.migration.rewrite import rewrite
@@ -149,7 +149,7 @@ def test_a_module_by_any_spelling(module, statement):
     assert left(result) == [], result.text
     values = values_of(result.text)
     for index, expected in enumerate(NAMES[module].values()):
-        assert values[f"VALUE_{index}"] is found_at(expected), result.text
+        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(expected), result.text
     for gone in (r"(?<!compat)\.contrib\b", r"\bv1\.estimator", r"tensorflow\.estimator"):
         assert not re.search(gone, re.sub("#.*", "", result.text)), result.text
 
@@ -174,7 +174,7 @@ def test_many_names_in_one_program(data):
     assert result.text.count("\n") == result.text.count(newline)
     values = values_of(result.text)
     for index, name in enumerate(names):
-        assert values[f"VALUE_{index}"] is found_at(NAMES[module][name]), result.text
+        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(NAMES[module][name]), result.text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_many_names_in_one_program(data):
 )
 def test_a_name_that_is_imported_by_itself(module, name):
     owner, _, leaf = f"{module}.{name}".rpartition(".")
-    expected = found_at(NAMES[module][name])
+    expected = pkgutil.resolve_name(NAMES[module][name])
     for statement, said in (
         (f"from {owner} import {leaf}", leaf),
         (f"from {owner} import {leaf} as other", "other"),
@@ -330,7 +330,7 @@ def test_a_name_that_is_imported_by_itself(module, name):
 def test_other_names(program, expected):
     result = migrated(program + "\n")
     assert left(result) == []
-    assert values_of(result.text)["VALUE"] is found_at(expected), result.text
+    assert values_of(result.text)["VALUE"] is pkgutil.resolve_name(expected), result.text
 
 
 UNTOUCHED = """

@@ -4,24 +4,19 @@
 The changes are in `changes.py`, `model.py`, `inputs.py` and `configuration.py` beside this file.
 """
 
-import os
 import re
 import shutil
-import sys
 
+import changes  # noqa: F401
+import configuration  # noqa: F401
+import harness
+import inputs
+import model
 import pytest
 import tensorflow as tf
+from program import MISTAKES, Program, changed
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-import changes  # noqa: E402, F401
-import configuration  # noqa: E402, F401
-import harness  # noqa: E402
-import inputs  # noqa: E402
-import model  # noqa: E402
-from program import MISTAKES, Program, changed  # noqa: E402
-
-import estimator_emb as ee  # noqa: E402
+import estimator_emb as ee
 
 FILES = ("inputs.py", "model.py", "program.py")
 

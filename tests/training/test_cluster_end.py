@@ -10,10 +10,10 @@ import threading
 import time
 
 import harness
+import id_program
 import processes as processes_lib
 import pytest
 import tensorflow as tf
-import test_run_checks
 
 import estimator_emb as ee
 from estimator_emb.names import environment
@@ -112,10 +112,10 @@ def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
     for job in cluster:
         task = {"type": job, "index": 0}
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-        estimators[job] = test_run_checks.make(tmp_path, use_tpu=False)
+        estimators[job] = id_program.make(tmp_path, use_tpu=False)
 
     def endless(params):
-        return test_run_checks.input_of(16)(params).repeat()
+        return id_program.input_of(16)(params).repeat()
 
     def train(job):
         specs = ee.TrainSpec(endless, max_steps=3), ee.EvalSpec(endless, steps=1)
@@ -131,13 +131,13 @@ def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
 
 def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    estimator = test_run_checks.make(tmp_path, use_tpu=False)
-    train_spec = ee.TrainSpec(test_run_checks.input_of(16), max_steps=1)
+    estimator = id_program.make(tmp_path, use_tpu=False)
+    train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
     with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
         ee.train_and_evaluate(estimator, train_spec, None)
     with pytest.raises(TypeError, match=r"^`estimator` must have type `tf.estimator.Estimator`"):
-        ee.train_and_evaluate("one", train_spec, ee.EvalSpec(test_run_checks.input_of(16)))
-    eval_spec = ee.EvalSpec(test_run_checks.input_of(16), steps=1)
+        ee.train_and_evaluate("one", train_spec, ee.EvalSpec(id_program.input_of(16)))
+    eval_spec = ee.EvalSpec(id_program.input_of(16), steps=1)
     metrics, exports = ee.train_and_evaluate(estimator, train_spec, eval_spec)
     assert metrics["global_step"] == 1 and exports == []
 
@@ -173,7 +173,7 @@ def watch(monkeypatch, caplog):
     monkeypatch.setattr(tasks, "end_process", end)
 
     def make(job, is_over=lambda: False):
-        watch = waiting.Watch(spec, job, is_over)
+        watch = waiting.AbsenceWatch(spec, job, is_over)
         needed = {task.address[0]: task for task in watch._tasks}
 
         def judge(away, second):
@@ -263,7 +263,7 @@ def test_a_limit_that_is_none(text, monkeypatch):
 
 PROGRAM = """
     import sys
-    import test_run_checks as tests
+    import id_program as tests
     import estimator_emb as ee
 
     model_dir, steps = sys.argv[1], int(sys.argv[2])

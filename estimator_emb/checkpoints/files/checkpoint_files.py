@@ -215,11 +215,11 @@ def explained(path: str | None) -> Iterator[None]:
     """Explains errors inside that come from restoring a damaged or vanished checkpoint.
 
     Args:
-      path: prefix of the checkpoint that may be restored; None if none will be.
+      path: prefix of the checkpoint; None if none will be restored.
 
     Raises:
-      MissingCheckpoint, DamagedCheckpoint: the checkpoint is what the error comes from; the message
-        says what is wrong with which file, and what to do.
+      MissingCheckpoint, DamagedCheckpoint: the message says what is wrong with which file, and what
+        to do.
     """
     try:
         yield

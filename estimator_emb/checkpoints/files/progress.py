@@ -6,12 +6,7 @@ from typing import Any
 
 
 def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
-    """Returns a function of a number of bytes, which adds it to those done and tells `progress`.
-
-    Args:
-      progress: function called with the number of bytes done and that of all; None for none.
-      total: the number of all.
-    """
+    """Returns a function that adds bytes to those done, and tells `progress`, if any."""
     done = 0
 
     def advance(size: int) -> None:

@@ -80,7 +80,7 @@ class Values:
 
         Args:
           name: its name.
-          rows: how many rows a piece has; None, the default, for `PIECE_BYTES` of them.
+          rows: how many rows a piece has; None, the default, for as many as `PIECE_BYTES` hold.
           variables: how many variables of this shape share those bytes; 1 by default.
         """
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
@@ -115,12 +115,8 @@ class Values:
     def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
         """Returns the rows of the ids from `start` to before `end` of a variable.
 
-        Args:
-          name: its name.
-          start: the first id.
-          end: the id after the last.
-          hosts: over how many hosts its rows are in the order of 'mod'; 1, the default, for the
-            order of the ids.
+        `hosts` says over how many hosts its rows are in the order of 'mod'; 1, the default, is the
+        order of the ids.
         """
         if hosts == 1:
             return self.rows(name, start, end)
@@ -160,11 +156,7 @@ class Values:
         return parts if fits else None
 
     def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
-        """Compares a variable with its checksums.
-
-        Args:
-          name: its name.
-          progress: function called with the number of bytes that were checked now; None for none.
+        """Compares a variable with its checksums, and tells `progress` of the bytes that it reads.
 
         Raises:
           DamagedCheckpoint: it is not what was saved; the message names the data file.

@@ -48,14 +48,9 @@ class Writer:
         shape: tuple[int, ...] = (),
         start: int | None = None,
     ) -> None:
-        """Adds a variable, or rows of it.
+        """Adds a variable; or some of its rows, from row `start` on, if that is not None.
 
-        Args:
-          name: its name.
-          dtype: its type.
-          value: its values, or those of the rows.
-          shape: shape of the whole variable, where `value` is a part of it.
-          start: the first of the rows; None, the default, for the whole variable.
+        Then `shape` is that of the whole variable.
         """
         place = ""
         if start is not None:

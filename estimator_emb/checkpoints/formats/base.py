@@ -20,8 +20,8 @@ class TableFormat:
     Attributes:
       slots: whether it holds slots.
       labels: whether it holds labels of rows.
-      widens: whether it holds a table of bfloat16 as float32.
-      by_variable: whether it calls tables as their variables, not as files.
+      widens: whether it holds bfloat16 as float32.
+      by_variable: whether it names tables as their variables, and not as files.
     """
 
     slots = True
@@ -54,11 +54,7 @@ class TableFormat:
 
 @contextlib.contextmanager
 def new_folder(destination: str) -> Iterator[str]:
-    """Yields a temporary folder, which takes the place of `destination` when all went well.
-
-    Args:
-      destination: path of the folder, which must not exist.
-    """
+    """Yields a temporary folder, which becomes `destination`, a new one, when all went well."""
     temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
     tf.io.gfile.makedirs(temporary)
     try:
@@ -78,16 +74,7 @@ def tables_to_write(
     order: str | None,
     progress: Callable[[int, int], Any] | None,
 ) -> list[SavedTable]:
-    """Returns the tables of a checkpoint that are asked for.
-
-    Args:
-      values: the checkpoint.
-      names: names of the tables, as `saved_tables.find` takes them.
-      format: what they are written as.
-      slots: as that of `export`, like the arguments after it.
-      vocabularies: as that of `export`.
-      order: as that of `export`.
-      progress: as that of `export`.
+    """Returns the tables of a checkpoint to write as a format; the arguments are those of `export`.
 
     Raises:
       ValueError: a table or a vocabulary is not there, two tables would share a name, or nothing
@@ -141,13 +128,7 @@ class Sequential:
 
 
 def write_labels(file: str, table: SavedTable, missing: str) -> None:
-    """Writes the labels of a table, one on a line.
-
-    Args:
-      file: path of the new file.
-      table: the table, with a vocabulary.
-      missing: what a row without a label has, where {} stands for the id.
-    """
+    """Writes the labels of a table, one on a line; `missing` with the id for rows without one."""
     with tf.io.gfile.GFile(file, "wb") as opened:
         start = 0
         for labels in table.labels():

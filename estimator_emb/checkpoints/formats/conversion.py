@@ -136,13 +136,7 @@ def _check_arguments(
 
 
 class _Plan:
-    """What a conversion moves, and from which order.
-
-    Attributes:
-      hosts: number of hosts in whose order the rows are; 1 for the order of the ids.
-      moved: names of the tables and slots to move.
-      left: names of the other tables.
-    """
+    """What a conversion moves, and from the order of how many hosts; 1 for that of the ids."""
 
     def __init__(
         self,
@@ -361,7 +355,7 @@ def _write(
 
 
 class _Order:
-    """Where the rows of a variable are, by their id, in the old and in the new checkpoint."""
+    """Where the rows of a variable are in both checkpoints, by their ids."""
 
     def __init__(self, values: Values, name: str, conversion: Conversion):
         moved = name in conversion.permuted

@@ -14,13 +14,10 @@ _LARGEST_ATTRIBUTE = 64512
 
 
 class _Keras(TableFormat):
-    """`tables.h5`, which `model.load_weights(file, by_name=True)` of Keras 2 or 3 reads.
+    """The HDF5 format of Keras 2, which Keras 3 reads too.
 
-    It fills `Embedding` layers called as the tables, with `_` for `/`, which Keras does not allow.
-    It has neither slots nor labels.
-
-    The HDF5 format of Keras 2, which Keras 3 reads too, has a group for each layer, whose attribute
-    `weight_names` names its datasets. A layer here has one, `embeddings`, [rows, dimension].
+    It has a group for each layer, whose attribute `weight_names` names its datasets. A layer here
+    has one, `embeddings`, [rows, dimension].
 
     Source: `save_weights_to_hdf5_group` of tf_keras/src/saving/legacy/hdf5_format.py, 2.15.1, and
     `load_weights_from_hdf5_group_by_name` of keras/src/legacy/saving/legacy_h5_format.py, 3.15.1.

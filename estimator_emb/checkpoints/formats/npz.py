@@ -13,11 +13,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _Npz(TableFormat):
-    """`tables.npz` for `numpy.load`, with an array for each table and slot under its name.
-
-    A table with a vocabulary has `<table>/labels` too. No array is pickled. A table whose name no
-    archive may have, such as `../x`, is called as a file would be.
-    """
+    """An array for each table and slot under its name, and `<table>/labels`; none is pickled."""
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         with (

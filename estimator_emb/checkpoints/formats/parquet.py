@@ -12,11 +12,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _Parquet(TableFormat):
-    """`<table>.parquet` with the columns `id`, `label`, `embedding` and one for each slot.
-
-    Only a table with a vocabulary has the column `label`. Embeddings and slots are lists of a fixed
-    size. It needs pyarrow.
-    """
+    """The columns `id`, `label`, `embedding` and one for each slot, as lists of a fixed size."""
 
     def check_package(self) -> None:
         try:

@@ -12,10 +12,7 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class _Projector(TableFormat):
-    """`<table>.tsv`, `<table>.labels.tsv` and `projector_config.pbtxt`.
-
-    `tensorboard --logdir DESTINATION` shows them. It has no slots.
-    """
+    """A text file of rows for each table, and one of its labels."""
 
     slots = False
 

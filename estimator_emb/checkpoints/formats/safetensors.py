@@ -21,11 +21,9 @@ _TYPES = {
 
 
 class _Safetensors(TableFormat):
-    """`tables.safetensors` with a tensor for each table and slot under its name.
+    """A tensor for each table and slot under its name, and files of labels.
 
-    A table with a vocabulary has `<table>.labels.txt` too, a label on a line, as the format has no
-    strings. It holds bfloat16 as it is. The library would hold all tensors in memory, so the
-    published format is written here.
+    The library would hold all tensors in memory, so the published format is written here.
 
     Source: https://huggingface.co/docs/safetensors, "Format".
     """

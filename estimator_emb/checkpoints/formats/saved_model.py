@@ -16,12 +16,7 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class _SavedModel(TableFormat):
-    """A SavedModel whose signature `<table>` takes `ids`, int64 [n], for `embeddings`.
-
-    These are [n, dimension]. With a vocabulary, `<table>_labels` takes `labels`, string [n]. An id
-    outside the table, or a label that is not in the vocabulary, is an error. A single table is
-    `serving_default` too. It has no slots.
-    """
+    """A signature for each table that takes ids, and one that takes labels."""
 
     slots = False
 
@@ -104,12 +99,7 @@ def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
 
 
 def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
-    """Replaces the values of some variables of a small checkpoint by tables of any size.
-
-    Args:
-      path: prefix of the checkpoint, whose files are written anew.
-      tables: by the name of the variable.
-    """
+    """Replaces variables of the small checkpoint at a prefix, by name, by tables of any size."""
     with Writer(path) as out:
         with Values(path) as small:
             for name, dtype in small.dtypes.items():

@@ -65,15 +65,7 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
     """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`.
 
     It is that of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=tf.Variable(...))`, with
-    the counter of `tf.train.Checkpoint.save`.
-
-    Args:
-      prefix: its prefix.
-      tables: the tables.
-      step: the global step; None leaves `step` out.
-
-    Returns:
-      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
+    the counter of `tf.train.Checkpoint.save`; without `step` if that is None.
 
     Raises:
       ValueError: the values of a table are float64, and those of `TPUEmbedding` are float32.
@@ -114,10 +106,9 @@ def left_out(written: Written) -> list[str]:
 
 
 def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, Keys]:
-    """Returns the graph of the objects that are saved, serialized, and the tensors' names.
+    """Returns the serialized graph of what `tf.train.Checkpoint` saves, and the tensors' names.
 
-    It is what `tf.train.Checkpoint` saves of a `TPUEmbedding`, but for objects without values. It
-    is made here, as TensorFlow makes it only of variables, and eagerly.
+    It is made here, as TensorFlow makes it only of variables, and eagerly.
     """
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
@@ -152,12 +143,6 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
 
 def saved_tables(values: Values) -> Keys:
     """Returns the tables of a checkpoint of TPUEmbedding, by the graph of its objects.
-
-    Args:
-      values: the checkpoint.
-
-    Returns:
-      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
 
     Raises:
       ValueError: it is no such checkpoint, it has two tables of one name, or its tables are those
@@ -222,8 +207,7 @@ def global_step(values: Values) -> int | None:
 def own_names(variables: Sequence[str]) -> dict[str, str]:
     """Returns variable -> the name of its table in the TF2 vocabulary, as `to_tensorflow` has it.
 
-    A column's table `.../words_embedding/embedding_weights` is `tbl_words`; any other is called as
-    its variable is. Where two would share a name, both are called as their variables.
+    Where two would share a name, both have those of their variables.
     """
     wanted = {variable: saved_variables.own_name(variable) for variable in variables}
     names = list(wanted.values())
@@ -245,12 +229,7 @@ NOT_IN_A_CHECKPOINT = [
 
 
 class _Tf2(TableFormat):
-    """The checkpoint `ckpt-1` of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=...)`.
-
-    That is for TensorFlow 2, and `tables.json` says what is what in it. Slots of optimizers that
-    `tf.tpu.experimental.embedding` lacks are left out, and named there. It has no labels.
-    `embedding.checkpoint_to_tensorflow` makes the objects too, from the program's spec.
-    """
+    """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which says what is what in it."""
 
     labels = False
     by_variable = True

@@ -123,15 +123,8 @@ def pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the values of two variables of one shape and type, piece by piece, by their ids.
 
-    A variable that fits in one piece is yielded as a whole, and so are strings.
-
-    Args:
-      here: the checkpoint of the one.
-      name: name of the one.
-      there: the checkpoint of the other.
-      other: name of the other.
-      hosts: over how many hosts the rows of each are in the order of 'mod'; by default both are in
-        the order of the ids.
+    `hosts` says over how many hosts the rows of each are in the order of 'mod'. A variable that
+    fits in one piece is yielded as a whole, and so are strings.
     """
     is_text = here.dtypes[name] == tf.string
     spans = [] if is_text or not here.shapes[name] else [*here.spans(name)]

@@ -133,11 +133,7 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
 def known(values: Values, graph: SavedGraph) -> dict[str, int]:
     """Returns variable -> over how many hosts its rows are in the order of 'mod', where told.
 
-    1 stands for the order of the ids. Not in it is what neither a record nor the graph tells of.
-
-    Args:
-      values: the checkpoint.
-      graph: what `saved_graph` says of it.
+    1 stands for the order of the ids. What neither a record nor the graph tells of is left out.
 
     Raises:
       ValueError: the record is not one that this version can read.

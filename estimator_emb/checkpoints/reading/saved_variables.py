@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.optimizers import (
-    PARAMETERS,
-    MDLAdagradLightParameters,
+    ON_TPUS,
     OptimizationParameters,
 )
 from estimator_emb.spec.resolved import TABLE_PREFIX
@@ -24,8 +23,7 @@ HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
 RECORD = "estimator_emb/row_order"
 """Name of the variable, a scalar string, that says how the rows of a checkpoint are ordered."""
 
-_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
-_SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
+_SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
 """Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
@@ -118,12 +116,12 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
     """Returns the class of which `SavedVariable.optimizer` is the name."""
-    return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
+    return next(one for one in ON_TPUS if one.__name__ == f"{name}Parameters")
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
     suffixes = {slot.removeprefix(name) for slot in slots}
-    for optimizer in _OPTIMIZERS:
+    for optimizer in ON_TPUS:
         if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
             return optimizer.__name__.removesuffix("Parameters")
     return None
@@ -206,14 +204,10 @@ def tables(
 ) -> dict[str, SavedVariable]:
     """Returns name -> variable of those that are embedding tables by what the checkpoint says.
 
-    That is a matrix of floating-point numbers which is no slot and not called as a layer calls its
-    own, and of which one of these is true: a feature column made its name
+    Such a matrix might be a table, and one of these is true: a feature column made its name
     (`.../embedding_weights`, `..._shared_embedding`); it has slots that only embedding optimizers
-    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`.
-
-    Args:
-      variables: those of a checkpoint, as `inspect` returns them.
-      also: names that a record or a graph says to be tables.
+    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`, the names that a
+    record or a graph says to be tables.
     """
     helped = {
         part.removeprefix(HELPER_PREFIX)
@@ -235,13 +229,10 @@ def tables(
 
 
 def read_record(contents: Any, path: str) -> dict[str, int]:
-    """Returns table or slot -> over how many hosts its rows are in the order of 'mod'.
+    """Returns what a value of the variable `RECORD`, or None, says: name -> number of hosts.
 
-    1 stands for the order of the ids.
-
-    Args:
-      contents: value of the variable `RECORD`; None for a checkpoint that has none.
-      path: prefix of the checkpoint, for the message.
+    The rows of that table or slot are in the order of 'mod' over them; 1 stands for the order of
+    the ids.
 
     Raises:
       ValueError: the record is not one that this version can read.

@@ -16,16 +16,8 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
-    """Raises an error if the saver of model_fn leaves embedding variables out.
-
-    Args:
-      scaffold: the scaffold of model_fn; None and one without a saver are good.
-      variables: the embedding variables, which it is to save.
-
-    Raises:
-      ValueError: the saver was made before they were.
-    """
+def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
+    """Raises a ValueError if the saver of model_fn was made before the embedding variables."""
     # A saver has no public list of what it saves.
     listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
     if listed is None:
@@ -45,12 +37,9 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 def take_turns(hooks: Iterable[Any]) -> None:
     """Makes the `CheckpointSaverHook`s among the hooks of a training write one after the other.
 
-    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, be it
-    the program's or the estimator's, both would write the first and the last checkpoint into the
-    same temporary files. TensorFlow 2.15 has one that does not find the graph in its thread.
-
-    Args:
-      hooks: all of the training.
+    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, both
+    would write the first and the last checkpoint into the same temporary files. TensorFlow 2.15 has
+    one that does not find the graph in its thread.
     """
     turn = threading.Lock()
     for hook in hooks:

@@ -8,6 +8,7 @@ spelling to one of these.
 
 from __future__ import annotations
 
+import pathlib
 import re
 from dataclasses import dataclass
 
@@ -73,12 +74,10 @@ def _advise(owner: str, names: str, text: str) -> dict[str, Target | Advice]:
     return {f"{owner}.{name}": Advice(text) for name in names.split()}
 
 
-PARAMETERS = (
-    "AdadeltaParameters AdagradMomentumParameters AdagradParameters AdamParameters "
-    "CenteredRMSPropParameters FrequencyEstimatorParameters FtrlParameters "
-    "MDLAdagradLightParameters MomentumParameters ProximalAdagradParameters "
-    "ProximalYogiParameters RMSPropParameters StochasticGradientDescentParameters"
-)
+_CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
+PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
+"""The optimizers of this package, read from their list, which needs TensorFlow."""
+
 _PUBLIC = (
     "BestExporter EstimatorSpec EvalSpec Exporter FinalExporter LatestExporter ModeKeys TrainSpec "
     "VocabInfo WarmStartSettings train_and_evaluate"

@@ -53,7 +53,7 @@ def main(folder):
     random.seed(given["seed"])
     if given["kind"] == "ours":
         try:
-            import estimator_emb
+            from estimator_emb.version import __version__ as package
         except ModuleNotFoundError as error:
             record.add("refused", why=f"{sys.executable} has no module {error.name}")
             return 2
@@ -71,14 +71,14 @@ def main(folder):
         "environment",
         python=".".join(map(str, sys.version_info[:3])),
         tensorflow=tf.__version__,
-        package=estimator_emb.__version__ if given["kind"] == "ours" else None,
+        package=package if given["kind"] == "ours" else None,
     )
     random.seed(given["seed"])
     np.random.seed(given["seed"])
     tf.random.set_seed(given["seed"])
     maps = re.findall(r"--map[=\n](.+?)/*=(.+)", "\n".join(given["options"]))
     files = side_files.Files(folder, maps)
-    watch = Watch(given, record, files, names, side_training.Training)
+    watch = Watch(given, record, files, names, side_training.TrainingOfSide)
     watch.install()
     private = os.path.join(os.path.dirname(os.path.dirname(HERE)), "private")
     doors = _load("files", private)
@@ -155,7 +155,7 @@ class Watch:
         self.names = names
         self._new_training = training
         self._trainings = {}
-        """Model directory -> its `side_training.Training`."""
+        """Model directory -> its `side_training.TrainingOfSide`."""
         self._evaluations = self._predictions = 0
 
     def install(self):
@@ -166,10 +166,10 @@ class Watch:
         stock = estimators.Estimator
         classes = [stock, tpu_estimator.TPUEstimator]
         if self.given["kind"] == "ours":
-            import estimator_emb
             from estimator_emb.backends.emulated import step
+            from estimator_emb.estimator import TPUEstimator
 
-            classes.append(estimator_emb.TPUEstimator)
+            classes.append(TPUEstimator)
             step.means_losses = True
         for owner in classes:
             self._prepare_constructor(owner)

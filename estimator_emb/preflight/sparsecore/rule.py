@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import Math, OptimizationParameters, step
-from estimator_emb.optimizers.symbols import COMPARISONS, Program, Symbol
+from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
 
 ROW, BOOLS = "!row", "!bools"
 """The types of a row's float32 numbers and of their comparisons, which `types` defines."""

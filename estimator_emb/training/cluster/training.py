@@ -70,7 +70,7 @@ class _Executor(TrainingExecutor):
         super().__init__(*args)
         config = self._estimator.config
         self._member = ending.Member(config.task_type, config.task_id)
-        self._watch = waiting.Watch(config.cluster_spec, config.task_type, self._is_over)
+        self._watch = waiting.AbsenceWatch(config.cluster_spec, config.task_type, self._is_over)
         self._server: Any = None  # A cluster of one process has none.
 
     def run_chief(self) -> None:

@@ -35,7 +35,7 @@ _NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
 """Job -> the jobs it needs; servers need the chief."""
 
 
-class Watch:
+class AbsenceWatch:
     """Names those that are away, in a thread, until it is stopped.
 
     Args:
