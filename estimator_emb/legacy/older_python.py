@@ -107,7 +107,7 @@ _NUMPY: dict[str, Any] = {
     "uint0": np.uintp,
     "unicode_": np.str_,
 }
-"""Name that NumPy has had -> its meaning; from 1.20's and 2.0's lists of removed aliases."""
+"""Alias that NumPy 1.20 or 2.0 removed -> its meaning."""
 
 
 def supply(changes: Changes) -> None:

@@ -110,7 +110,7 @@ class Findings:
         self._add(node, LEFT, text)
 
     def about_star(self, star: cst.ImportFrom, module: str) -> None:
-        """Adds an import of all names of a legacy module."""
+        """Adds a `from module import *` that hides legacy names."""
         used = []
         for name in sorted({name.value for name in self._program.identifiers}):
             found = self._program.look_up(f"{module}.{name}")
@@ -136,7 +136,7 @@ class Findings:
         return f"{names.OURS}.install" in self._all_names()
 
     def about_behaviour(self, changed: bool) -> None:
-        """Adds what a program that trains by estimator_emb must know."""
+        """Adds where a program that trains by estimator_emb behaves in another way."""
         self._about_tf1()
         self._about_strings()
         own = [name for name in self._all_names() if name.startswith(names.OURS)]

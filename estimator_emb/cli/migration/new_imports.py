@@ -21,7 +21,7 @@ _LOCAL_NAMES = {
     names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
     names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
 }
-"""Module -> what it is called in a program, the first one that means nothing else there."""
+"""Module -> local names for it in order of preference; a program gets the first free one."""
 
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""
@@ -62,7 +62,7 @@ class NewImports:
     Args:
       program: the program.
       edits: receives the lines.
-      parts: the names that the program imports, and what becomes of each once that is decided.
+      parts: each name that the program imports -> what becomes of it; filled in later.
       notes: the findings about the program.
     """
 
@@ -90,7 +90,7 @@ class NewImports:
         }
 
     def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:
-        """Returns what a target is called where `use` stands; imports its module if need be."""
+        """Returns an expression for a target in the place of `use`, and imports its module."""
         module, name = target.module, target.name
         if module == f"{names.OURS}.export":
             module, name = names.OURS, f"export.{name}"
@@ -153,7 +153,7 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def _needs_ours(self) -> bool:
-        """Returns whether anything here can be imported only with, or after, estimator_emb."""
+        """Returns whether an import of the result needs estimator_emb."""
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(
             path.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))

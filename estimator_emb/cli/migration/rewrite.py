@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a program: which of its expressions and imports change, and into what.
+"""Rewrites the expressions and the imports of a program that name legacy modules.
 
-All is decided on LibCST's tree and scopes, and then written as replacements of parts of the source,
-so that everything else stays byte for byte.
+It decides by LibCST's tree and scopes, and replaces parts of the source, so that everything else
+stays byte for byte.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Outcome(enum.Enum):
     """What becomes of an expression."""
 
     KEPT = "kept"
-    """It is no legacy name, or its import alone changes."""
+    """It is no legacy name, or only its import changes."""
     EDITED = "edited"
     LEFT = "left"
     """It is legacy, and a person must change it."""
     ALIASED = "aliased"
-    """It is the module that an assignment gives another name."""
+    """It is a module to which an assignment gives another name."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rewritten:
 
     Attributes:
       text: the new source; the old one if nothing changes.
-      findings: what a person must decide, by the place in the old source.
+      findings: what a person must decide, in the order of the old source.
       lines: line in the old source -> line in the new one.
     """
 
@@ -92,11 +92,11 @@ class _Plan:
     """Decides what becomes of the expressions of a program, and of what binds their names.
 
     Attributes:
-      targets: expression that changes -> the part of it to replace, and the name in its place.
+      targets: expression that changes -> the part to replace, and the name to put there.
       removed: assignments of legacy modules that nothing needs any more.
       needed: imports that new expressions use.
-      tf1: what `tensorflow.compat.v1` is called where a new expression needs it; None for an
-        import of its own.
+      tf1: new expression below `tensorflow.compat.v1` -> what that module is called there; None
+        where it must be imported.
     """
 
     def __init__(self, program: Program, notes: findings.Findings):
@@ -123,7 +123,7 @@ class _Plan:
         }
 
     def uses(self, outcome: Outcome) -> set[Use]:
-        """Returns the expressions of which this becomes."""
+        """Returns the expressions with this outcome."""
         return {use for use, one in self._outcomes.items() if one is outcome}
 
     def _outcome(self, use: Use) -> Outcome:
