@@ -10,9 +10,8 @@ from estimator_emb.cli import main as _command
 _command.answer_module()
 
 from estimator_emb import compat
-from estimator_emb.names.legacy import STAND_INS
 
-compat.prepare(STAND_INS)
+compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
 from estimator_emb.messages import console
 

@@ -18,8 +18,8 @@ from estimator_emb.names.legacy import (
     API_V2,
     ESTIMATOR,
     FROM_TENSORFLOW,
+    LACKING,
     REPLACED,
-    STAND_INS,
 )
 
 TF1 = "tensorflow.compat.v1"
@@ -188,7 +188,7 @@ TABLE: dict[str, Target | Advice] = {
 }
 """Legacy name outside tf.contrib -> where it is now, or what a person must decide."""
 
-NEED_OURS = ("tensorflow_estimator", *STAND_INS)
+NEED_OURS = ("tensorflow_estimator", *LACKING)
 """Modules that can be imported on TensorFlow >= 2.16 after estimator_emb only."""
 
 _LEGACY_MODULES = frozenset(
