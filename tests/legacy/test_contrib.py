@@ -4,14 +4,13 @@
 import importlib
 import importlib.util
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import contrib_cases
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -423,11 +422,7 @@ slim.dropout(slim.separable_conv2d(images, 8, 3, 1), 0.5)
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
 def test_slim_where_tf_slim_is_installed():
-    program = f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr
+    done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}")
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
 
