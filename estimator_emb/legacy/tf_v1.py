@@ -85,7 +85,7 @@ def bind() -> None:
         }
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
-        own["contrib"] = contrib.install(changes)
+        own["contrib"] = contrib.add_contrib(changes)
         finder = _ApiFinder(v1, os.path.dirname(tf2.__file__))
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))

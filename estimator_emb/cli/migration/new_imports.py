@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,9 @@ class NewImports:
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)
+        self._bindings: dict[cst.CSTNode, list[Binding]] = {one: [] for one in self._statements}
+        for binding in program.bindings:
+            self._bindings[program.top_level(binding.statement)].append(binding)
         self._taken: set[str] = set()
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
@@ -112,11 +116,8 @@ class NewImports:
                 leaf = f"contrib_{leaf}"
             wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
             taken = self._taken | set(self._new.values())
-            free = [name for name in wanted if name not in taken]
-            free += [
-                name for name in (f"{wanted[-1]}{i}" for i in range(2, 99)) if name not in taken
-            ]
-            self._new[module] = free[0]
+            more = (f"{wanted[-1]}{i}" for i in itertools.count(2))
+            self._new[module] = next(n for n in itertools.chain(wanted, more) if n not in taken)
         return self._new[module]
 
     def add(self, is_changed: bool) -> None:
@@ -181,7 +182,7 @@ class NewImports:
         """Returns where new imports go: before any of TensorFlow, any definition and `limit`."""
         places = [] if limit is None else [limit]
         for statement in self._statements:
-            imported = [binding.path for binding in self._bindings_in(statement)]
+            imported = [binding.path for binding in self._bindings[statement]]
             if _is_definition(statement) or any(one.startswith("tensorflow") for one in imported):
                 places.append(self._before(statement))
         return min(places, default=len(self._source))
@@ -191,7 +192,7 @@ class NewImports:
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
-            paths = [self._parts[binding].path for binding in self._bindings_in(statement)]
+            paths = [self._parts[binding].path for binding in self._bindings[statement]]
             stars = [
                 module
                 for star, module in self._program.stars
@@ -211,13 +212,6 @@ class NewImports:
             return self._edits.line_end(self._program.end(statement))
         first = [*getattr(statement, "decorators", ()), statement][0]
         return self._edits.line_start(self._program.start(first))
-
-    def _bindings_in(self, statement: cst.CSTNode) -> list[Binding]:
-        return [
-            binding
-            for binding in self._program.bindings
-            if self._program.top_level(binding.statement) is statement
-        ]
 
     def _end_of_imports(self) -> int:
         end = 0

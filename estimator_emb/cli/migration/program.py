@@ -160,9 +160,9 @@ class Program:
         """Returns what a dotted name means in this program."""
         return names.look_up(path, self.means_v1)
 
-    def top_level(self, node: cst.CSTNode) -> cst.CSTNode | None:
+    def top_level(self, node: cst.CSTNode) -> cst.CSTNode:
         """Returns the statement of the module that contains a node."""
-        while self._parents.get(node) is not None and self._parents[node] is not self.module:
+        while self._parents[node] is not self.module:
             node = self._parents[node]
         return node
 

@@ -116,7 +116,7 @@ class _Found(importlib.abc.Loader):
         sys.modules[module.__name__] = self._module
 
 
-def install(changes: Changes) -> ModuleType:
+def add_contrib(changes: Changes) -> ModuleType:
     """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
     top = _Namespace("")
     changes.hide_modules(NAME)
