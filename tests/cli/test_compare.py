@@ -385,8 +385,15 @@ def from_step(first, name, by):
     return change
 
 
-def without(name):
-    return lambda variables, step: variables.pop(name)
+def having(**variables):
+    """A change that sets variables, and leaves those out that are None."""
+
+    def change(all_of_them, step):
+        all_of_them.update(variables)
+        for name in [name for name, value in all_of_them.items() if value is None]:
+            del all_of_them[name]
+
+    return change
 
 
 def decide(a, b, repeated=None, ignore=()):
@@ -416,90 +423,40 @@ def test_a_variable_that_differs(made):
     assert "from step 2" in text.body(comparison, None)
 
 
-def missing_metric(made):
-    return made(metrics={}), ["evaluation 1: only A has the metric auc."]
+DIFFERENT = {
+    "evaluation 1: only A has the metric auc.": {"metrics": {}},
+    "w has the shape (2,) on A, and (3,) on B.": {"change": having(w=np.zeros(3, np.float32))},
+    "w has the type float32 on A, and float64 on B.": {"change": having(w=np.zeros(2))},
+    "A has losses of steps 1 to 3, B of steps 1, 2.\n"
+    "A has checkpoints of steps 1 to 3, B of steps 1, 2.": {"steps": (1, 2)},
+    "Only B has the variable more.": {"change": having(more=np.float32(1))},
+    "Only A has the variable w.": {"change": having(w=None)},
+    "A has 1 evaluation, B 0.": lambda run: run.evaluations.clear(),
+    "predict 1: the number is 4 on A, and 5 on B.": lambda run: run.predictions[0].counts.update(
+        {"the number": 5}
+    ),
+    "predict 1: y has the shape (4, 1) on A, and (3, 1) on B.": lambda run: run.predictions[
+        0
+    ].values.update(y=np.zeros([3, 1])),
+    "A trains 1 model directory, B 2.": lambda run: run.trainings.append(run.trainings[0]),
+}
+"""Problems -> how B is made, or what changes it."""
 
 
-def other_shape(made):
-    def change(variables, step):
-        variables["w"] = np.zeros(3, np.float32)
-
-    return made(change), ["w has the shape (2,) on A, and (3,) on B."]
-
-
-def other_type(made):
-    def change(variables, step):
-        variables["w"] = variables["w"].astype(np.float64)
-
-    return made(change), ["w has the type float32 on A, and float64 on B."]
-
-
-def fewer_steps(made):
-    return made(steps=(1, 2)), [
-        "A has losses of steps 1 to 3, B of steps 1 to 2.".replace("1 to 2", "1, 2"),
-        "A has checkpoints of steps 1 to 3, B of steps 1, 2.",
-    ]
-
-
-def more_variables(made):
-    return made(lambda variables, step: variables.update(more=np.float32(1))), [
-        "Only B has the variable more."
-    ]
-
-
-def fewer_variables(made):
-    return made(without("w")), ["Only A has the variable w."]
-
-
-def no_evaluation(made):
-    run = made()
-    run.evaluations = []
-    return run, ["A has 1 evaluation, B 0."]
-
-
-def more_predictions(made):
-    run = made()
-    run.predictions[0].counts["the number"] = 5
-    return run, ["predict 1: the number is 4 on A, and 5 on B."]
-
-
-def other_predictions(made):
-    run = made()
-    run.predictions[0].values["y"] = np.zeros([3, 1])
-    return run, ["predict 1: y has the shape (4, 1) on A, and (3, 1) on B."]
-
-
-def more_model_directories(made):
-    run = made()
-    run.trainings.append(run.trainings[0])
-    return run, ["A trains 1 model directory, B 2."]
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        missing_metric,
-        other_shape,
-        other_type,
-        fewer_steps,
-        more_variables,
-        fewer_variables,
-        no_evaluation,
-        more_predictions,
-        other_predictions,
-        more_model_directories,
-    ],
-)
-def test_what_one_side_lacks_is_a_difference(made, problem):
-    other, problems = problem(made)
+@pytest.mark.parametrize("problems", DIFFERENT)
+def test_what_one_side_lacks_is_a_difference(made, problems):
+    how = DIFFERENT[problems]
+    other = made() if callable(how) else made(**how)
+    if callable(how):
+        how(other)
     comparison, (status, line) = decide(made(), other, made())
     assert status == 1 and "that one side lacks or that do not fit" in line
-    assert comparison.problems == problems
-    assert all(one in text.body(comparison, None) for one in problems)
+    assert comparison.problems == problems.split("\n")
+    assert all(one in text.body(comparison, None) for one in comparison.problems)
 
 
 def test_unless_it_is_ignored(made):
-    other = made(without("w"), metrics={"auc": np.float32(0.9)})
+    other = made(having(w=None), metrics={"auc": np.float32(0.9)})
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
     assert "Ignored, as asked: w" in text.body(comparison, None)
@@ -531,9 +488,7 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
 
 
 def test_nan_on_both_sides_says_nothing(made):
-    def change(variables, step):
-        variables["w"] = np.float32([np.nan, 1])
-
+    change = having(w=np.float32([np.nan, 1]))
     _, verdict = decide(made(change), made(change))
     assert verdict == (2, "Nothing can be said: w is NaN on both sides, from step 1 on.")
     _, verdict = decide(made(losses={2: NAN}), made(losses={2: NAN}))
@@ -568,9 +523,7 @@ def test_chance_is_told_from_a_difference(made):
 
 
 def test_a_training_that_changes_nothing_cannot_be_compared(made):
-    def still(variables, step):
-        variables.update({"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
-
+    still = having(**{"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
     with pytest.raises(recorded.CannotCompare) as raised:
         comparing.check_change(made(still), "A")
     assert str(raised.value) == "A: training changes no variable but the global step."
@@ -578,21 +531,15 @@ def test_a_training_that_changes_nothing_cannot_be_compared(made):
 
 
 def test_many_variables_are_not_all_listed(made):
-    def change(variables, step):
-        variables.update({f"v{index:02}": np.float32(index) for index in range(40)})
-
+    change = having(**{f"v{index:02}": np.float32(index) for index in range(40)})
     comparison, _ = decide(made(change), made(change))
     body = text.body(comparison, None)
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
 def test_names_move_no_cursor(made):
-    def change(variables, step):
-        variables["\x1b[2J\nThe sides are the same"] = np.float32(step)
-
-    def other(variables, step):
-        variables["\x9b2J"] = np.float32(step)
-
+    change = having(**{"\x1b[2J\nThe sides are the same": np.float32(1)})
+    other = having(**{"\x9b2J": np.float32(1)})
     comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
     lines = text.body(comparison, None).split("\n")
     assert all(one.isprintable() for one in lines)
@@ -810,38 +757,41 @@ def test_beside_stock(tmp_path, clip, status):
 
 
 @pytest.mark.slow
-def test_another_rate_differs_from_the_first_step(tmp_path):
-    other = tmp_path / "other.py"
-    other.write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
-    done = run(tmp_path, f"--b-program={other}", "--repeat=no", *PROGRAM_AND_FLAGS)
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[-1].endswith(f"are not the same {WITHIN}, from step 1 on.")
-    assert "A again" not in done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags, said",
+    "arguments, status, said",
     [
-        (["--chance"], "Nothing can be said: run twice, side A differs from itself from step 1 on"),
-        (["--fail=2"], "failed with status 1 after 2 steps."),
+        (["--b-program=other.py", "--repeat=no"], 1, [f"same {WITHIN}, from step 1 on.\n"]),
+        (
+            ["--chance"],
+            2,
+            ["Nothing can be said: run twice, side A differs from itself from step 1 on"],
+        ),
+        (
+            ["--fail=2"],
+            2,
+            ["failed with status 1 after 2 steps.", "ValueError: the program's own failure"],
+        ),
+        (
+            ["--repeat=no", "--calls=500", "--optimizer=adam"],
+            0,
+            [
+                "Losses of steps 1 to 3",
+                "evaluation 2: mae",
+                "Where the program would train on after 3 steps, it was ended",
+            ],
+        ),
+        (["--plain"], 0, ["evaluation 1: loss"]),
     ],
 )
-def test_what_cannot_be_compared(tmp_path, flags, said):
-    done = run(tmp_path, *PROGRAM_AND_FLAGS, *flags)
-    assert done.returncode == 2
-    assert said in done.stdout + done.stderr
-    if "--fail=2" in flags:
-        assert "ValueError: the program's own failure" in done.stderr
-
-
-@pytest.mark.slow
-def test_several_trainings_are_compared_until_the_steps_are_made(tmp_path):
-    done = run(tmp_path, "--repeat=no", *PROGRAM_AND_FLAGS, "--calls=500", "--optimizer=adam")
-    assert done.returncode == 0, done.stderr
-    assert "Losses of steps 1 to 3" in done.stdout
-    assert "evaluation 2: mae" in done.stdout and "predict 1" not in done.stdout
-    assert "Where the program would train on after 3 steps, it was ended" in done.stdout
+def test_programs(tmp_path, arguments, status, said):
+    """Another rate; chance; a failure; trainings until the steps are made; an Estimator."""
+    (tmp_path / "other.py").write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
+    own = [one for one in arguments if one.startswith(("--b", "--repeat"))]
+    done = run(tmp_path, *own, *PROGRAM_AND_FLAGS, *(one for one in arguments if one not in own))
+    assert done.returncode == status, done.stderr
+    assert all(one in done.stdout + done.stderr for one in said)
+    assert ("A again" in done.stderr) == ("--chance" in arguments)
+    assert "predict 1" not in done.stdout or "--calls=500" not in arguments
 
 
 @pytest.mark.slow
@@ -861,13 +811,6 @@ def test_paths_of_a_bucket(tmp_path):
     done = run(tmp_path, "--map=gs://b=bucket", *PROGRAM_AND_FLAGS, "--out=gs://b/out")
     assert done.returncode == 0, done.stderr
     assert [*(tmp_path / "bucket").iterdir()] == []
-
-
-@pytest.mark.slow
-def test_an_estimator_and_train_and_evaluate(tmp_path):
-    done = run(tmp_path, *PROGRAM_AND_FLAGS, "--plain")
-    assert done.returncode == 0, done.stderr
-    assert "evaluation 1: loss" in done.stdout
 
 
 @pytest.mark.slow
