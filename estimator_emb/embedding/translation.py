@@ -66,7 +66,7 @@ def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> An
 
 
 def without_checks(features: dict[str, FeatureConfig]) -> dict[str, Any]:
-    """Translates features of ours, of which the caller has checked that nothing is lost."""
+    """Translates features of ours; the caller has checked that nothing is lost."""
     translated: dict[int, Any] = {}
     return {key: _to_tensorflow(feature, translated) for key, feature in features.items()}
 
@@ -152,8 +152,8 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
     Raises:
       ValueError: `from_legacy` refuses a table or a feature, a table has no optimizer, or the spec
-        has a `clipping_limit` or an `experimental_gradient_multiplier_fn`, of which the TF2
-        vocabulary has no counterpart.
+        has what the TF2 vocabulary lacks: a `clipping_limit` or an
+        `experimental_gradient_multiplier_fn`.
     """
     spec = config.validated(spec)
     _refuse(

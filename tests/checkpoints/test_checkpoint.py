@@ -10,6 +10,7 @@ import estimator_emb as ee
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import writer
 
+TABLE = "dense_features/words_embedding/embedding_weights"
 HOSTS = 4
 WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)
 ACCUMULATORS = 100 + WORDS
@@ -20,8 +21,8 @@ HELPER = "tpu_embedding_dummy_table_variable_tbl_words"
 def write_legacy(folder):
     """A checkpoint of tables whose parts, one to a TPU host, hold the rows that the host holds."""
     tables = {
-        "dense_features/words_embedding/embedding_weights": WORDS,
-        "dense_features/words_embedding/embedding_weights/Adagrad": ACCUMULATORS,
+        TABLE: WORDS,
+        f"{TABLE}/Adagrad": ACCUMULATORS,
         "few": FEW,
         "few/Adam/m": FEW + 10,
         "few/Adam/v": FEW + 20,
@@ -72,7 +73,7 @@ def test_inspect(tmp_path):
             == list(found)
             == [
                 "dense/kernel",
-                "dense_features/words_embedding/embedding_weights",
+                TABLE,
                 "empty",
                 "few",
                 "few/mine",
@@ -82,7 +83,7 @@ def test_inspect(tmp_path):
                 f"{HELPER}/Adam",
             ]
         )
-        words = found["dense_features/words_embedding/embedding_weights"]
+        words = found[TABLE]
         assert words == checkpoint.SavedVariable(
             words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
         )
@@ -102,19 +103,18 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
     as_saved = read(path)
-    table = "dense_features/words_embedding/embedding_weights"
-    assert not np.array_equal(as_saved[table], WORDS)
+    assert not np.array_equal(as_saved[TABLE], WORDS)
     seen = []
     made = checkpoint.convert(
         path,
         str(tmp_path / "new" / "model.ckpt-7"),
-        [table, "few", "few/mine"],
+        [TABLE, "few", "few/mine"],
         progress=lambda done, total: seen.append((done, total)),
         source_order="mod",
     )
     assert made == checkpoint.Conversion(
         str(tmp_path / "new" / "model.ckpt-7"),
-        (table, f"{table}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
+        (TABLE, f"{TABLE}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
         (HELPER, f"{HELPER}/Adam"),
         HOSTS,
         1,
@@ -124,8 +124,8 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     got = read(made.path)
     want = {
         **{name: value for name, value in as_saved.items() if HELPER not in name},
-        table: WORDS,
-        f"{table}/Adagrad": ACCUMULATORS,
+        TABLE: WORDS,
+        f"{TABLE}/Adagrad": ACCUMULATORS,
         "few": FEW,
         "few/Adam/m": FEW + 10,
         "few/Adam/v": FEW + 20,
@@ -141,7 +141,7 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     assert sorted(seen) == seen
 
     back = checkpoint.convert(
-        made.path, str(tmp_path / "back") + "/", [table, "few", "few/mine"], HOSTS, to="mod"
+        made.path, str(tmp_path / "back") + "/", [TABLE, "few", "few/mine"], HOSTS, to="mod"
     )
     assert back.path == str(tmp_path / "back" / "model.ckpt-7")
     for name, value in read(back.path).items():
@@ -225,11 +225,27 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         (
             {"tables": ["wrds"]},
             "convert: table 'wrds' is not in the checkpoint, whose embedding tables are "
-            "['dense_features/words_embedding/embedding_weights', 'few'].",
+            f"['{TABLE}', 'few'].",
         ),
         (
             {"tables": ["global_step"]},
             "convert: table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",
+        ),
+        *(
+            (
+                {"tables": [f"{start}*"]},
+                f"convert: no embedding table matches '{start}*'; there are ['{TABLE}', 'few'].",
+            )
+            for start in ("w", "dense/")
+        ),
+        (
+            {"tables": ["dense/kernel"]},
+            "convert: 'dense/kernel' is no embedding table, by its name, its type or its shape; "
+            f"the embedding tables of the checkpoint are ['{TABLE}', 'few'].",
+        ),
+        (
+            {"tables": ["few/Adam/m"]},
+            "convert: 'few/Adam/m' is a slot, which moves with its table; name 'few'.",
         ),
         ({"tables": []}, "convert: no table is named."),
         ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),

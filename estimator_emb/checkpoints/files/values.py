@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the values of a checkpoint in pieces.
 
-TensorFlow's readers bring a variable into memory as a whole, or as the slices in which it was
-saved. Here the rows that are asked for are read from the data files themselves, so that a table may
-be larger than the memory.
+TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here
+rows are read from the data files themselves, so that a table may be larger than the memory.
 """
 
 import functools
@@ -27,8 +26,8 @@ PIECE_BYTES = 32 << 20
 class Values:
     """The values of a checkpoint. As a context, it closes the files at the end.
 
-    Variables whose parts are not runs of rows, strings, and those of an index of another format are
-    read by TensorFlow, each as a whole.
+    TensorFlow reads strings, variables whose parts are not runs of rows, and those of an index in
+    another format, each as a whole.
 
     Args:
       path: prefix of the checkpoint.

@@ -64,30 +64,30 @@ def convert(
     `estimator_emb/row_order`, which says how the rows of its tables are ordered: so it is not
     converted a second time. Nothing else reads it.
 
-    It is first compared with its checksums, and the new one is read again and compared with it.
-    Three or four times 64 MB of it are in memory at a time. The new checkpoint appears when it is
-    complete. If its folder has no `checkpoint` file, one is written that names it, so that the
-    folder serves as a model directory.
+    The values are compared with their checksums before, and with the new checkpoint after. Three or
+    four times 64 MB are in memory at a time. The new checkpoint appears when it is complete. If its
+    folder has no `checkpoint` file, one is written that names it, so that the folder serves as a
+    model directory.
 
     Args:
       source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      destination: a folder, in which the new checkpoint has the source's name, or its prefix. What
-        is no folder yet is a prefix if it ends as one, with `.ckpt` or a dash and a number.
+      destination: a folder, in which the new checkpoint has the source's name; or its prefix. What
+        is no folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
       tables: names of the tables, or patterns with * and ?; their slots move with them. Slots that
-        `inspect` does not know as such must be named like tables. A pattern stands for those
-        matrices that are known to be tables: which a feature column has named
-        (`.../embedding_weights`, `..._shared_embedding`), which have slots that only embedding
-        optimizers have (`/Adam/m`), of which a legacy helper variable has the name, or which a
-        record or a graph says to be tables. Any other is named in full.
+        `inspect` does not know as such must be named like tables. A pattern finds those matrices
+        that are known to be tables: by the name that a feature column gives
+        (`.../embedding_weights`, `..._shared_embedding`), by slots that only embedding optimizers
+        have (`/Adam/m`), by the name of a legacy helper variable, by a record or by a graph. Any
+        other is named in full.
       hosts: number of TPU hosts over which the tables were divided. None, the default, takes what
         the checkpoint says: its record, its graph in the `.meta` file, or the slices in which its
         tables were saved. With `to='mod'` and no `to_hosts`, it is `to_hosts`, and the rows must be
         in the order of the ids.
       to: 'ids', the default, for the order of the ids; 'mod' for that of the legacy 'mod'.
-      progress: function called with the number of bytes done and that of all; None for none.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
       to_hosts: number of TPU hosts for `to='mod'`.
-      source_order: 'mod' or 'div', the strategy that the program had, for a checkpoint that does
-        not say which. None, the default, for one that does.
+      source_order: 'mod' or 'div', the strategy of the program, for a checkpoint that does not say
+        it. None, the default, for one that does.
       force: True believes `hosts` and `source_order` against what slices and names tell, for a
         checkpoint that another program has written again. A record or a graph is always believed.
 
@@ -97,7 +97,7 @@ def convert(
     Raises:
       ValueError: there is no checkpoint; it is damaged; `destination` exists; a table is not in the
         checkpoint or is no embedding table; the order of its rows is not known, is already the one
-        that is asked for, or is not what the arguments say; or an argument is none of its values.
+        that is asked for, or is not what the arguments say; or an argument is not allowed.
     """
     _check_arguments(hosts, to, to_hosts, source_order)
     if to == "mod" and to_hosts is None:

@@ -41,10 +41,9 @@ class SavedGraph:
       order: 'ids' or 'mod'; None if it does not say.
       hosts: number of TPU hosts over which it divides tables; None if it does not say.
       why: what in it says so, for messages.
-      tables: names of variables that it loads into the embedding hardware, as checkpoints call
-        them.
+      tables: names of the variables that it loads into the embedding hardware.
       program: whose graph it is: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for
-        any that trains no tables on a TPU; None if it is not there.
+        one that trains no tables on a TPU; None without a graph.
     """
 
     order: str | None = None
@@ -113,11 +112,10 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts that the slices tell in which it was saved.
+    """Returns table -> number of hosts, by the slices in which it was saved.
 
-    Not in it is a table of which they do not tell: it has a slice for each row, as under any
-    larger number of hosts, or its slices are not those of a TPU, because another program has
-    written the checkpoint since.
+    A table is left out if it has a slice for each row, as under any larger number of hosts, or if
+    its slices are not those of a TPU, because another program has written the checkpoint since.
     """
     found = {}
     for table in tables:

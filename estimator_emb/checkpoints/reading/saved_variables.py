@@ -28,7 +28,7 @@ _OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagrad
 _SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
-"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
+"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable too."""
 
 _CPU_SLOTS = {
     "Adam": ("/Adam", "/Adam_1"),
@@ -74,9 +74,9 @@ class SavedVariable:
 def inspect(path: str) -> list[SavedVariable]:
     """Returns the variables of a checkpoint, sorted by name, each with its slots.
 
-    A slot is known by the suffix of its name, for example `/Adagrad`, and by the shape, which is
-    the variable's. Tables cannot be told from other matrices, since Adagrad of `tf.compat.v1.train`
-    names its slots as the embedding optimizer does. No values are read.
+    A slot is known by the suffix of its name, for example `/Adagrad`, and by its shape. Tables
+    cannot be told from other matrices, since Adagrad of `tf.compat.v1.train` names its slots as the
+    embedding optimizer does. No values are read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -108,7 +108,7 @@ def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...
 
 
 def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Returns a variable's slots if only an optimizer of `tf.compat.v1.train` has such, else ()."""
+    """Returns a variable's slots if they are those of `tf.compat.v1.train` alone; else ()."""
     for suffixes in _CPU_SLOTS.values():
         slots = tuple(name + suffix for suffix in suffixes)
         if all(shapes.get(slot) == shapes[name] for slot in slots):
@@ -117,7 +117,7 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
-    """Returns the class of which `SavedVariable.optimizer` is the name."""
+    """Returns the class that `SavedVariable.optimizer` names."""
     return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
 
 
@@ -180,18 +180,15 @@ def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariab
 
 
 def looks_dense(name: str) -> bool:
-    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
-
-    A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
-    """
+    """Returns whether a name is of a matrix or bias of a dense layer, such as `dense/kernel_1`."""
     return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def own_name(variable: str) -> str:
-    """Returns what the legacy config and TensorBoard call the table of a variable.
+    """Returns the name that a variable's table has in the legacy config and in TensorBoard.
 
     A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
-    share is `tbl_a_b_shared_embedding`; any other is called as its variable is.
+    share is `tbl_a_b_shared_embedding`; any other has the name of its variable.
     """
     column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
     if column.endswith("_shared_embedding"):
