@@ -25,6 +25,7 @@ from typing import Any
 import tensorflow as tf
 from absl import flags
 
+from estimator_emb.names import environment
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, parse_iterations_per_loop
 from estimator_emb.spec import options
 from estimator_emb.spec.options import RunConfig
@@ -124,8 +125,8 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
             "device",
             None,
             "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
-            f"{options.DEVICE_VARIABLE} of the environment says, or 'tpu'.",
-            enum_values=list(options.DEVICES),
+            f"{environment.DEVICE} of the environment says, or 'tpu'.",
+            enum_values=list(environment.DEVICE.choices),
         ),
         tpu=text("tpu", "Name or address of the Cloud TPU."),
         tpu_zone=text("tpu_zone", "Zone of the Cloud TPU; by default that of this machine."),

@@ -1,16 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a program that are the tasks of one cluster, for tests."""
+"""Processes of programs, alone or as the tasks of one cluster, for tests."""
 
 import json
 import os
-import pathlib
 import socket
 import subprocess
 import sys
 import textwrap
 import time
 
-HERE = pathlib.Path(__file__).parent
+
+def environment(**more):
+    """The environment of a process that finds whatever this one imports."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+
+
+def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
+    """Runs Python code in a process of its own.
+
+    Args:
+      program: the code.
+      *arguments: of it.
+      status: that it must end with.
+      cwd: the folder that it runs in.
+      timeout: in seconds.
+      **more: variables of its environment.
+
+    Returns:
+      What it printed, as `stdout` and `stderr`.
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        env=environment(**more),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr[-4000:]
+    return done
 
 
 def addresses(**jobs):
@@ -53,17 +83,12 @@ class Processes:
             process.kill()
             process.wait()
 
-    def start(self, job, index=0, **environment):
+    def start(self, job, index=0, **more):
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
         log = self.directory / f"{job}{index}.{len(self.started)}.log"
         process = subprocess.Popen(
             [sys.executable, "-c", self._program, *self.arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
-                "TF_CONFIG": json.dumps(task),
-                **environment,
-            },
+            env=environment(TF_CONFIG=json.dumps(task), **more),
             stdout=log.open("w"),
             stderr=subprocess.STDOUT,
         )

@@ -11,98 +11,11 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from columns_program import DIMENSION, VOCABULARY, batches, columns, make, model_fn_of
 
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.step import tensor_core
-
-VOCABULARY = 20
-DIMENSION = 3
-
-
-def batches(count=6, batch=4, seed=0, longest_history=4):
-    rng = np.random.default_rng(seed)
-    made = []
-    for _ in range(count):
-        features = {
-            "item": rng.integers(0, VOCABULARY, batch),
-            "words": harness.sparse(
-                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
-            ),
-            "history": harness.sparse(
-                [
-                    rng.integers(0, VOCABULARY, rng.integers(0, longest_history + 1))
-                    for _ in range(batch)
-                ]
-            ),
-            "age": rng.random([batch, 1]).astype(np.float32),
-        }
-        made.append((features, rng.random(batch).astype(np.float32)))
-    return made
-
-
-def columns():
-    item = fc.categorical_column_with_identity("item", VOCABULARY)
-    words = fc.categorical_column_with_identity("words", VOCABULARY)
-    history = fc.sequence_categorical_column_with_identity("history", VOCABULARY)
-    return [
-        fc.embedding_column(item, DIMENSION, combiner="sum"),
-        *fc.shared_embedding_columns(
-            [words, history], DIMENSION, combiner="sqrtn", max_sequence_lengths=[0, 2]
-        ),
-    ]
-
-
-def model_fn_of(tpu_columns, seen=None, cross_shard=True):
-    def model_fn(features, labels, mode, params):
-        if seen is not None:
-            seen.append((dict(features), dict(params)))
-        flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
-        sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
-        hidden = tf.concat(
-            [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]], axis=1
-        )
-        output = tf.compat.v1.layers.dense(
-            hidden,
-            1,
-            kernel_initializer=tf.compat.v1.glorot_uniform_initializer(seed=3),
-            name="output",
-        )[:, 0]
-        if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions={"output": output, "hidden": hidden},
-                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
-            )
-        loss = tf.reduce_mean(tf.square(output - labels))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
-            if cross_shard:
-                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=train_op,
-            eval_metrics=(
-                lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
-                [output],
-            ),
-        )
-
-    return model_fn
-
-
-def make(model_dir, device=None, parameters=None, seen=None, **kwargs):
-    tpu_columns = columns()
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=tpu_columns,
-        optimization_parameters=parameters or ee.AdagradParameters(0.1),
-    )
-    return harness.estimator(
-        model_fn_of(tpu_columns, seen), spec, model_dir, device=device, **kwargs
-    )
 
 
 def hidden_by_numpy(features, variables):
@@ -435,9 +348,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     def model_fn(features, labels, mode, params):
         activation = fc.DenseFeatures([column])(features)
         loss = tf.reduce_sum(activation * labels)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.5)
 
     data = [({"x": harness.sparse([[1, 3, 0], [2], []])}, np.ones([3, 2], np.float32))]
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)
@@ -549,7 +460,7 @@ def test_a_scalar_prediction_that_nobody_asks_for_is_left(tmp_path):
         return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
 
     config = ee.RunConfig(model_dir=str(tmp_path))
-    estimator = ee.TPUEstimator(model_fn, config=config, use_tpu=False, predict_batch_size=2)
+    estimator = harness.configured(model_fn, None, config, 2, use_tpu=False)
     estimator.train(input_fn, steps=1)
     told = estimator.predict(input_fn, predict_keys=["x"])
     assert [one["x"].tolist() for one in told] == [[1.0], [2.0]]

@@ -7,8 +7,7 @@ import argparse
 from collections.abc import Callable
 
 from estimator_emb.names import slices
-
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
+from estimator_emb.names.generations import GENERATIONS
 
 
 def tolerance(text: str) -> float:

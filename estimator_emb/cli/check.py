@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import estimator_emb
 from estimator_emb import preflight
@@ -26,6 +25,7 @@ from estimator_emb.legacy import install
 from estimator_emb.preflight import program as refusals
 from estimator_emb.preflight import report
 from estimator_emb.private.estimator import Estimator, TrainingExecutor
+from estimator_emb.private.patches import Changes
 from estimator_emb.spec.options import DEVICE_VARIABLE
 
 
@@ -43,7 +43,7 @@ def main(args: list[str]) -> int:
     )
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
-        result = preflight.check(
+        result = preflight.check_program(
             estimator,
             input_fn,
             mode,
@@ -61,7 +61,7 @@ def main(args: list[str]) -> int:
     try:
         # A program that looks for a TPU finds an emulated one.
         with (
-            mock.patch.dict(os.environ, {DEVICE_VARIABLE: "host"}),
+            _emulating(),
             _legacy_names(),
             _intercepted(check),
             program.restored(),
@@ -126,12 +126,23 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
         )
 
     methods: dict[str, Any] = {"train": train, "evaluate": evaluate, "predict": predict}
-    with (
-        mock.patch.multiple(Estimator, **methods),
-        mock.patch.multiple(estimator_emb.TPUEstimator, **methods),
-        mock.patch.object(TrainingExecutor, "run", train_and_evaluate),
-    ):
+    with Changes() as changes:
+        for name, method in methods.items():
+            changes.set_attribute(Estimator, name, method)
+            changes.set_attribute(estimator_emb.TPUEstimator, name, method)
+        changes.set_attribute(TrainingExecutor, "run", train_and_evaluate)
         yield
+
+
+@contextmanager
+def _emulating() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ[DEVICE_VARIABLE] = "host"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager

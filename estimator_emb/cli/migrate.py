@@ -21,21 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from estimator_emb.legacy import old_python
+
 if TYPE_CHECKING:
     from estimator_emb.cli.migration.rewrite import Rewritten
-
-_PYTHON_2 = (
-    (r"print\s+[^\s(=.,:\[]|print\s*>>|print\s+\(.*\)\s*[%,]|print\s*$", "a print statement"),
-    (r"except\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:", "`except Error, name:`"),
-    (r"raise\s+[\w.]+\s*,", "`raise Error, text`"),
-    (r"exec\s+[^\s(=]", "an exec statement"),
-    (r".*<>", "`<>`"),
-    (r".*\b(ur|UR|uR|Ur)['\"]", "a text ur'...'"),
-    (r".*(?<![\w.])0[0-7]+\b", "a number such as 0777"),
-    (r".*\b\d+[lL]\b", "a number such as 1L"),
-    (r".*`[^`]+`", "backquotes"),
-)
-"""How a line of Python 2 begins that is no Python 3 -> what it has."""
 
 
 @dataclass(frozen=True)
@@ -209,22 +198,13 @@ def _syntax_error(file: _File, error: SyntaxError) -> str:
     lines = re.split(r"\r\n|\n|\r", file.text)
     number = error.lineno or 0
     line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    for pattern, what in _PYTHON_2:
-        if re.match(pattern, line) and not _is_python(line):
-            return (
-                f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 "
-                "first, by 2to3 or futurize."
-            )
+    what = old_python.python_2_in(line)
+    if what:
+        return (
+            f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 first, by "
+            "2to3 or futurize."
+        )
     return f"{file.path}:{number}: this is not Python: {error.msg}."
-
-
-def _is_python(line: str) -> bool:
-    """Returns whether a line could stand in a program by itself, or begin a block."""
-    for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
-        with contextlib.suppress(SyntaxError, ValueError):
-            compile(text, "", "exec")
-            return True
-    return False
 
 
 def _write(contents: dict[str, bytes]) -> None:

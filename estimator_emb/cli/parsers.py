@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Callable
 
 from estimator_emb.cli import argument_types, checkpoint_parsers, programs
-from estimator_emb.cli.argument_types import GENERATIONS
 from estimator_emb.names import slices
+from estimator_emb.names.generations import GENERATIONS
 
 DEVICES = ("host", "tpu")
 

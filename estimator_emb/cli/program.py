@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from estimator_emb.legacy import emulated_tpu, file_paths, forks, legacy_names, old_python, tf_v1
+from estimator_emb.legacy import emulated_tpu, forks, old_python, tf_v1
+from estimator_emb.private import file_paths
 
 
 def name_of(options: argparse.Namespace) -> str:
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
 
     These stay afterwards as the program has left them; `restored` restores them.
     """
-    file_paths.install(dict(options.map), refuses_gs=emulated_tpu.is_emulated())
+    file_paths.map_paths(dict(options.map), refuses_gs=emulated_tpu.is_emulated())
     if options.tf_v1:
         tf_v1.bind()
     if options.module:
@@ -48,8 +49,8 @@ def show_failure(error: Exception, options: argparse.Namespace) -> None:
     while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
-    advice = None if options.tf_v1 else legacy_names.advice(error)
-    advice = forks.advice(error) or advice or old_python.advice(error)
+    advice = None if options.tf_v1 else tf_v1.advice_about_name(error)
+    advice = forks.advice_about_copy(error) or advice or old_python.advice_about_python(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 
@@ -62,7 +63,7 @@ def restored() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"], sys.argv[:], sys.path[:] = before
-        file_paths.uninstall()
+        file_paths.unmap_paths()
 
 
 def _is_ours(file: str) -> bool:

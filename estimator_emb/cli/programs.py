@@ -75,7 +75,7 @@ def source_refusal(file: str) -> str | None:
             warnings.simplefilter("ignore")  # They come when the program runs.
             compile(source, file, "exec", dont_inherit=True)
     except SyntaxError as error:
-        return f"{old_python.place(error.filename, error.lineno)}: {old_python.syntax(error)}"
+        return old_python.explained_syntax_error(error)
     except (ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} is not a Python program: {error}"
     return None

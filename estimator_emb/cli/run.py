@@ -15,6 +15,7 @@ import tensorflow as tf
 from estimator_emb.cli import parsers, program
 from estimator_emb.legacy import forks, install
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
+from estimator_emb.private.patches import LASTING
 from estimator_emb.spec.options import (
     DEVICE_VARIABLE,
     DEVICES,
@@ -58,7 +59,7 @@ def main(args: list[str]) -> int:
 
     logger.info(_what_is_emulated(device))
     install.install()
-    forks.warn()
+    forks.warn_of_copies()
     if options.steps_limit is not None:
         _limit_steps(options.steps_limit)
     try:
@@ -112,8 +113,8 @@ def _limit_steps(limit: int) -> None:
             self, input_fn, _limited("evaluate: steps", self, steps, limit), *args, **kwargs
         )
 
-    Estimator.train = limited_train
-    Estimator.evaluate = limited_evaluate
+    LASTING.set_attribute(Estimator, "train", limited_train)
+    LASTING.set_attribute(Estimator, "evaluate", limited_evaluate)
 
 
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:

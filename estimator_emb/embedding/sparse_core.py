@@ -7,9 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.embedding.specs import SpecTranslation
-
-SPARSE_CORES = {"v5p": 4, "v6e": 2}
-"""Generation of TPU -> SparseCores of a chip."""
+from estimator_emb.names.generations import SPARSE_CORES
 
 _IDS_PER_SAMPLE = 64
 """Ids of a sample for which TPUEmbeddingV2 has room by default."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `import tensorflow` mean TensorFlow 1."""
+"""Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from estimator_emb.legacy import contrib, older_python
 from estimator_emb.legacy.install import install
-from estimator_emb.private.patches import Changes, SharedModule
+from estimator_emb.private.patches import Changes, SharedModule, all_or_none
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -42,6 +43,12 @@ _NOT_OF_THE_API = (
 
 _ABSENT = object()
 
+_API = re.compile(
+    r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"
+    r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.+)"
+)
+_HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
+
 _bound: Changes | None = None
 
 
@@ -64,8 +71,7 @@ def bind() -> None:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         own = {
             name: getattr(tf2, name)
             for name in (
@@ -85,9 +91,6 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
-    except BaseException:
-        changes.undo()
-        raise
     _bound = changes
 
 
@@ -97,6 +100,31 @@ def unbind() -> None:
     if _bound is not None:
         _bound.undo()
         _bound = None
+
+
+def advice_about_name(error: BaseException) -> str | None:
+    """Returns advice to a program that used a name of TensorFlow 1; None for other errors.
+
+    Args:
+      error: what ended the program, which ran with TensorFlow 2's API.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
+        return None
+    match = _API.fullmatch(error.obj.__name__)
+    if match is None or ".compat.v1" in error.obj.__name__:
+        return None
+    owner = match["tensorflow"] or match["estimator"]
+    path = f"{owner}.{error.name}" if owner else str(error.name)
+    if path == "contrib":
+        return _HINT
+    if contrib.has_path(importlib.import_module(_V1), path):
+        return (
+            f"tf.{path} is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+            f"tf.compat.v1.{path}."
+        )
+    return None
 
 
 def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:

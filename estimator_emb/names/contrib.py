@@ -637,7 +637,7 @@ MOVED = {
 """Module below tf.contrib -> the module that takes its place."""
 
 
-def advice(path: str) -> str:
+def advice_about(path: str) -> str:
     """Returns what to use in place of `tf.contrib.<path>`, a name that is no member."""
     owner, _, rest = path.partition(".")
     module = MODULES.get(owner)

@@ -144,6 +144,13 @@ class OptimizationParameters:
     slot_variable_creation_fn: Callable[..., Any] | None = None
     """The program's creator of the slot variables, which only TF2 classes have; None elsewhere."""
 
+    forms: Mapping[str, tuple[Any, ...]] = {}
+    """Argument that decides which operations the rule has -> a value for each of its forms.
+
+    Kernels are built ahead for each form. A number decides it only as an exponent that a square
+    root replaces, or where it leaves a part of the rule out.
+    """
+
     renamed: Mapping[str, str] = {}
     """Argument of the legacy class -> its name in the TF2 class, where the two differ."""
 

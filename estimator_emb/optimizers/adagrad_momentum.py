@@ -61,6 +61,7 @@ class AdagradMomentumParameters(OptimizationParameters):
         Slot("accumulators", "/AdagradMomentum/Accumulator", legacy_name="accumulator"),
         Slot("momenta", "/AdagradMomentum/Momentum"),
     )
+    forms = {"use_nesterov": (False, True), "exponent": (2, 3), "beta2": (1, 0.9)}
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ class AdamParameters(OptimizationParameters):
         Slot("momenta", "/Adam/m", legacy_name="m"),
         Slot("velocities", "/Adam/v", legacy_name="v"),
     )
+    forms = {"sum_inside_sqrt": (False, True)}
 
     def __init__(
         self,

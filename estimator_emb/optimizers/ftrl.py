@@ -79,6 +79,11 @@ class FtrlParameters(OptimizationParameters):
         Slot("accumulators", "/Ftrl", "initial_accumulator_value", "accumulator"),
         Slot("linears", "/Ftrl_1", legacy_name="linear"),
     )
+    forms = {
+        "learning_rate_power": (-0.5, -0.4),
+        "l1_regularization_strength": (0.0, 0.1),
+        "multiply_linear_by_learning_rate": (False, True),
+    }
     initial_linear_value = 0.0
     """Start of every z; no argument, as in TensorFlow's class."""
 

@@ -35,6 +35,7 @@ class MomentumParameters(OptimizationParameters):
 
     hardware = Hardware("Momentum", "momentum", ("momentum", "use_nesterov"))
     slots = (Slot("momenta", "/Momentum"),)
+    forms = {"use_nesterov": (False, True)}
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class ProximalAdagradParameters(OptimizationParameters):
         renamed={"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
     )
     slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator", "accumulator"),)
+    forms = {"l1_regularization_strength": (0.0, 0.1)}
 
     def __init__(
         self,

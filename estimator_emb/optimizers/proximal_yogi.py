@@ -54,6 +54,7 @@ class ProximalYogiParameters(OptimizationParameters):
         Slot("v", "/ProximalYogi", "initial_accumulator_value"),
         Slot("m", "/ProximalYogi_1"),
     )
+    forms = {"l1_regularization_strength": (0.0, 0.1)}
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ from estimator_emb.backends.base import Request
 from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import described, program
-from estimator_emb.preflight.described import CORES_PER_HOST
 from estimator_emb.preflight.inputs import CoreInputs
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.estimator import AnyTPUEstimatorSpec, ModeKeys

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.base import Request
-from estimator_emb.preflight.compiler import GENERATIONS
-from estimator_emb.preflight.described import CORES_PER_HOST
+from estimator_emb.names.generations import GENERATIONS, PJRT
+from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
-from estimator_emb.spec.generations import EMBEDDING_HARDWARE, NO_ESTIMATOR, PJRT
+from estimator_emb.spec.generations import NO_ESTIMATOR
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.description import bytes_of
 from estimator_emb.tables.partition import Partition
@@ -43,7 +43,7 @@ def default_generations(request: Request, config: Any) -> tuple[str, ...]:
     return ("v4",) if _on_hardware(request, config) else ("v4", "v6e")
 
 
-def check(
+def check_tables(
     request: Request,
     config: Any,
     mode: str,
@@ -79,7 +79,7 @@ def _on_cores(
 ) -> Tables:
     assert request.spec is not None
     if name in PJRT:
-        hardware = EMBEDDING_HARDWARE[name]
+        hardware = GENERATIONS[name].embedding
         has = (
             "has no embedding hardware"
             if hardware == "none"

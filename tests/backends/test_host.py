@@ -488,9 +488,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     class Loss(tf.compat.v1.train.SessionRunHook):
         def before_run(self, run_context):
@@ -502,9 +500,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
     config = ee.RunConfig(
         model_dir=str(tmp_path), save_checkpoints_steps=1, keep_checkpoint_max=None
     )
-    estimator = ee.TPUEstimator(
-        model_fn, config=config, use_tpu=False, train_batch_size=3, embedding_config_spec=spec
-    )
+    estimator = harness.configured(model_fn, spec, config, 3, use_tpu=False)
     data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
     estimator.train(harness.input_fn_of(data), steps=5, hooks=[Loss()])
 
@@ -536,13 +532,7 @@ def test_pipelining_trains_with_each_batch_once(cores, tmp_path):
     config = ee.RunConfig(
         model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, num_shards=cores)
     )
-    estimator = ee.TPUEstimator(
-        harness.gradient_model_fn(["x"]),
-        config=config,
-        use_tpu=False,
-        train_batch_size=3,
-        embedding_config_spec=spec,
-    )
+    estimator = harness.configured(harness.gradient_model_fn(["x"]), spec, config, 3, use_tpu=False)
     batch = {"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)}
     estimator.train(harness.input_fn_of([batch] * 3))
     assert estimator.get_variable_value("global_step") == 3

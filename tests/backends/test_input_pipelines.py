@@ -13,25 +13,13 @@ START = np.arange(10, dtype=np.float32).reshape(5, 2)
 
 
 def make(model_dir, device, per_host):
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={
-            "t": ee.TableConfig(5, 2, initializer=harness.initializer(START), combiner="sum")
-        },
-        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
-    )
+    spec = harness.table_spec(5, 2, ee.StochasticGradientDescentParameters(0.5), START)
     config = ee.RunConfig(
         model_dir=str(model_dir),
         tpu_config=ee.TPUConfig(device=device, per_host_input_for_training=per_host),
     )
-    return ee.TPUEstimator(
-        harness.gradient_model_fn(["x"]),
-        config=config,
-        use_tpu=device is not None,
-        train_batch_size=2,
-        eval_batch_size=2,
-        predict_batch_size=2,
-        embedding_config_spec=spec,
+    return harness.configured(
+        harness.gradient_model_fn(["x"]), spec, config, 2, use_tpu=device is not None
     )
 
 

@@ -81,11 +81,7 @@ def run(tmp_path, columns, output, form="sparse", **fields):
             exported = {"serving_default": ee.export.PredictOutput({"out": out})}
             return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
         loss = tf.reduce_sum(out * labels)
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5), **fields)
     estimator = harness.estimator(model_fn, spec, tmp_path / "model")

@@ -99,19 +99,17 @@ class Program:
         return ee.TPUEstimatorSpec(mode, train_op=train_op, **fields)
 
     def emulated(self, model_dir):
-        return ee.TPUEstimator(
+        return harness.configured(
             self.model_fn,
-            config=ee.RunConfig(
+            self.spec,
+            ee.RunConfig(
                 model_dir=str(model_dir),
                 tpu_config=ee.TPUConfig(
                     **{"iterations_per_loop": 2, "num_shards": self.replicas, **self.tpu},
                     device="host",
                 ),
             ),
-            train_batch_size=BATCH,
-            eval_batch_size=BATCH,
-            predict_batch_size=BATCH,
-            embedding_config_spec=self.spec,
+            BATCH,
         )
 
     def described(self, model_dir):
@@ -750,9 +748,7 @@ def test_a_feature_that_model_fn_does_not_use(kind, replicas, tmp_path, caplog):
             loss = w * tf.reduce_sum(of["a"])
             if uses_b:
                 loss += 0.0 * tf.reduce_sum(of["b"])
-            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-            train_op = optimizer.minimize(loss, v1.train.get_global_step())
-            return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+            return harness.minimized(mode, loss, 0.1)
 
         program = Program(spec, columns, features=ids_and_weights("a", "b", weights=()))
         program.model_fn, program.replicas = model_fn, replicas
@@ -792,11 +788,6 @@ def harness_of(program, model_dir, replicas):
     """The program's estimator: emulated, or with `use_tpu=False` where there are no replicas."""
     if replicas is not None:
         return program.emulated(model_dir)
-    return ee.TPUEstimator(
-        program.model_fn,
-        config=ee.RunConfig(model_dir=str(model_dir)),
-        use_tpu=False,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        embedding_config_spec=program.spec,
+    return harness.configured(
+        program.model_fn, program.spec, ee.RunConfig(model_dir=str(model_dir)), BATCH, use_tpu=False
     )

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_graphs
-from backends import test_tpu
 
+import estimator_emb as ee
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import crc32c, values, writer
 from estimator_emb.checkpoints.reading import row_order
 from estimator_emb.cli import convert
+from estimator_emb.legacy import tpu_embedding
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 HOSTS = 4
@@ -321,8 +322,8 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
 def test_our_own_graphs_say_the_order_of_ids(tmp_path):
     """Those of the host, by the helper variable, and those that load the rows of each host."""
     for strategy, order in (("mod", "ids"), ("div", "ids")):
-        embedding = test_tpu.build(test_tpu.ours.TableConfig(13, 2), hosts=4, strategy=strategy)
-        with tpu_graphs.build(embedding, test_tpu.ours).as_default():
+        embedding = tpu_graphs.one_table(ee.TableConfig(13, 2), hosts=4, strategy=strategy)
+        with tpu_graphs.build(embedding, tpu_embedding).as_default():
             meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
         (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
         found = row_order.saved_graph(f"{tmp_path}/{strategy}")

@@ -34,12 +34,11 @@ def task(monkeypatch):
 
 
 def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn or harness.gradient_model_fn(["x"]),
-        config=ee.RunConfig(model_dir=str(tmp_path), **kwargs),
+        spec,
+        ee.RunConfig(model_dir=str(tmp_path), **kwargs),
         use_tpu=use_tpu,
-        train_batch_size=4,
-        embedding_config_spec=spec,
     )
 
 

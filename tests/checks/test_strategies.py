@@ -40,12 +40,11 @@ def spec_of(start):
 def test_tables_refuse_a_strategy(name, option, tmp_path):
     config = ee.RunConfig(model_dir=str(tmp_path), **{option: STRATEGIES[name]()})
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(
+        harness.configured(
             harness.gradient_model_fn(["x"]),
-            config=config,
+            spec_of(np.zeros([5, 2], np.float32)),
+            config,
             use_tpu=False,
-            train_batch_size=4,
-            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)),
         )
     given = type(getattr(config, option)).__name__
     assert str(error.value) == (
@@ -64,11 +63,10 @@ def test_an_emulated_tpu_refuses_a_strategy(tables, tmp_path):
         tpu_config=ee.TPUConfig(device="host", num_shards=2),
     )
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(
+        harness.configured(
             harness.gradient_model_fn(["x"]),
-            config=config,
-            train_batch_size=4,
-            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)) if tables else None,
+            spec_of(np.zeros([5, 2], np.float32)) if tables else None,
+            config,
         )
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
     assert str(error.value) == (

@@ -3,20 +3,20 @@ import importlib.util
 import os
 import pathlib
 
+import legacy_checkpoint
 import numpy as np
 import pytest
+import saved_values
 import tensorflow as tf
-import test_checkpoint
-import test_statistics
 
 from estimator_emb.cli import inspect
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-WORDS = test_statistics.WORDS
+WORDS = saved_values.WORDS
 
 
 def test_lists_variables_with_their_slots(tmp_path, capsys):
-    path = test_checkpoint.write_legacy(tmp_path)
+    path = legacy_checkpoint.write_legacy(tmp_path)
     assert inspect.main([str(tmp_path)]) == 0
     kind, *listed = capsys.readouterr().out.splitlines()
     assert kind == f"{path}, of a legacy TPU of 4 hosts, whether under 'div' or 'mod' is not known"
@@ -78,14 +78,14 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
     ],
 )
 def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
-    variables = {WORDS + suffix: test_statistics.rows(6, 2) for suffix in ("", *slots)}
-    path = test_statistics.write(tmp_path / "a.ckpt", variables, slices)
+    variables = {WORDS + suffix: saved_values.rows(6, 2) for suffix in ("", *slots)}
+    path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
     assert inspect.main([path]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{path}, {kind}"
 
 
 def test_no_table(tmp_path, capsys):
-    path = test_statistics.write(tmp_path / "a.ckpt", {"dense/kernel": [[1.0]]})
+    path = saved_values.write(tmp_path / "a.ckpt", {"dense/kernel": [[1.0]]})
     assert inspect.main([path, "--values"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{path}, in which no variable is known to be an embedding table\n")
@@ -98,7 +98,7 @@ def example(folder):
     first = {"words": weights, "words/Adagrad": slot, "items": weights}
     second = {**first, "items": weights + np.float32([[0], [0], [0], [1]])}
     return [
-        test_statistics.write(folder / f"{name}.ckpt", variables)
+        saved_values.write(folder / f"{name}.ckpt", variables)
         for name, variables in (("1", first), ("2", second))
     ]
 
@@ -177,8 +177,8 @@ def test_names_move_no_cursor(tmp_path, capsys):
     values = {
         name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
     }
-    path = test_statistics.write(tmp_path / "a.ckpt", values)
-    other = test_statistics.write(tmp_path / "b.ckpt", {"x\ty": np.ones([2, 3], np.float32)})
+    path = saved_values.write(tmp_path / "a.ckpt", values)
+    other = saved_values.write(tmp_path / "b.ckpt", {"x\ty": np.ones([2, 3], np.float32)})
     assert inspect.main([path, "--values", f"--against={other}"]) == 0
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.splitlines())

@@ -42,7 +42,7 @@ CANNOT = [
     (
         ["-m", "package.old", "--flag"],
         "package/old.py, line 2: Missing parentheses in call to 'print'. Did you mean print(...)?: "
-        "print 'x' (print is a function in Python 3: print(...))",
+        "print 'x'",
     ),
     (["wrong.py"], "wrong.py, line 2: '(' was never closed: x = ("),
     (
@@ -58,12 +58,11 @@ CANNOT = [
     (
         ["octal.py"],
         "octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o "
-        "prefix for octal integers: mode = 0755 (Python 3 writes octal integers as 0o17)",
+        "prefix for octal integers: mode = 0755",
     ),
     (
         ["tabs.py"],
-        "tabs.py, line 3: inconsistent use of tabs and spaces in indentation: y = 2 (Python 3 "
-        "takes either tabs or spaces)",
+        "tabs.py, line 3: inconsistent use of tabs and spaces in indentation: y = 2",
     ),
 ]
 FILES = {
@@ -175,7 +174,7 @@ def test_a_program_that_fails_by_itself_keeps_its_traceback(folder):
         lines = done.stderr.splitlines()
         advice = (
             "estimator-emb: package/old.py, line 2: Missing parentheses in call to 'print'. Did "
-            "you mean print(...)?: print 'x' (print is a function in Python 3: print(...))"
+            "you mean print(...)?: print 'x'"
         )
         after = [line for line in lines if line.startswith(("SyntaxError", "estimator-emb"))]
         assert "Traceback (most recent call last):" in lines and after[1] == advice

@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import preflight
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import parsers
 from estimator_emb.cli import run as run_lib
@@ -518,5 +517,4 @@ def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
 
 def test_the_parsers_know_what_there_is():
     assert parsers.DEVICES == options.DEVICES
-    assert tuple(preflight.GENERATIONS) == parsers.GENERATIONS
     assert options.DEVICE_VARIABLE in parsers.run().format_help()

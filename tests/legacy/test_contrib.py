@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.legacy import contrib, legacy_names
+from estimator_emb.legacy import contrib, tf_v1
 from estimator_emb.legacy.contrib import layers
 from estimator_emb.names import contrib as contrib_names
 from estimator_emb.private import patches as changes
@@ -171,7 +171,7 @@ def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
         for name in names.split():
             if contrib.has_path(tf_contrib, f"{owner}.{name}"):
                 continue
-            said = contrib_names.advice(f"{owner}.{name}")
+            said = contrib_names.advice_about(f"{owner}.{name}")
             assert said.startswith(f"tf.contrib.{owner}.{name} left TensorFlow with version 2")
             assert said.endswith(".") and "Today: " in said or said.endswith("takes its place."), (
                 said
@@ -206,8 +206,8 @@ def test_advice_names_what_exists(tf_contrib):
 
 def test_the_documentation_has_the_table():
     assert contrib_names.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
-        "write it anew: python -c 'from estimator_emb.cli import contrib_names; "
-        "print(contrib_names.markdown())'"
+        "write it anew: python -c 'from estimator_emb.names import contrib; "
+        "print(contrib.markdown())'"
     )
 
 
@@ -423,7 +423,7 @@ slim.dropout(slim.separable_conv2d(images, 8, 3, 1), 0.5)
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
 def test_slim_where_tf_slim_is_installed():
-    program = f"from estimator_emb.compat import tf_v1; tf_v1.bind()\n{SLIM}"
+    program = f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
     )
@@ -435,7 +435,7 @@ def advice_for(program):
     try:
         exec(program)
     except Exception as error:
-        return legacy_names.advice(error)
+        return tf_v1.advice_about_name(error)
     raise AssertionError("no error")
 
 

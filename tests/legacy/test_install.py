@@ -260,7 +260,9 @@ def test_a_failed_install_leaves_nothing(monkeypatch):
 
     before = dict(vars(tf)), list(sys.meta_path)
     monkeypatch.setattr(
-        install_lib.emulated_tpu, "install", mock.Mock(side_effect=RuntimeError("for the test"))
+        install_lib.emulated_tpu,
+        "replace_lookups",
+        mock.Mock(side_effect=RuntimeError("for the test")),
     )
     with pytest.raises(RuntimeError, match="for the test"):
         ee.install()

@@ -85,7 +85,7 @@ def advice_on(program):
     try:
         exec(compile(program, os.path.abspath("old/data.py"), "exec"), {})
     except Exception as error:
-        return old_python.advice(error)
+        return old_python.advice_about_python(error)
     raise AssertionError("no error")
 
 
@@ -95,7 +95,6 @@ ADVICE = [
         "import collections; collections.OrderedDict().has_key(1)",
         "dict.has_key is Python 2's; today: key in dictionary.",
     ),
-    ("xrange(3)", "xrange is Python 2's; today: range."),
     ("unicode('x')", "unicode is Python 2's; today: str."),
     (
         "'x'.decode('utf-8')",
@@ -126,7 +125,7 @@ ADVICE = [
         "import time; time.clock()",
         "time.clock is gone; today: time.perf_counter or time.process_time.",
     ),
-    ("import numpy as np; np.int", "numpy.int is gone; today: int."),
+    ("import numpy as np; np.unicode", "numpy.unicode is gone; today: str."),
 ]
 
 

@@ -101,7 +101,7 @@ EVERY_FORM = f"""
 def test_every_module_before_tensorflow_is_imported():
     run(
         f"""
-    from estimator_emb.compat import tf_v1
+    from estimator_emb.legacy import tf_v1
     import tensorflow
     tf_v1.bind()
     V1 = tensorflow.compat.v1
@@ -122,7 +122,7 @@ def test_every_module_where_all_was_imported_before_and_back_again():
     names = [name for name in sys.modules if name.startswith("tensorflow.")]
     before = {{name: sys.modules[name] for name in names if ".python." not in name}}
     import estimator_emb
-    from estimator_emb.compat import tf_v1
+    from estimator_emb.legacy import tf_v1
     tf_v1.bind()
     tf_v1.bind()
     V1 = tensorflow_2.compat.v1

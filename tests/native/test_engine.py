@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+from host_engine import one_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,18 +17,6 @@ import estimator_emb as ee
 from estimator_emb.native.kernels import rule_arguments
 
 pytestmark = pytest.mark.usefixtures("native")
-
-
-def one_table(parameters, rows, dimension, combiner="sum", feature=None, **kwargs):
-    start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": feature or ee.FeatureConfig("t")},
-        table_to_config_dict={
-            "t": ee.TableConfig(rows, dimension, harness.initializer(start), combiner)
-        },
-        optimization_parameters=parameters,
-        **kwargs,
-    )
 
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
@@ -91,7 +80,7 @@ def test_more_activations_than_a_cache_holds(dimension, positions):
     rng = np.random.default_rng(dimension)
     shape = [40_000] if positions is None else [6_000, positions]
     ids = rng.integers(0, 5000, shape)
-    feature = ee.FeatureConfig("t", max_sequence_length=positions or 0)
+    feature = {"max_sequence_length": positions or 0}
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
     slopes = np.round(gradients(rng, *shape, dimension) * 8) / 8
     same(spec, [({"x": ids}, {"x": slopes})])
@@ -412,7 +401,7 @@ def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
 
 def test_bad_weights_stop_the_step():
     x = harness.sparse([[1], [2]])
-    spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", ee.FeatureConfig("t", weight_key="w"))
+    spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", {"weight_key": "w"})
     for weights, message in (
         (np.array([1, np.inf], np.float32), "Feature x of table t: weight inf is not finite."),
         (np.array([1, np.nan], np.float32), "Feature x of table t: weight nan is not finite."),

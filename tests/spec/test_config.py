@@ -2,6 +2,7 @@
 """TableConfig, FeatureConfig and EmbeddingConfigSpec: what they hold, take and refuse."""
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -12,7 +13,8 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.optimizers import PARAMETERS, AdadeltaParameters
-from estimator_emb.spec import config
+from estimator_emb.private.tpu_estimator import StockTPUConfig
+from estimator_emb.spec import config, options
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 HAS_TPU_EMBEDDING = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
@@ -786,3 +788,14 @@ def test_a_foreign_class_of_the_same_name_is_refused():
     assert str(error.value) == (
         "EmbeddingConfigSpec: the config of table 't' must be a TableConfig; got foreign."
     )
+
+
+def test_what_tpu_config_adds_is_declared_once():
+    own = {
+        name: "v4" if name == "tpu_generation" else None
+        for name, argument in inspect.signature(ee.TPUConfig.__new__).parameters.items()
+        if argument.kind is argument.KEYWORD_ONLY
+    }
+    made = ee.TPUConfig(3, tpu_generation="v4")
+    assert options.additions(made) == options.additions(made._replace(num_shards=2)) == own
+    assert set(options.additions(StockTPUConfig()).values()) == {None}

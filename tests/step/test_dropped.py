@@ -66,15 +66,7 @@ def make(model_dir, bad_ids):
         save_summary_steps=1,
         tpu_config=ee.TPUConfig(bad_ids=bad_ids),
     )
-    return ee.TPUEstimator(
-        harness.gradient_model_fn(["x", "y"]),
-        config=config,
-        use_tpu=False,
-        train_batch_size=2,
-        eval_batch_size=2,
-        predict_batch_size=2,
-        embedding_config_spec=spec,
-    )
+    return harness.configured(harness.gradient_model_fn(["x", "y"]), spec, config, 2, use_tpu=False)
 
 
 def batch(x, y):
@@ -163,7 +155,7 @@ def test_other_values_are_refused(tmp_path, monkeypatch):
 def test_a_tpu_cannot_do_it(tmp_path):
     config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(bad_ids="drop"))
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(lambda features: None, config=config, train_batch_size=2)
+        harness.configured(lambda features: None, None, config, 2)
     assert str(error.value) == ("bad_ids='drop' works on the host only: a TPU does not check ids.")
 
 

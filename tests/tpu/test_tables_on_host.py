@@ -549,14 +549,14 @@ def test_the_graph(how, tmp_path):
 def refused(tmp_path, pipelined=False, **of_tpu_config):
     spec = spec_of()._replace(pipeline_execution_with_tensor_core=pipelined)
     with pytest.raises(ValueError) as caught:
-        ee.TPUEstimator(
+        harness.configured(
             model_fn_of(columns()),
-            config=ee.RunConfig(
+            spec,
+            ee.RunConfig(
                 model_dir=str(tmp_path), tpu_config=ee.TPUConfig(tables="host", **of_tpu_config)
             ),
+            BATCH,
             use_tpu=True,
-            train_batch_size=BATCH,
-            embedding_config_spec=spec,
         )
     return str(caught.value)
 

@@ -15,7 +15,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_run_checks import WAYS, input_of, make
+from id_program import WAYS, input_of, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
@@ -268,7 +268,7 @@ import os, signal, sys, time
 import numpy as np
 import tensorflow as tf
 import estimator_emb as ee
-import test_run_checks as tests
+import id_program as tests
 
 how, model_dir = sys.argv[1:]
 reads = []
@@ -357,7 +357,7 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
 
 CLUSTER = """
 import sys
-import test_run_checks as tests
+import id_program as tests
 import estimator_emb as ee
 
 estimator = tests.make(sys.argv[1], use_tpu=False)

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.optimizers import (
-    PARAMETERS,
-    MDLAdagradLightParameters,
+    ON_TPUS,
     OptimizationParameters,
 )
 from estimator_emb.spec.resolved import TABLE_PREFIX
@@ -24,8 +23,7 @@ HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
 RECORD = "estimator_emb/row_order"
 """Name of the variable, a scalar string, that says how the rows of a checkpoint are ordered."""
 
-_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
-_SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
+_SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
 """Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable too."""
@@ -118,12 +116,12 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
     """Returns the class that `SavedVariable.optimizer` names."""
-    return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
+    return next(one for one in ON_TPUS if one.__name__ == f"{name}Parameters")
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
     suffixes = {slot.removeprefix(name) for slot in slots}
-    for optimizer in _OPTIMIZERS:
+    for optimizer in ON_TPUS:
         if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
             return optimizer.__name__.removesuffix("Parameters")
     return None

@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Iterator
 
-from estimator_emb.legacy import file_paths
 from estimator_emb.messages import console
+from estimator_emb.private import file_paths
 
 try:
     import fcntl

@@ -120,6 +120,7 @@ class Program:
         self.calls = nodes.calls
         self.strings = nodes.strings
         self.tries = nodes.tries
+        self.imports = nodes.imports
         self._comments = nodes.comments
         self.identifiers: list[cst.Name] = [
             name for name in nodes.names if not _is_part(name, self._parents[name])

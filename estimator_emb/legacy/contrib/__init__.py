@@ -51,7 +51,8 @@ class _Namespace(ModuleType):
             found = _member(contrib_names.MODULES[self._owner], name)
             if found is not None:
                 return found
-        raise AttributeError(contrib_names.advice(f"{self._path}.{name}" if self._path else name))
+        path = f"{self._path}.{name}" if self._path else name
+        raise AttributeError(contrib_names.advice_about(path))
 
     def __dir__(self) -> list[str]:
         module = contrib_names.MODULES.get(self._owner)
@@ -102,7 +103,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
             return importlib.machinery.ModuleSpec(fullname, _Found(module))
-        raise ImportError(contrib_names.advice(rest), name=fullname)
+        raise ImportError(contrib_names.advice_about(rest), name=fullname)
 
 
 class _Found(importlib.abc.Loader):

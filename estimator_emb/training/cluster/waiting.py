@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from estimator_emb.names import environment
 from estimator_emb.spec import options
 from estimator_emb.training.cluster import tasks
 
@@ -83,7 +84,7 @@ class AbsenceWatch:
                     "%s has been away for %.0f s, and %s=%g: this process ends.",
                     task,
                     seconds,
-                    options.WAIT_LIMIT_VARIABLE,
+                    environment.WAIT_LIMIT,
                     self._limit,
                 )
                 tasks.end_process(1)

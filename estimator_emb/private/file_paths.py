@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.private import files, tensorflow_files
-from estimator_emb.private.patches import Changes
+from estimator_emb.private.patches import Changes, all_or_none
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Where a path goes whose op runs without a folder for it: nothing can exist there."""
@@ -24,8 +24,8 @@ _installed: Changes | None = None
 _paths: _Paths | None = None
 
 
-def install(folders: dict[str, str], refuses_gs: bool) -> None:
-    """Makes TensorFlow use folders in place of paths, and no others; `uninstall` undoes it.
+def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:
+    """Makes TensorFlow use folders in place of paths, and no others; `unmap_paths` undoes it.
 
     Args:
       folders: prefix of paths -> folder, or the prefix itself for paths to leave alone. The longest
@@ -33,21 +33,17 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
       refuses_gs: True makes other paths that begin with gs:// an error.
     """
     global _installed, _paths
-    uninstall()
+    unmap_paths()
     if not (folders or refuses_gs):
         return
     paths = _Paths(folders, refuses_gs)
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         tensorflow_files.redirect(files, changes.set_attribute, paths)
-    except BaseException:
-        changes.undo()
-        raise
     _installed, _paths = changes, paths
 
 
-def uninstall() -> None:
-    """Undoes `install`."""
+def unmap_paths() -> None:
+    """Undoes `map_paths`."""
     global _installed, _paths
     if _installed is not None:
         _installed.undo()
@@ -60,7 +56,7 @@ def local(path: str) -> str:
 
 
 class _Paths:
-    """Prefixes of paths, and the folders in their place; see `install`."""
+    """Prefixes of paths, and the folders in their place; see `map_paths`."""
 
     def __init__(self, folders: dict[str, str], refuses_gs: bool):
         self._folders = sorted(folders.items(), key=lambda one: -len(one[0]))
