@@ -14,7 +14,7 @@ from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
 from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
 from estimator_emb.checkpoints.formats.tf2 import WEIGHTS
-from estimator_emb.checkpoints.reading import saved_tables, saved_variables
+from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
@@ -294,7 +294,7 @@ def _write(
             yield piece
             advance(piece.nbytes)
 
-    record = saved_variables.record(dict.fromkeys(moved.values(), 1))
+    record = row_order.contents_of_record(dict.fromkeys(moved.values(), 1))
     with Writer(destination) as out:
         out.add(RECORD, tf.string, np.array(record, object))
         if step is not None:

@@ -9,7 +9,7 @@ from legacy_checkpoint import ACCUMULATORS, FEW, HELPER, HOSTS, TABLE, WORDS, re
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import writer
+from estimator_emb.checkpoints.files import values, writer
 
 
 def test_inspect(tmp_path):
@@ -49,6 +49,7 @@ def test_inspect(tmp_path):
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     """In pieces of one row, of some rows, and whole."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(values, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
     as_saved = read(path)
     assert not np.array_equal(as_saved[TABLE], WORDS)

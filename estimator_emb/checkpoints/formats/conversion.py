@@ -17,6 +17,7 @@ from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
+from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
@@ -148,8 +149,7 @@ class _Plan:
     ):
         self._values = values
         self._force = force
-        contents = values.whole(RECORD) if RECORD in values.shapes else None
-        self._record = saved_variables.read_record(contents, values.path)
+        self._record = row_order.record(values)
         self._graph = row_order.saved_graph(values.path)
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
@@ -338,7 +338,8 @@ def _write(
     orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
     orders.update(dict.fromkeys(plan.moved, conversion.to_hosts))
     record = np.array(
-        saved_variables.record({name: count for name, count in orders.items() if count}), object
+        row_order.contents_of_record({name: count for name, count in orders.items() if count}),
+        object,
     )
     with Writer(conversion.path) as out:
         out.add(RECORD, tf.string, record)
@@ -355,14 +356,11 @@ def _write(
 
 
 class _Order:
-    """Where the rows of a variable are in both checkpoints, by their ids."""
+    """Over how many hosts the rows of a variable are in the order of 'mod', in both checkpoints."""
 
     def __init__(self, values: Values, name: str, conversion: Conversion):
         moved = name in conversion.permuted
-        rows = max(1, values.shapes[name][0] if values.shapes[name] else 1)
-        self.hosts = conversion.to_hosts if moved else 1
-        self.old = Partition(rows, conversion.hosts if moved else 1, "mod").places
-        self.new = Partition(rows, self.hosts, "mod").places
+        self.old, self.new = (conversion.hosts, conversion.to_hosts) if moved else (1, 1)
         parts = values.parts(name) or []
         self._starts = [] if moved else [part.start for part in parts]
 
@@ -372,8 +370,8 @@ class _Order:
         The rows of a host are a slice of their own. A variable that stays as it was keeps the
         slices that it had, by which one may see how it was divided.
         """
-        if self.hosts > 1:
-            divided = [np.flatnonzero(ids % self.hosts == host) for host in range(self.hosts)]
+        if self.new > 1:
+            divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
         else:
             breaks = np.searchsorted(ids, self._starts)
             divided = np.split(np.arange(len(ids)), breaks)
@@ -393,12 +391,14 @@ def _copy(
         out.add(name, dtype, value)
         advance(value.nbytes)
         return
-    for ids in _chunks(values, name):
-        rows = values.gather(name, order.old(ids))
+    places = Partition(shape[0], order.new, "mod").places
+    for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
+        ids = np.arange(start, end)
+        rows = values.of_ids(name, start, end, order.old)
         for positions in order.slices(ids):
             piece = rows if len(positions) == len(rows) else rows[positions]
-            start = None if len(piece) == shape[0] else int(order.new(ids[positions[:1]])[0])
-            out.add(name, dtype, piece, shape, start)
+            first = None if len(piece) == shape[0] else int(places(ids[positions[:1]])[0])
+            out.add(name, dtype, piece, shape, first)
         advance(rows.nbytes)
 
 
@@ -406,17 +406,17 @@ def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
     """Raises an error unless each row of the new checkpoint is that of the old one."""
-    shape, dtype = values.shapes[name], values.dtypes[name]
-    right = written.shapes[name] == shape and written.dtypes[name] == dtype
-    if right and (dtype == tf.string or not shape):
+    right = (written.shapes[name], written.dtypes[name]) == (
+        values.shapes[name],
+        values.dtypes[name],
+    )
+    if right and values.dtypes[name] == tf.string:
         old, new = (np.array(one.whole(name), object) for one in (values, written))
-        right = old.tolist() == new.tolist() or old.tobytes() == new.tobytes()
-        advance(values.size(name))
+        right = old.tolist() == new.tolist()
     elif right:
-        for ids in _chunks(values, name):
-            rows = values.gather(name, order.old(ids))
-            right = right and rows.tobytes() == written.gather(name, order.new(ids)).tobytes()
-            advance(rows.nbytes)
+        for old, new in pairs(values, name, written, name, (order.old, order.new)):
+            right = right and old.tobytes() == new.tobytes()
+            advance(old.nbytes)
     if not right:
         raise _not_written(written.path, name)
 
@@ -426,12 +426,6 @@ def _not_written(path: str, name: str) -> DamagedCheckpoint:
         f"convert: {escaped(name)} of the new checkpoint '{path}' is not what was written: the "
         "disk may be faulty."
     )
-
-
-def _chunks(values: Values, name: str) -> Iterable[np.ndarray]:
-    rows = max(1, writer.CHUNK_BYTES // values.row_bytes(name))
-    count = values.shapes[name][0]
-    return (np.arange(start, min(start + rows, count)) for start in range(0, count, rows))
 
 
 def _new_path(source: str, destination: str) -> str:

@@ -63,7 +63,7 @@ def differences(
             if name != RECORD and not saved_variables.is_helper(name)
         )
         advance = counter(progress, sum(here.size(name) for name in names if name in here.shapes))
-        orders = [row_order.known(one, row_order.saved_graph(one.path)) for one in (here, there)]
+        orders = [row_order.known(one) for one in (here, there)]
         found = (
             _difference(here, there, name, _hosts(name, (here, there), orders), advance)
             for name in names

@@ -16,8 +16,9 @@ tensorflow/python/tpu/tpu_embedding.py and tpu_embedding_gradient.py, TensorFlow
 """
 
 import dataclasses
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 from google.protobuf import message
@@ -128,16 +129,40 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def known(values: Values, graph: SavedGraph) -> dict[str, int]:
-    """Returns variable -> over how many hosts its rows are in the order of 'mod', where told.
+def record(values: Values) -> dict[str, int]:
+    """Returns what the record of a conversion says: table or slot -> number of hosts; {} without.
 
-    1 stands for the order of the ids. What neither a record nor the graph tells of is left out.
+    The rows are in the order of 'mod' over these hosts; 1 stands for the order of the ids.
 
     Raises:
       ValueError: the record is not one that this version can read.
     """
-    contents = values.whole(RECORD) if RECORD in values.shapes else None
-    found = saved_variables.read_record(contents, values.path)
+    if RECORD not in values.shapes:
+        return {}
+    try:
+        read = json.loads(values.whole(RECORD))
+        hosts = dict(read["hosts"])
+        if read["format"] != 1 or not all(
+            isinstance(count, int) and count >= 1 for count in hosts.values()
+        ):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"Variable {RECORD} of checkpoint {values.path!r}, which says how rows are ordered, is "
+            "not one that this version of estimator_emb can read."
+        ) from None
+    return hosts
+
+
+def contents_of_record(hosts: Mapping[str, int]) -> bytes:
+    """Returns the value of the variable that `record` reads."""
+    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()
+
+
+def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
+    """Returns variable -> number of hosts as in `record`, by the record or the saved graph."""
+    graph = graph or saved_graph(values.path)
+    found = record(values)
     if not found and graph.order == "ids":
         return dict.fromkeys(values.shapes, 1)
     if not found and graph.order == "mod" and graph.hosts:
@@ -160,8 +185,9 @@ def undivided(values: Values, table: str) -> bool:
     return not helped and len(values.parts(table) or ()) == 1
 
 
-def described(values: Values, graph: SavedGraph) -> str:
+def described(values: Values) -> str:
     """Returns which program has written a checkpoint, and in which order its rows are."""
+    graph = saved_graph(values.path)
     orders = known(values, graph)
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])

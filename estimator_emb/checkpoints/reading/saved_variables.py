@@ -2,10 +2,8 @@
 """Lists the variables of a checkpoint: which slots belong to which, and which are tables."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -223,34 +221,3 @@ def tables(
         ):
             found[variable.name] = variable
     return found
-
-
-def read_record(contents: Any, path: str) -> dict[str, int]:
-    """Returns what a value of the variable `RECORD`, or None, says: name -> number of hosts.
-
-    The rows of that table or slot are in the order of 'mod' over them; 1 stands for the order of
-    the ids.
-
-    Raises:
-      ValueError: the record is not one that this version can read.
-    """
-    if contents is None:
-        return {}
-    try:
-        read = json.loads(contents)
-        hosts = dict(read["hosts"])
-        if read["format"] != 1 or not all(
-            isinstance(count, int) and count >= 1 for count in hosts.values()
-        ):
-            raise ValueError
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(
-            f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not "
-            "one that this version of estimator_emb can read."
-        ) from None
-    return hosts
-
-
-def record(hosts: Mapping[str, int]) -> bytes:
-    """Returns the value of the variable that `read_record` reads."""
-    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()
