@@ -330,8 +330,8 @@ REFUSED = [
         (
             ours,
             {"slot_variable_creation_fn": 3},
-            "slot_variable_creation_fn must be a function of (table, slot_names, slot_initializers) "
-            "that returns {slot name: variable}, or None; got 3.",
+            "slot_variable_creation_fn must be a function of (table, slot_names, "
+            "slot_initializers) that returns {slot name: variable}, or None; got 3.",
         )
         for ours in TF2_OPTIMIZERS
         if ours is not embedding.SGD
