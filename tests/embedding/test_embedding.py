@@ -5,23 +5,19 @@ import copy
 import importlib
 import inspect
 import itertools
-import json
-import pathlib
 import pickle
 
 import harness
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
-from descriptors import TF2_GOLDEN_CLASSES
+from harness import refusal
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
-from estimator_emb.optimizers import NUMPY, TF2_OPTIMIZERS, step
+from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 ORIGINALS = tf.tpu.experimental.embedding
-GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
 
 CONFIGS = (embedding.TableConfig, embedding.FeatureConfig, embedding.QuantizationConfig)
@@ -93,13 +89,6 @@ def changed_everywhere(cls):
     changed["use_gradient_accumulation"] = True
     changed["clip_weight_max"] = 0.5
     return changed
-
-
-def refused(error, call, *args, **kwargs):
-    with pytest.raises(error) as caught:
-        call(*args, **kwargs)
-    assert type(caught.value) is error
-    return str(caught.value)
 
 
 # Signatures.
@@ -245,7 +234,7 @@ REFUSED_OF_ALL = [
 @pytest.mark.parametrize(("arguments", "message"), REFUSED_OF_ALL, ids=itertools.count())
 def test_every_optimizer_refuses(ours, arguments, message):
     error = TypeError if message.startswith("learning_rate must be a number") else ValueError
-    got = refused(error, ours, **arguments)
+    got = refusal(error, ours, **arguments)
     assert got == f"{by_name(ours)}: {message}"
 
 
@@ -273,10 +262,10 @@ NOT_NUMBERS = {
 @every_optimizer
 def test_every_number_must_be_one(ours):
     for name in set(defaults_of(ours)) - NOT_NUMBERS:
-        assert refused(TypeError, ours, **{name: "0.1"}) == (
+        assert refusal(TypeError, ours, **{name: "0.1"}) == (
             f"{by_name(ours)}: {name} must be a number; got '0.1'."
         )
-        assert refused(ValueError, ours, **{name: float("nan")}) == (
+        assert refusal(ValueError, ours, **{name: float("nan")}) == (
             f"{by_name(ours)}: {name} must not be NaN."
         )
 
@@ -373,7 +362,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("ours", "arguments", "message"), REFUSED, ids=itertools.count())
 def test_refuses(ours, arguments, message):
-    got = refused(ValueError, ours, **{**ALLOWED.get(ours, {}), **arguments})
+    got = refusal(ValueError, ours, **{**ALLOWED.get(ours, {}), **arguments})
     assert got == f"{by_name(ours)}: {message}"
 
 
@@ -472,10 +461,10 @@ def test_from_tensorflow_refuses_what_it_does_not_know():
         "QuantizationConfig of estimator_emb.embedding or tf.tpu.experimental.embedding; got "
     )
     for value in (3, None, ee.AdagradParameters(0.1)):
-        assert refused(ValueError, embedding.from_tensorflow, value) == f"{names}{value!r}."
+        assert refusal(ValueError, embedding.from_tensorflow, value) == f"{names}{value!r}."
     if hasattr(ORIGINALS, "CustomOptimizer"):
         custom = ORIGINALS.CustomOptimizer(lambda *args: args)
-        assert refused(ValueError, embedding.from_tensorflow, custom) == f"{names}{custom!r}."
+        assert refusal(ValueError, embedding.from_tensorflow, custom) == f"{names}{custom!r}."
 
 
 @pytest.mark.skipif(
@@ -484,7 +473,7 @@ def test_from_tensorflow_refuses_what_it_does_not_know():
 def test_from_tensorflow_refuses_layouts_and_integer_tables():
     got = embedding.from_tensorflow(ORIGINALS.TableConfig(4, 2, dtype=tf.float32))
     assert (got.vocabulary_size, got.dim) == (4, 2)
-    message = refused(
+    message = refusal(
         ValueError,
         embedding.from_tensorflow,
         ORIGINALS.TableConfig(4, 2, layout="wide", dtype=tf.int32),
@@ -556,12 +545,12 @@ def test_optimizer_fields_without_counterpart(ours):
     lost = {name: value for name, value in lost.items() if name in arguments_of(ours)}
     advice = "Give the optimizer itself as optimization_parameters, which takes it as it is."
     for name, value in lost.items():
-        assert refused(ValueError, embedding.to_legacy, ours(**{name: value})) == (
+        assert refusal(ValueError, embedding.to_legacy, ours(**{name: value})) == (
             f"{by_name(ours)}: the legacy vocabulary has no counterpart of {name}={value!r}. "
             f"{advice}"
         )
     listed = ", ".join(f"{name}={value!r}" for name, value in lost.items())
-    assert refused(ValueError, embedding.to_legacy, ours(**lost)) == (
+    assert refusal(ValueError, embedding.to_legacy, ours(**lost)) == (
         f"{by_name(ours)}: the legacy vocabulary has no counterpart of {listed}. {advice}"
     )
 
@@ -581,7 +570,7 @@ def test_legacy_optimizers_without_counterpart(legacy):
         "weight_exponent",
     )
     value = legacy(**{name: 0.5 for name in arguments_of(legacy) if name in names})
-    assert refused(ValueError, embedding.from_legacy, value) == (
+    assert refusal(ValueError, embedding.from_legacy, value) == (
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has SGD, Adagrad, "
         "AdagradMomentum, Adam, FTRL, TableConfig and FeatureConfig."
     )
@@ -699,12 +688,12 @@ FROM_LEGACY_REFUSES = [
 
 @pytest.mark.parametrize(("value", "message"), TO_LEGACY_REFUSES, ids=itertools.count())
 def test_to_legacy_refuses(value, message):
-    assert refused(ValueError, embedding.to_legacy, value) == message.replace("{}", "legacy")
+    assert refusal(ValueError, embedding.to_legacy, value) == message.replace("{}", "legacy")
 
 
 @pytest.mark.parametrize(("value", "table", "message"), FROM_LEGACY_REFUSES, ids=itertools.count())
 def test_from_legacy_refuses(value, table, message):
-    got = refused(ValueError, embedding.from_legacy, value, table=table)
+    got = refusal(ValueError, embedding.from_legacy, value, table=table)
     assert got == message.replace("{}", "TF2")
 
 
@@ -720,71 +709,6 @@ def test_every_config_field_is_translated_or_refused():
     assert set(arguments_of(embedding.FeatureConfig)) == set(of_feature.split())
     assert set(ee.TableConfig._fields) == set(legacy_table.split())
     assert set(ee.FeatureConfig._fields) == {"table_id", "max_sequence_length", "weight_key"}
-
-
-# The rules.
-
-RENAMED = {
-    "beta1": "beta_1",
-    "l1": "l1_regularization_strength",
-    "l2": "l2_regularization_strength",
-    "initial_accumulator": "initial_accumulator_value",
-}
-
-
-def build(case):
-    hyper = dict(case["hyper"])
-    del hyper["combiner"]
-    rate = hyper.pop("learning_rate")
-    hyper["learning_rate"] = rate[0] if isinstance(rate, list) else rate
-    hyper["clipvalue"] = tuple(hyper.pop("clip_gradient", (None, None)))
-    hyper["clip_weight_min"], hyper["clip_weight_max"] = hyper.pop("clip_weight", (None, None))
-    ours = TF2_GOLDEN_CLASSES[case["optimizer"]]
-    if ours is embedding.Adam:
-        hyper["beta_2"] = hyper.pop("beta2")
-    return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
-
-
-CASES = [
-    case
-    for case in GOLDEN["cases"]
-    if case["optimizer"] in TF2_GOLDEN_CLASSES and case["hyper"].get("num_shards", 1) == 1
-]
-
-
-def test_golden_covers_every_optimizer():
-    assert {TF2_GOLDEN_CLASSES[case["optimizer"]] for case in CASES} == set(TF2_OPTIMIZERS)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_rule_and_step_equal_golden(case):
-    hyper = case["hyper"]
-    rates = hyper["learning_rate"]
-    rates = rates if isinstance(rates, list) else [rates] * 3
-    hyper = {name: value for name, value in hyper.items() if name != "num_shards"}
-    if case["optimizer"] == "Ftrl" and hyper["initial_accumulator"] == 0:
-        with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
-            build({**case, "hyper": hyper})
-        return
-    parameters = build({**case, "hyper": hyper})
-    w = np.array(case.get("table", GOLDEN["table"]), np.float32)
-    state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
-    for number, batch in enumerate(GOLDEN["steps"]):
-        summed = dict(
-            reference.updates(batch["ids"], batch["weights"], batch["act_grad"], hyper["combiner"])
-        )
-        rows = sorted(range(len(w)) if parameters.updates_untouched_rows else summed)
-        zero = np.zeros(w.shape[1])
-        g = np.array([summed.get(row, zero) for row in rows], np.float32)
-        w_rows, *slot_rows = (array[rows] for array in state)
-        after = step(parameters, NUMPY, np.float32(rates[number]), g, w_rows, tuple(slot_rows))
-        for array, new in zip(state, after, strict=True):
-            assert new.dtype == np.float32
-            array[rows] = new
-        expected = case["f32"][f"step{number + 1}"]
-        assert list(expected) == ["parameters", *(slot.name for slot in parameters.slots)]
-        for array, (name, values) in zip(state, expected.items(), strict=True):
-            np.testing.assert_allclose(array, values, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 # Whole trainings.
@@ -987,7 +911,7 @@ OWNER = "Table 't': slot_variable_creation_fn of Adagrad must return "
 )
 def test_bad_slots_are_refused(tmp_path, create, message):
     spec = spec_of(embedding.Adagrad(0.5, slot_variable_creation_fn=create))
-    assert refused(ValueError, train, spec, tmp_path, steps=1) == OWNER + message
+    assert refusal(ValueError, train, spec, tmp_path, steps=1) == OWNER + message
 
 
 def test_slots_are_created_in_training_only(tmp_path):

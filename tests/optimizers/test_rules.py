@@ -6,19 +6,21 @@ whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was c
 `f32` in float32 as the hardware does.
 """
 
+import dataclasses
 import json
 import os
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES
+from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, TF2_GOLDEN_CLASSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from estimator_emb import optimizers
+from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
 
 with open(os.path.join(os.path.dirname(__file__), "..", "golden.json")) as file:
@@ -87,10 +89,7 @@ def assert_state(actual, case, precision, name, tolerance):
         )
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
-@pytest.mark.parametrize("case", cases(more_than_one_core=False))
-def test_rule_and_step_equal_golden(case, library):
-    parameters = build(case)
+def check_golden(case, parameters, library):
     assert [slot.name for slot in parameters.slots] == list(case["f32"]["step1"])[1:]
     w = table_of(case).astype(np.float32)
     state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
@@ -112,6 +111,26 @@ def test_rule_and_step_equal_golden(case, library):
             assert new.dtype == np.float32
             array[rows] = new
         assert_state(state, case, "f32", name, 1e-5)
+
+
+@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("case", cases(more_than_one_core=False))
+def test_rule_and_step_equal_golden(case, library):
+    check_golden(case, build(case), library)
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in cases(False) if one.values[0]["optimizer"] in TF2_GOLDEN_CLASSES]
+)
+def test_the_tf2_vocabulary_equals_golden(case):
+    legacy = build(case)
+    if case["hyper"].get("initial_accumulator") == 0:
+        with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
+            embedding.from_legacy(legacy)
+        return
+    parameters = embedding.from_legacy(legacy)
+    assert type(parameters) is TF2_GOLDEN_CLASSES[case["optimizer"]]
+    check_golden(case, parameters, "numpy")
 
 
 @pytest.mark.parametrize("case", cases(more_than_one_core=True))
@@ -281,270 +300,157 @@ epsilons = numbers(1e-4, 1)
 strengths = st.one_of(st.just(0.0), numbers(0.0009765625, 2))
 
 
-class Kernel:
-    """Variables for one run of a kernel; `rows` is what the sparse kernels update."""
-
-    def __init__(self, *values):
-        self.variables = [tf.Variable(value) for value in values]
-        self.handles = [variable.handle for variable in self.variables]
-        self.rows = tf.constant([2, 0])
-
-    def assert_equal(self, parameters, lr, g, w, *slots, sparse=False):
-        """Compares with our rule on all rows, or on `rows` alone."""
-        tensors = [tf.constant(array, tf.float64) for array in (lr, g, w, *slots)]
-        if not sparse:
-            expected = parameters.update(TENSORFLOW, *tensors)
-        else:
-            lr, *others = tensors
-            rows = [tf.gather(tensor, self.rows) for tensor in others]
-            expected = [
-                tf.tensor_scatter_nd_update(tensor, self.rows[:, tf.newaxis], new)
-                for tensor, new in zip(
-                    others[1:], parameters.update(TENSORFLOW, lr, *rows), strict=True
-                )
-            ]
-        for variable, array in zip(self.variables, expected, strict=True):
-            assert array.dtype == tf.float64
-            np.testing.assert_allclose(variable.numpy(), array.numpy(), rtol=1e-9, atol=1e-9)
-
-
 def f64(x):
     return tf.constant(x, tf.float64)
 
 
-@RULE_EXAMPLES
-@given(lr=learning_rates, g=gradients, w=weights, a=accumulators, version=st.sampled_from([1, 2]))
-def test_adagrad_equals_kernel(lr, g, w, a, version):
-    kernel = Kernel(w, a)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "grad": g[[2, 0]],
-        "indices": kernel.rows,
-    }
-    if version == 1:
-        tf.raw_ops.ResourceSparseApplyAdagrad(**common)
-    else:
-        tf.raw_ops.ResourceSparseApplyAdagradV2(epsilon=f64(0.0), **common)
-    kernel.assert_equal(optimizers.AdagradParameters(lr), lr, g, w, a, sparse=True)
+@dataclasses.dataclass
+class Kernel:
+    """An op of TensorFlow that updates variables as one of our rules does.
+
+    Attributes:
+      ops: "ResourceApply" and "ResourceSparseApply", or one of them, as prefixes of its name.
+      slots: the op's name of each slot -> its values.
+      hyper: our hyper-parameters besides the rate -> their values.
+      given: of the rate and the hyper-parameters, the op's arguments besides the rate.
+      parameters: of the rate and the hyper-parameters, our optimizer.
+    """
+
+    ops: tuple[str, ...]
+    slots: dict
+    hyper: dict
+    given: Callable
+    parameters: Callable
 
 
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    z=signed_slots,
-    power=st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
-    l1=strengths,
-    l2=strengths,
-    beta=strengths,
-    multiply=st.booleans(),
-    sparse=st.booleans(),
-)
-def test_ftrl_equals_kernel(lr, g, w, a, z, power, l1, l2, beta, multiply, sparse):
-    kernel = Kernel(w, a, z)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "linear": kernel.handles[2],
-        "lr": f64(lr),
-        "l1": f64(l1),
-        # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
-        "l2": f64(l2 + beta / (2 * lr)),
-        "lr_power": f64(power),
-        "multiply_linear_by_lr": multiply,
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyFtrl(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyFtrl(grad=g, **common)
-    parameters = optimizers.FtrlParameters(
-        lr, power, 0.1, l1, l2, multiply_linear_by_learning_rate=multiply, beta=beta
-    )
-    kernel.assert_equal(parameters, lr, g, w, a, z, sparse=sparse)
+DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"
+BOTH = (DENSE, SPARSE)
+RMSPROP = {"rho": decays, "momentum": decays, "epsilon": epsilons}
 
 
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    m=signed_slots,
-    momentum=decays,
-    nesterov=st.booleans(),
-    sparse=st.booleans(),
-)
-def test_momentum_equals_kernel(lr, g, w, m, momentum, nesterov, sparse):
-    kernel = Kernel(w, m)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "momentum": f64(momentum),
-        "use_nesterov": nesterov,
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyMomentum(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyMomentum(grad=g, **common)
-    parameters = optimizers.MomentumParameters(lr, momentum, nesterov)
-    kernel.assert_equal(parameters, lr, g, w, m, sparse=sparse)
+def as_named(lr, **hyper):
+    """An op's arguments where it names and takes numbers as we do."""
+    return {name: f64(value) for name, value in hyper.items()}
 
 
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    ms=accumulators,
-    mom=signed_slots,
-    rho=decays,
-    momentum=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_rmsprop_equals_kernel(lr, g, w, ms, mom, rho, momentum, epsilon, sparse):
-    kernel = Kernel(w, ms, mom)
-    common = {
-        "var": kernel.handles[0],
-        "ms": kernel.handles[1],
-        "mom": kernel.handles[2],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "momentum": f64(momentum),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyRMSProp(grad=g, **common)
-    parameters = optimizers.RMSPropParameters(lr, rho, momentum, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, ms, mom, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    variance=accumulators,
-    mom=signed_slots,
-    mg=signed_slots,
-    rho=decays,
-    momentum=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_centered_rmsprop_equals_kernel(
-    lr, g, w, variance, mom, mg, rho, momentum, epsilon, sparse
-):
-    ms = mg**2 + variance  # what real gradients give: never below the square of the mean
-    kernel = Kernel(w, ms, mom, mg)
-    common = {
-        "var": kernel.handles[0],
-        "ms": kernel.handles[1],
-        "mom": kernel.handles[2],
-        "mg": kernel.handles[3],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "momentum": f64(momentum),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyCenteredRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyCenteredRMSProp(grad=g, **common)
-    parameters = optimizers.CenteredRMSPropParameters(lr, rho, momentum, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, ms, mom, mg, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    u=accumulators,
-    rho=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_adadelta_equals_kernel(lr, g, w, a, u, rho, epsilon, sparse):
-    kernel = Kernel(w, a, u)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "accum_update": kernel.handles[2],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyAdadelta(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyAdadelta(grad=g, **common)
-    parameters = optimizers.AdadeltaParameters(lr, rho, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, a, u, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    l1=strengths,
-    l2=strengths,
-    sparse=st.booleans(),
-)
-def test_proximal_adagrad_equals_kernel(lr, g, w, a, l1, l2, sparse):
-    kernel = Kernel(w, a)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "l1": f64(l1),
-        "l2": f64(l2),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyProximalAdagrad(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyProximalAdagrad(grad=g, **common)
-    parameters = optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2)
-    kernel.assert_equal(parameters, lr, g, w, a, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    m=signed_slots,
-    v=accumulators,
-    beta1=decays,
-    # The kernel computes v + (g * g - v) * (1 - beta2), which loses all digits where beta2 is 0.
-    beta2=numbers(0.0625, 0.9990234375),
-    epsilon=epsilons,
-)
-def test_non_lazy_adam_equals_kernel(lr, g, w, m, v, beta1, beta2, epsilon):
-    kernel = Kernel(w, m, v)
-    tf.raw_ops.ResourceApplyAdam(
-        var=kernel.handles[0],
-        m=kernel.handles[1],
-        v=kernel.handles[2],
+KERNELS = {
+    "Adagrad": Kernel(
+        (SPARSE,),
+        {"accum": accumulators},
+        {},
+        as_named,
+        optimizers.AdagradParameters,
+    ),
+    "AdagradV2": Kernel(
+        (SPARSE,),
+        {"accum": accumulators},
+        {},
+        lambda lr: {"epsilon": f64(0.0)},
+        optimizers.AdagradParameters,
+    ),
+    "Ftrl": Kernel(
+        BOTH,
+        {"accum": accumulators, "linear": signed_slots},
+        {
+            "power": st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
+            "l1": strengths,
+            "l2": strengths,
+            "beta": strengths,
+            "multiply": st.booleans(),
+        },
+        lambda lr, power, l1, l2, beta, multiply: {
+            "l1": f64(l1),
+            # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
+            "l2": f64(l2 + beta / (2 * lr)),
+            "lr_power": f64(power),
+            "multiply_linear_by_lr": multiply,
+        },
+        lambda lr, power, l1, l2, beta, multiply: optimizers.FtrlParameters(
+            lr, power, 0.1, l1, l2, multiply_linear_by_learning_rate=multiply, beta=beta
+        ),
+    ),
+    "Momentum": Kernel(
+        BOTH,
+        {"accum": signed_slots},
+        {"momentum": decays, "use_nesterov": st.booleans()},
+        lambda lr, momentum, use_nesterov: {
+            "momentum": f64(momentum),
+            "use_nesterov": use_nesterov,
+        },
+        optimizers.MomentumParameters,
+    ),
+    "RMSProp": Kernel(
+        BOTH,
+        {"ms": accumulators, "mom": signed_slots},
+        RMSPROP,
+        as_named,
+        optimizers.RMSPropParameters,
+    ),
+    "CenteredRMSProp": Kernel(
+        BOTH,
+        {"ms": accumulators, "mom": signed_slots, "mg": signed_slots},
+        RMSPROP,
+        as_named,
+        optimizers.CenteredRMSPropParameters,
+    ),
+    "Adadelta": Kernel(
+        BOTH,
+        {"accum": accumulators, "accum_update": accumulators},
+        {"rho": decays, "epsilon": epsilons},
+        as_named,
+        optimizers.AdadeltaParameters,
+    ),
+    "ProximalAdagrad": Kernel(
+        BOTH,
+        {"accum": accumulators},
+        {"l1": strengths, "l2": strengths},
+        as_named,
+        lambda lr, l1, l2: optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2),
+    ),
+    "Adam": Kernel(
+        (DENSE,),
+        {"m": signed_slots, "v": accumulators},
+        {
+            "beta1": decays,
+            # The kernel computes v + (g * g - v) * (1 - beta2), which loses all digits where
+            # beta2 is 0.
+            "beta2": numbers(0.0625, 0.9990234375),
+            "epsilon": epsilons,
+        },
         # Powers of 0 switch the bias correction off, which the hardware does not have.
-        beta1_power=f64(0.0),
-        beta2_power=f64(0.0),
+        lambda lr, **hyper: as_named(lr, beta1_power=0.0, beta2_power=0.0, **hyper),
+        lambda lr, **hyper: optimizers.AdamParameters(
+            lr, **hyper, lazy_adam=False, sum_inside_sqrt=False
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@RULE_EXAMPLES
+@given(data=st.data(), lr=learning_rates, g=gradients, w=weights)
+def test_rule_equals_kernel(name, data, lr, g, w):
+    kernel = KERNELS[name]
+    slots = {slot: data.draw(values, slot) for slot, values in kernel.slots.items()}
+    if "mg" in slots:  # As real gradients give: never below the square of the mean.
+        slots["ms"] = slots["ms"] + slots["mg"] ** 2
+    hyper = {one: data.draw(values, one) for one, values in kernel.hyper.items()}
+    op = data.draw(st.sampled_from(kernel.ops))
+    variables = {"var": tf.Variable(w)} | {slot: tf.Variable(a) for slot, a in slots.items()}
+    rows = np.array([2, 0] if op == SPARSE else range(len(w)))
+    getattr(tf.raw_ops, op + name)(
+        **{variable: value.handle for variable, value in variables.items()},
         lr=f64(lr),
-        beta1=f64(beta1),
-        beta2=f64(beta2),
-        epsilon=f64(epsilon),
-        grad=g,
+        grad=g[rows],
+        **({"indices": tf.constant(rows)} if op == SPARSE else {}),
+        **kernel.given(lr, **hyper),
     )
-    parameters = optimizers.AdamParameters(
-        lr, beta1, beta2, epsilon, lazy_adam=False, sum_inside_sqrt=False
+    before = [w, *slots.values()]
+    updated = kernel.parameters(lr, **hyper).update(
+        TENSORFLOW, f64(lr), *(f64(array[rows]) for array in (g, *before))
     )
-    kernel.assert_equal(parameters, lr, g, w, m, v)
+    for variable, array, new in zip(variables.values(), before, updated, strict=True):
+        assert new.dtype == tf.float64
+        expected = array.copy()
+        expected[rows] = new.numpy()
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-9, atol=1e-9)
