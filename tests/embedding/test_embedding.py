@@ -37,6 +37,7 @@ def by_name(cls):
     return cls.__name__
 
 
+REQUIRED = inspect.Parameter.empty
 every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 
 
@@ -319,8 +320,8 @@ REFUSED = [
         (
             ours,
             {"slot_variable_creation_fn": 3},
-            "slot_variable_creation_fn must be a function of (table, slot_names, slot_initializers) "
-            "that returns {slot name: variable}, or None; got 3.",
+            "slot_variable_creation_fn must be a function of (table, slot_names, "
+            "slot_initializers) that returns {slot name: variable}, or None; got 3.",
         )
         for ours in TF2_OPTIMIZERS
         if ours is not embedding.SGD
@@ -473,12 +474,8 @@ def test_from_tensorflow_refuses_what_it_does_not_know():
 def test_from_tensorflow_refuses_layouts_and_integer_tables():
     got = embedding.from_tensorflow(ORIGINALS.TableConfig(4, 2, dtype=tf.float32))
     assert (got.vocabulary_size, got.dim) == (4, 2)
-    message = refusal(
-        ValueError,
-        embedding.from_tensorflow,
-        ORIGINALS.TableConfig(4, 2, layout="wide", dtype=tf.int32),
-    )
-    assert message == (
+    wide = ORIGINALS.TableConfig(4, 2, layout="wide", dtype=tf.int32)
+    assert refusal(ValueError, embedding.from_tensorflow, wide) == (
         "TableConfig: estimator_emb.embedding has no counterpart of layout='wide', "
         "dtype=tf.int32. Leave them at their defaults."
     )
@@ -494,10 +491,8 @@ def arguments_for(legacy, value):
 
 def legacy_example(legacy, everywhere):
     arguments = {
-        name: {"learning_rate": 0.125, "momentum": 0.75}.get(name)
-        if argument.default is argument.empty
-        else argument.default
-        for name, argument in arguments_of(legacy).items()
+        name: {"learning_rate": 0.125, "momentum": 0.75}.get(name) if value is REQUIRED else value
+        for name, value in defaults_of(legacy).items()
     }
     if everywhere:
         arguments = {name: other_value(name, value) for name, value in arguments.items()}
@@ -555,21 +550,11 @@ def test_optimizer_fields_without_counterpart(ours):
     )
 
 
-@pytest.mark.parametrize("legacy", optimizers.PARAMETERS, ids=by_name)
+@pytest.mark.parametrize("legacy", set(optimizers.PARAMETERS) - set(LEGACY.values()), ids=by_name)
 def test_legacy_optimizers_without_counterpart(legacy):
-    if legacy in LEGACY.values():
-        return
-    names = (
-        "learning_rate",
-        "rho",
-        "momentum",
-        "epsilon",
-        "tau",
-        "max_delta",
-        "outlier_threshold",
-        "weight_exponent",
+    value = legacy(
+        **{name: 0.5 for name, default in defaults_of(legacy).items() if default is REQUIRED}
     )
-    value = legacy(**{name: 0.5 for name in arguments_of(legacy) if name in names})
     assert refusal(ValueError, embedding.from_legacy, value) == (
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has SGD, Adagrad, "
         "AdagradMomentum, Adam, FTRL, TableConfig and FeatureConfig."
@@ -716,16 +701,9 @@ def test_every_config_field_is_translated_or_refused():
 
 def spec_of(parameters, tables=None):
     tables = tables or {"t": {}}
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
-        table_to_config_dict={
-            name: ee.TableConfig(
-                4, 2, initializer=harness.initializer(START), combiner="sum", **arguments
-            )
-            for name, arguments in tables.items()
-        },
-        optimization_parameters=parameters,
-    )
+    initial = harness.initializer(START)
+    made = {name: ee.TableConfig(4, 2, initial, "sum", **more) for name, more in tables.items()}
+    return harness.tables_spec(made, parameters)
 
 
 def train(spec, model_dir, steps, **kwargs):
@@ -784,13 +762,10 @@ def test_rates_are_read_before_the_step_is_incremented(tmp_path):
     """However long the rate takes: here, a while loop of 20000 turns before it reads the step."""
 
     def rate():
-        zero = (
-            tf.while_loop(
-                lambda i: i < 20000, lambda i: (i + 1,), [tf.constant(0)], parallel_iterations=1
-            )[0]
-            * 0
+        turns = tf.while_loop(
+            lambda i: i < 20000, lambda i: (i + 1,), [tf.constant(0)], parallel_iterations=1
         )
-        with tf.control_dependencies([zero]):
+        with tf.control_dependencies(turns):
             step = tf.compat.v1.train.get_global_step().read_value()
         return tf.cast(step + 1, tf.float32) / 8
 
@@ -804,10 +779,7 @@ def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["t"])
         made["loss"] = loss
-        train_op = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(
-            loss, tf.compat.v1.train.get_global_step()
-        )
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     spec = spec_of(embedding.SGD(lambda: made["loss"]))
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=1)
@@ -815,22 +787,29 @@ def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
     np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"][1], row_1_minus(0.75, 0.75))
 
 
-@pytest.mark.parametrize("device", [None, "host"], ids=["cpu", "emulated"])
-def test_slots_that_the_program_creates(tmp_path, device):
-    called = []
+@pytest.fixture
+def called():
+    return []
+
+
+@pytest.fixture
+def create(called):
+    """A slot_variable_creation_fn that notes its calls in `called`."""
 
     def create(table, slot_names, slot_initializers):
         called.append((table.shape.as_list(), slot_names))
         assert isinstance(slot_initializers, list)
         return create_slots(table, slot_names, slot_initializers)
 
+    return create
+
+
+@pytest.mark.parametrize("device", [None, "host"], ids=["cpu", "emulated"])
+def test_slots_that_the_program_creates(tmp_path, device, create, called):
+    adam = embedding.Adam(0.5, 0.5, 0.75, slot_variable_creation_fn=create)
     tables = {
         "t": {},
-        "u": {
-            "optimization_parameters": embedding.Adam(
-                0.5, 0.5, 0.75, slot_variable_creation_fn=create
-            )
-        },
+        "u": {"optimization_parameters": adam},
         "v": {"optimization_parameters": embedding.Adagrad(0.5, 3.0)},
     }
     parameters = embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create)
@@ -838,16 +817,8 @@ def test_slots_that_the_program_creates(tmp_path, device):
     assert called == [([4, 2], ["accumulators"]), ([4, 2], ["momenta", "velocities"])]
     part = "/part_0" if device else ""
     of_t, of_u = f"program/t{part}/of_", f"program/u{part}/of_"
-    assert set(got) == {
-        "global_step",
-        "t",
-        "u",
-        "v",
-        "v/Adagrad",
-        of_t + "accumulators",
-        of_u + "momenta",
-        of_u + "velocities",
-    }
+    slots = {of_t + "accumulators", of_u + "momenta", of_u + "velocities", "v/Adagrad"}
+    assert set(got) == {"global_step", *tables, *slots}
     accumulators = np.full([4, 2], 3.0)
     accumulators[1] = 4.0
     np.testing.assert_array_equal(got[of_t + "accumulators"], accumulators)
@@ -879,13 +850,12 @@ OWNER = "Table 't': slot_variable_creation_fn of Adagrad must return "
 @pytest.mark.parametrize(
     ("create", "message"),
     [
-        (
-            lambda table, names, initializers: {"m": table},
-            "a dict of variables with the keys ['accumulators']; got the keys ['m'].",
-        ),
-        (
-            lambda table, names, initializers: None,
-            "a dict of variables with the keys ['accumulators']; got None.",
+        *(
+            (
+                lambda *_, made=made: made,
+                f"a dict of variables with the keys ['accumulators']; got {shown}.",
+            )
+            for made, shown in (({"m": 3}, "the keys ['m']"), (None, "None"))
         ),
         (
             lambda *_: {"accumulators": 3},
@@ -914,13 +884,7 @@ def test_bad_slots_are_refused(tmp_path, create, message):
     assert refusal(ValueError, train, spec, tmp_path, steps=1) == OWNER + message
 
 
-def test_slots_are_created_in_training_only(tmp_path):
-    called = []
-
-    def create(table, slot_names, slot_initializers):
-        called.append(table)
-        return create_slots(table, slot_names, slot_initializers)
-
+def test_slots_are_created_in_training_only(tmp_path, create, called):
     spec = spec_of(embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create))
     train(spec, tmp_path, steps=1)
     estimator = harness.estimator(harness.gradient_model_fn(["t"]), spec, tmp_path, batch_size=1)
