@@ -85,7 +85,7 @@ def numeric(unit: str, *flags: str) -> Unit:
     return Unit(unit, (*_NUMERIC, *flags))
 
 
-def read(name: str) -> str:
+def read_source(name: str) -> str:
     """Returns the content of a source file of this folder."""
     return (HERE / name).read_text()
 
@@ -135,7 +135,7 @@ def library(
     path = directory / f"{name}-{digest}.so"
     flaw = ""
     try:
-        cache.check(directory)
+        cache.check_folder(directory)
         flaw = cache.flaw(path, symbols)
         if not flaw:
             cache.clean(directory)
@@ -191,7 +191,7 @@ def _failed(path: pathlib.Path) -> pathlib.Path:
 
 def _check_not_failed(path: pathlib.Path) -> None:
     try:
-        reason = cache.read(_failed(path)).decode(errors="replace").strip()
+        reason = cache.read_safely(_failed(path)).decode(errors="replace").strip()
     except (FileNotFoundError, cache.UnsafeError):
         return
     if reason:

@@ -88,7 +88,7 @@ class _Ordering:
             return 0
         reads = [read for _, variable_reads, _ in racing for read in variable_reads]
         self._all = structure.leading_to([*self._roots, *reads], self._before)
-        self._places = structure.Places(self._all, self._before)
+        self._places = structure.OpPlaces(self._all, self._before)
         self._find_writes_before([writes for *_, writes in racing])
         for number, (variable, reads, writes) in enumerate(racing):
             for read in reads:

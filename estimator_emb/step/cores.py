@@ -34,14 +34,14 @@ _MODULES = {
 """Where each function is that is replaced."""
 
 
-class _Thread(threading.local):
+class _ThreadOps(threading.local):
     """What a thread calls in place of the ops between cores."""
 
     def __init__(self) -> None:
         self.ops: dict[str, Callable[..., tf.Tensor]] = {}
 
 
-_thread = _Thread()
+_thread = _ThreadOps()
 _lock = threading.Lock()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
 _running = 0

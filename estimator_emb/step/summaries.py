@@ -104,7 +104,7 @@ class TableSummaries:
             self._num_cores,
         )
         with tf.control_dependencies([updated]):
-            weights = storage.read(table.variables, rows)
+            weights = storage.read_table(table.variables, rows)
         summed = tf.concat([one.gradients for one in updates], axis=0)
         count = tf.size(rows)
         every_row = table.trained_by.updates_untouched_rows
@@ -133,7 +133,7 @@ class TableSummaries:
             # Native kernels read the input as it came: no step need compute anything else.
             keys = [ids.feature.key, ids.feature.weight_key]
             given = {key: _as_tensor(batch.features[key]) for key in keys if key is not None}
-            return inputs.read(ids.table, ids.feature, self._from_before(given))
+            return inputs.read_feature(ids.table, ids.feature, self._from_before(given))
         names = ("ids", "segments", "weights", "batch")
         parts = self._from_before({name: getattr(ids, name) for name in names})
         return dataclasses.replace(ids, **parts)

@@ -176,7 +176,7 @@ def _shard(
     return TableVariables(weights, slots)
 
 
-def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
+def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
     """Returns the weights of `rows`, int32 or int64 [n], as float32 [n, dimension]."""
     if len(shards) == 1:
         return read_rows(shards[0].weights, rows)

@@ -27,7 +27,7 @@ DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 
 
 def check(table, features):
-    return checks.check([inputs.read(table, one, features) for one in table.features])
+    return checks.checked([inputs.read_feature(table, one, features) for one in table.features])[0]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
 def test_a_sequence_of_another_batch_size(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     features = {"x": tf.SparseTensor(*harness.sparse([[1], [2, 3]]))}
-    read = inputs.read(table, table.features[0], features)
+    read = inputs.read_feature(table, table.features[0], features)
     if known_by == "lengths":
         # As of the batches of several cores, put together.
         read = dataclasses.replace(read, static_batch=None)
@@ -326,7 +326,7 @@ def test_the_first_of_several_problems_is_reported():
 )
 def test_bad_form(feature, features, error_type, message):
     with pytest.raises(error_type) as error:
-        inputs.read(table_of(feature), feature, features)
+        inputs.read_feature(table_of(feature), feature, features)
     assert error.value.args[0] == message
 
 

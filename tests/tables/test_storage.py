@@ -26,7 +26,7 @@ def run(shards, vocabulary, rows, gradients, parameters, start):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         initializer = tf.compat.v1.constant_initializer(start)
         made = storage.create(table_of(vocabulary, initializer), "t", parameters, False, shards)
-        read = storage.read(made, tf.constant(rows))
+        read = storage.read_table(made, tf.constant(rows))
         with tf.control_dependencies([read]):
             step = update.apply(
                 made, parameters, tf.constant(0.5), [update.RowUpdate(rows, gradients)], 0.75
@@ -152,7 +152,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
         made = storage.create(table_of(5), "t", ee.AdamParameters(0.1), False, 2)
-        read = storage.read(made, tf.constant([1, 4]))
+        read = storage.read_table(made, tf.constant([1, 4]))
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers

@@ -57,7 +57,7 @@ class _Batch:
     real: tf.Tensor | None = None
 
 
-def read(
+def read_cores(
     ctx: InternalTPUContext,
     input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
