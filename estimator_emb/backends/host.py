@@ -64,7 +64,6 @@ class HostTables(Backend):
         return arguments
 
     def _config(self) -> Any:
-        """Returns the `RunConfig` that the program's becomes."""
         config = self.request.config
         size = self.request.train_batch_size
         if not program_checks.is_batch_size(size) and isinstance(config, StockRunConfig):
@@ -79,8 +78,6 @@ class HostTables(Backend):
             )
 
     def _checked_model_fn(self, estimator: Any) -> Function:
-        """Returns the program's model_fn, with what it returns checked."""
-
         def needs_batch(name: str) -> bool:
             call: Call = estimator.current_call
             by_example = call.predict_keys is None or name in call.predict_keys
@@ -211,7 +208,6 @@ class HostTables(Backend):
         return for_tpu
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
-        """Returns what leaves bad ids out of a graph; None where they are errors."""
         return DroppedIds(count=not exporting) if self._drops_ids else None
 
 

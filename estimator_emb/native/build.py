@@ -211,7 +211,6 @@ def _remembering(path: pathlib.Path, scratch: pathlib.Path) -> Iterator[None]:
 
 
 def _remove_damaged(path: pathlib.Path, flaw: str, scratch: pathlib.Path) -> None:
-    """Moves whatever has the path of a library into the folder that is removed."""
     if os.path.lexists(path):
         logger.warning("%s %s: it is built again.", path, flaw)
         os.rename(path, scratch / "damaged")

@@ -78,7 +78,6 @@ def native_kernels(
 
 
 def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
-    """Returns the parameter servers that hold a part of the tables."""
     seen = set()
     tasks: set[int] = set()
     for table in tables:

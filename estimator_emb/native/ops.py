@@ -58,7 +58,6 @@ def _register(library: Library, rule: rules.Rule) -> None:
 
 
 def _symbols(name: str) -> list[str]:
-    """Returns the symbols of a rule, or of 'kernels', in a library for this machine."""
     return [f"{name}_any", *([f"{name}_avx2"] if build.x86() else [])]
 
 

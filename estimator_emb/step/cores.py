@@ -35,8 +35,6 @@ _MODULES = {
 
 
 class _ThreadOps(threading.local):
-    """What a thread calls in place of the ops between cores."""
-
     def __init__(self) -> None:
         self.ops: dict[str, Callable[..., tf.Tensor]] = {}
 
@@ -345,7 +343,6 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
 
 def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    """Returns the ops that `wanted` are computed from, back to `sources`."""
     needed: dict[str, tf.Operation] = {}
     waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
     while waiting:
@@ -383,7 +380,6 @@ def _loops(op: tf.Operation) -> list[str]:
 
 
 def _draws(op: tf.Operation) -> bool:
-    """Whether an op draws random numbers."""
     return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
 
 

@@ -516,7 +516,6 @@ class Lookup:
     def _gradient(
         self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns the gradient of the activation of the whole batch."""
         if not of_cores:
             return tf.zeros_like(self.activations[key])
         gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)

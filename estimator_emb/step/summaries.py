@@ -92,7 +92,6 @@ class TableSummaries:
         rate: tf.Tensor,
         updated: tf.Operation,
     ) -> dict[str, Any]:
-        """Returns the numbers of a table by their names."""
         of_table = [ids for ids in self._ids if ids.table.name == table.name]
         rows, features = lookup.distinct(of_table, table.config.combiner)
         updates = update.of_batch(
@@ -128,7 +127,6 @@ class TableSummaries:
         return figures
 
     def _ids_from_before(self, ids: Ids, batch: Batch) -> Ids:
-        """Returns the ids of a feature in the batch of the call before."""
         if ids.feature.to_ids is None and not batch.dropped:
             # Native kernels read the input as it came: no step need compute anything else.
             keys = [ids.feature.key, ids.feature.weight_key]
@@ -191,7 +189,6 @@ def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
 def _limits(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> tuple[float, float] | None:
-    """Returns between what gradients are clipped; None where nothing clips them."""
     low = [parameters.clip_gradient_min, None if clipping_limit is None else -clipping_limit]
     high = [parameters.clip_gradient_max, clipping_limit]
     lows = [limit for limit in low if limit is not None]

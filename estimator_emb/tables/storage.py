@@ -209,7 +209,6 @@ def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
 def _slots_of_program(
     table: Table, weights: tf.Variable, parameters: OptimizationParameters
 ) -> tuple[tf.Variable, ...]:
-    """Creates slots by `slot_variable_creation_fn`; returns them in the optimizer's order."""
     assert parameters.slot_variable_creation_fn
     names = [slot.name for slot in parameters.slots]
     created = parameters.slot_variable_creation_fn(

@@ -79,18 +79,12 @@ class EmulatedBackend(HostBackend):
 
 
 def _reporting(estimator: Any) -> Reporting:
-    """Returns what tensorflow-estimator logs while an estimator trains."""
     counted = estimator._iterations_per_training_loop
     steps_per_call = counted.value if counted.unit == "count" else None
     return Reporting(estimator._log_every_n_steps, estimator._log_every_n_secs, steps_per_call)
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
-    """Returns `config` for a TPU that is this process.
-
-    Raises:
-      ValueError: of an option that embedding tables do not go with.
-    """
     if not isinstance(config, StockRunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = options.asked_shards()

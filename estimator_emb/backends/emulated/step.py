@@ -180,7 +180,6 @@ class EmulatedStep:
         return spec
 
     def _create_tables(self, spec: Any) -> Lookup | None:
-        """Creates the tables and looks them up; None without any."""
         if self._tap is None or self._tables is None:
             return None
         lookup = self._tap.create_tables(spec)
@@ -330,7 +329,6 @@ class EmulatedStep:
         return self._spec
 
     def _replicate(self, of_core: dict[str, Any]) -> dict[str, Any]:
-        """Returns the same structure, with all cores' values in the place of core 0's."""
         values = self._cores.replicate(tf.nest.flatten(of_core))
         leaves = iter(values)
         return tf.nest.map_structure(lambda _: next(leaves), of_core)
@@ -482,7 +480,6 @@ def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
 
 
 def _tensors(call: Any) -> dict[Any, Any]:
-    """Returns the tensors of a `host_call` or `eval_metrics`, by name or position."""
     if not call:
         return {}
     tensors = call[1]

@@ -138,7 +138,6 @@ class TablesOnHostStep:
         return [of_core(core) for core in range(self._cores.count)]
 
     def _on_core(self, features: Any, **kwargs: Any) -> Any:
-        """The program's model_fn, in the computation of a core."""
         assert self._reading is not None  # tensorflow-estimator builds inputs before models.
         tap = self._reading.tap(features)
         spec = self._model_fn(features={**features, **tap.activations}, **kwargs)
@@ -184,7 +183,6 @@ class TablesOnHostStep:
         return self._lookup
 
     def _completed(self, spec: EstimatorSpec) -> EstimatorSpec:
-        """What tensorflow-estimator has built, with what the tables need."""
         self.lookup.show_tables()
         if not self._training:
             return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
