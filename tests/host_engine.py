@@ -4,8 +4,11 @@
 import contextlib
 import os
 
+import harness
+import numpy as np
 import tensorflow as tf
 
+from estimator_emb.native.choice import kernels_for
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import config
@@ -14,6 +17,12 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.tables.helper_variable import HELPER_VARIABLE
+
+
+def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):
+    """The spec of a table 't' of random values, and of its feature 'x'."""
+    start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
+    return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 
 @contextlib.contextmanager
@@ -56,6 +65,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
             cores=cores,
             shards=shards,
             dropped=DroppedIds(count=True) if drop else None,
+            kernels=kernels_for,
         )
         tap = step.enqueue(features)
         seen = tap.features

@@ -366,7 +366,6 @@ def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool)
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:
-    """Raises an error if the model looks up TPU columns that the spec lacks."""
     unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in tables})
     if unknown and not has_spec:
         raise ValueError(
@@ -410,7 +409,6 @@ def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:
 
 
 def _has_counter() -> bool:
-    """Returns whether an op in the default graph changes the global step, or may do so."""
     step = tf.compat.v1.train.get_global_step()
     try:
         tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
@@ -421,7 +419,6 @@ def _has_counter() -> bool:
 
 
 def _may_assign(op: Any) -> bool:
-    """Returns whether an op that takes a variable may change it."""
     functions = [
         name for name in (attribute.func.name for attribute in op.node_def.attr.values()) if name
     ]

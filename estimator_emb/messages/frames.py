@@ -103,7 +103,7 @@ def _is_of_library(op: Any) -> bool:
         # Every op of a program passes these files where paths are mapped.
         if is_in(file, ("estimator_emb",)) and not file.endswith(
             (
-                os.path.join("legacy", "file_paths.py"),
+                os.path.join("private", "file_paths.py"),
                 os.path.join("private", "tensorflow_files.py"),
             )
         ):

@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from estimator_emb.names import environment
+
 try:
     import fcntl
     import pwd
@@ -57,7 +59,7 @@ def directory() -> pathlib.Path:
     """
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
-    own = os.environ.get("ESTIMATOR_EMB_CACHE")
+    own = environment.CACHE.value()
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         if own:
@@ -76,7 +78,7 @@ def _real(*parts: str | pathlib.Path) -> pathlib.Path:
     return pathlib.Path(os.path.realpath(os.path.join(*parts)))
 
 
-def check(folder: pathlib.Path) -> None:
+def check_folder(folder: pathlib.Path) -> None:
     """Checks that only this user and root can change what the cache holds; makes it if need be.
 
     Args:
@@ -111,7 +113,7 @@ def _by_others(status: os.stat_result, sticky: bool = False) -> str:
     return ""
 
 
-def read(path: pathlib.Path) -> bytes:
+def read_safely(path: pathlib.Path) -> bytes:
     """Returns the content of a file of the cache.
 
     Raises:
@@ -139,7 +141,7 @@ def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
       symbols: names that it must define.
     """
     try:
-        content = read(path)
+        content = read_safely(path)
     except UnsafeError as error:
         return str(error)
     except OSError:

@@ -78,7 +78,8 @@ def is_refusal(error: Exception) -> bool:
         not isinstance(error, CannotEmulate)
         and frames.is_in(entered, frames.OURS)
         and any(
-            frame.name in ("__init__", "__new__") or "feature_columns" in frame.filename
+            frame.name in ("__init__", "__new__", "__post_init__")
+            or "feature_columns" in frame.filename
             for frame in inside
             if frames.is_in(frame.filename, frames.OURS)
         )

@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
@@ -34,15 +35,14 @@ _MODULES = {
 """Where each function is that is replaced."""
 
 
-class _Thread(threading.local):
-    """What a thread calls in place of the ops between cores."""
-
+class _ThreadOps(threading.local):
     def __init__(self) -> None:
         self.ops: dict[str, Callable[..., tf.Tensor]] = {}
 
 
-_thread = _Thread()
+_thread = _ThreadOps()
 _lock = threading.Lock()
+_changes = Changes()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
 _running = 0
 """In how many threads, or how deep, originals are replaced."""
@@ -274,7 +274,7 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
         if not _running:
             for name, module in _MODULES.items():
                 _originals[name] = getattr(module, name)
-                setattr(module, name, functools.partial(_call, name))
+                _changes.set_attribute(module, name, functools.partial(_call, name))
         _running += 1
     before, _thread.ops = _thread.ops, ops
     try:
@@ -284,8 +284,7 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
         with _lock:
             _running -= 1
             if not _running:
-                for name, module in _MODULES.items():
-                    setattr(module, name, _originals[name])
+                _changes.undo()
 
 
 def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -345,7 +344,6 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
 
 def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    """Returns the ops that `wanted` are computed from, back to `sources`."""
     needed: dict[str, tf.Operation] = {}
     waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
     while waiting:
@@ -383,7 +381,6 @@ def _loops(op: tf.Operation) -> list[str]:
 
 
 def _draws(op: tf.Operation) -> bool:
-    """Whether an op draws random numbers."""
     return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
 
 

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import live_servers
-from estimator_emb.native import serving
-from estimator_emb.step import kernels as step_kernels
+from estimator_emb.native import choice, serving
 
 BETA = 0.999
 OPTIMIZERS = {
@@ -66,13 +65,12 @@ def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch,
     if mixed:
         if kernels == "tensorflow":
             pytest.skip("Those of TensorFlow are the mixture's other part.")
-        trainers, choose = itertools.count(), step_kernels.choose
+        trainers, native = itertools.count(), choice.native_kernels
 
-        def choose_in_turn(*args):
-            *before, native, addresses = args
-            return choose(*before, native and next(trainers) % 2 == 0, addresses)
+        def in_turn(*args):
+            return native(*args) if next(trainers) % 2 == 0 else None
 
-        monkeypatch.setattr(step_kernels, "choose", choose_in_turn)
+        monkeypatch.setattr(choice, "native_kernels", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
     spec = servers.counting_spec(OPTIMIZERS, rows, dimension)
@@ -88,12 +86,8 @@ def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch,
             log_step_count_steps=None,
             save_checkpoints_steps=100_000,
         )
-        estimator = ee.TPUEstimator(
-            harness.gradient_model_fn(OPTIMIZERS),
-            config=config,
-            use_tpu=False,
-            train_batch_size=len(ids),
-            embedding_config_spec=spec,
+        estimator = harness.configured(
+            harness.gradient_model_fn(OPTIMIZERS), spec, config, len(ids), use_tpu=False
         )
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
@@ -183,9 +177,7 @@ def squares_model_fn(keys):
             for number, key in enumerate(keys)
         ]
         loss = 0.01 * tf.add_n(losses)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     return model_fn
 
@@ -212,12 +204,8 @@ def test_one_trainer_and_two_servers_train_as_one_process_does(
     cluster = servers.Cluster(workers=0, servers=2)
 
     def make(config):
-        return ee.TPUEstimator(
-            squares_model_fn(spec.feature_to_config_dict),
-            config=config,
-            use_tpu=False,
-            train_batch_size=6,
-            embedding_config_spec=spec,
+        return harness.configured(
+            squares_model_fn(spec.feature_to_config_dict), spec, config, 6, use_tpu=False
         )
 
     folders = {name: str(tmp_path / name) for name in ("cluster", "process")}
@@ -259,13 +247,9 @@ def chief_of(cluster, model_dir):
         config = cluster.config(
             "chief", 0, model_dir=str(model_dir), save_checkpoints_steps=100_000
         )
-        ee.TPUEstimator(
-            harness.gradient_model_fn(["x"]),
-            config=config,
-            use_tpu=False,
-            train_batch_size=4,
-            embedding_config_spec=spec,
-        ).train(lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps)
+        harness.configured(harness.gradient_model_fn(["x"]), spec, config, use_tpu=False).train(
+            lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps
+        )
 
     return train
 

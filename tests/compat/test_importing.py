@@ -11,7 +11,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from estimator_emb import compat
+from estimator_emb.names.legacy import LACKING
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "importing.md").read_text()
@@ -104,7 +104,12 @@ print(json.dumps([changed, readers, sorted(replaced())]))
 FREE = ["Logger", 0, True, False, [], []]
 """A logger that has no level, filters or handlers."""
 
-MODULES = {f"module {name}": f"estimator_emb.{file}" for name, file in compat._MODULES.items()}
+STAND_INS = {"tpu_embedding": "legacy.tpu_embedding"}
+MODULES = {
+    f"module {name}": f"estimator_emb.{STAND_INS.get(attribute, f'compat.{attribute}')}"
+    for name in LACKING
+    for attribute in [name.rpartition(".")[2]]
+}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
+from estimator_emb.names.legacy import LACKING
 from estimator_emb.step.cores import Cores
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -72,6 +73,10 @@ def import_error(program, **environment):
 # The modules
 
 
+def test_the_modules():
+    assert tuple(MODULES) == LACKING
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_is_found_by_import_and_by_attribute(name):
     file, public = MODULES[name]
@@ -109,8 +114,8 @@ def test_prepare_again_changes_nothing():
         )
 
     before = state()
-    compat.prepare()
-    compat.prepare()
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
     assert state() == before
 
 

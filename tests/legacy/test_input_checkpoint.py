@@ -455,7 +455,7 @@ theirs = pytest.mark.skipif(
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
     """Estimators as they are where estimator_emb is not imported."""
-    input_checkpoint.watch_plain_estimators()
+    input_checkpoint.attach_hooks()
     estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
@@ -475,7 +475,7 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):
     if way == "plain":
-        input_checkpoint.watch_plain_estimators()  # As `install` does.
+        input_checkpoint.attach_hooks()  # As `install` does.
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
         with pytest.raises(Kill):

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a table of a checkpoint by its own name, in the order of its ids."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading import row_order, saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+
+def tables(path: str) -> dict[str, SavedVariable]:
+    """Returns the embedding tables of a checkpoint, name of the variable -> its description.
+
+    Besides those that `convert` knows, it lists all that might be tables: matrices of
+    floating-point numbers that are no slots and have no name of a dense layer. No values are read.
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+
+    Raises:
+      ValueError: there is no checkpoint.
+    """
+    return saved_variables.possible_tables(saved_variables.inspect(path))
+
+
+def table(path: str, name: str, slot: str | None = None, order: str | None = None) -> np.ndarray:
+    """Returns a table of a checkpoint, [vocabulary_size, dimension], with row i for id i.
+
+        words = estimator_emb.checkpoint.table(model_dir, "words")
+
+    Args:
+      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      name: name of the variable, or the table's own: the key of its `TableConfig`; the name of its
+        column, with or without `_embedding` or `_shared_embedding` at its end; or its name in the
+        legacy config and TensorBoard, such as `tbl_words`.
+      slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
+        'Adam/m'.
+      order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
+        checkpoint which does not say it. None, the default, for one that does.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged, it has no such table or slot or several, or
+        nothing says in which order its rows are.
+    """
+    with Values(saved_variables.prefix(path)) as values:
+        opened = SavedTable(values, name, order)
+        return opened.read(opened.variable(slot), 0, opened.rows)
+
+
+def table_pieces(
+    path: str,
+    name: str,
+    slot: str | None = None,
+    order: str | None = None,
+    rows: int | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (first id, rows) of consecutive rows of a table, for one larger than the memory.
+
+    Args:
+      path: as in `table`.
+      name: as in `table`.
+      slot: as in `table`.
+      order: as in `table`.
+      rows: how many to yield at a time; None, the default, for about 32 MB of them.
+
+    Raises:
+      ValueError: as `table`; or `rows` is less than 1.
+    """
+    if rows is not None and rows < 1:
+        raise ValueError(f"table_pieces: rows must be at least 1; got {rows}.")
+    with Values(saved_variables.prefix(path)) as values:
+        opened = SavedTable(values, name, order)
+        variable = opened.variable(slot)
+        for start, end in values.spans(opened.name, rows):
+            yield start, opened.read(variable, start, end)
+
+
+class SavedTable:
+    """A table of an open checkpoint, with row i for id i.
+
+    Args:
+      values: the checkpoint.
+      name: the table's name, as `find` takes it.
+      order: as in `table`.
+      widen: True reads bfloat16 as float32. False by default.
+
+    Attributes:
+      name: name of its variable.
+      variables: names of its variables, the weights first, then the slots.
+      rows, dimension: its shape.
+      dtype: NumPy's type of the values as they are read.
+      optimizer: as in `SavedVariable`.
+      vocabulary: labels of its rows; None, at first, for none.
+      advance: function called with the number of bytes that `pieces` has read; it does nothing at
+        first.
+    """
+
+    def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
+        if order not in (None, "div", "mod"):
+            raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
+        found = find(values, name)
+        self.values = values
+        self.name = found.name
+        self.variables = (found.name, *found.slots)
+        self.rows, self.dimension = found.shape
+        self.optimizer = found.optimizer
+        self.vocabulary: Vocabulary | None = None
+        self.advance: Callable[[int], None] = lambda size: None
+        self._hosts = _hosts(values, found.name, order)
+        self._widened = widen and found.dtype == tf.bfloat16
+        own = np.float32 if self._widened else found.dtype.as_numpy_dtype
+        self.dtype: np.dtype[Any] = np.dtype(own)
+
+    @property
+    def safe_name(self) -> str:
+        """Returns the table's name for a file, with `_` for what a file's name may not have."""
+        return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
+
+    def variable(self, slot: str | None) -> str:
+        """Returns the name of the variable of a slot by its suffix; None stands for the weights."""
+        if slot is None:
+            return self.name
+        name = f"{self.name}/{slot.removeprefix('/')}"
+        if self.values.shapes.get(name) != (self.rows, self.dimension):
+            raise ValueError(
+                f"table: {self.name!r} has no slot {slot!r}; it has "
+                f"{[one.removeprefix(f'{self.name}/') for one in self.variables[1:]]}."
+            )
+        return name
+
+    def read(self, variable: str, start: int, end: int) -> np.ndarray:
+        """Returns the rows of the ids from `start` to before `end` of one of its variables."""
+        rows = self.values.of_ids(variable, start, end, self._hosts)
+        return rows.astype(np.float32) if self._widened else rows
+
+    def pieces(self, variable: str) -> Iterator[np.ndarray]:
+        """Yields the rows of one of its variables, [rows, dimension], piece by piece."""
+        for start, end in self.values.spans(self.name):
+            piece = self.read(variable, start, end)
+            self.advance(piece.nbytes)
+            yield np.ascontiguousarray(piece)
+
+    def labels(self) -> Iterator[list[str | None]]:
+        """Yields the labels of the same pieces; None for a row without."""
+        labels = iter(self.vocabulary or ())
+        for start, end in self.values.spans(self.name):
+            yield [next(labels, None) for _ in range(start, end)]
+
+
+def find(values: Values, name: str) -> SavedVariable:
+    """Returns the table with a name: of its variable, of its column, or by `own_name`.
+
+    Raises:
+      ValueError: there is none, or there are several.
+    """
+    listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+    matrices = {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
+    if name in matrices:
+        return matrices[name]
+    possible: Mapping[str, SavedVariable] = {
+        one: variable
+        for one, variable in matrices.items()
+        if saved_variables.is_matrix_of_rows(variable)
+    }
+    of_column = {name + end for end in ("", "_embedding", "_shared_embedding")}
+    found = [
+        one
+        for one in possible
+        if one.removesuffix("/embedding_weights").rpartition("/")[2] in of_column
+        or saved_variables.own_name(one) == name
+    ]
+    if len(found) != 1:
+        problem = "no table" if not found else f"more than one table, {found},"
+        raise ValueError(
+            f"table: there is {problem} called {name!r} in checkpoint {values.path!r}, whose "
+            f"matrices are {sorted(possible)}."
+        )
+    return matrices[found[0]]
+
+
+def _hosts(values: Values, name: str, order: str | None) -> int:
+    """Returns the number of hosts in whose order the rows of a table are."""
+    graph = row_order.saved_graph(values.path)
+    told = row_order.known(values, graph).get(name)
+    if told is None and graph.program != "other" and not row_order.undivided(values, name):
+        if order is None:
+            raise ValueError(
+                f"table: nothing in {values.path!r} says in which order the rows of {name!r} are. "
+                "Look up partition_strategy in the program that wrote it, and give order='div' or "
+                "order='mod' (--from)."
+            )
+        if order == "mod":
+            listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+            slices = row_order.hosts_of_slices(values, [name, *saved_variables.tables(listed)])
+            return slices.get(name) or max(slices.values(), default=1)
+    if told is None and order == "mod":
+        raise ValueError(
+            f"table: order is 'mod', and {name!r} is saved in one part in {values.path!r}, as one "
+            "host saves it. If another program has joined its parts, use convert first, with hosts "
+            "and force=True (estimator-emb convert --hosts --force)."
+        )
+    wanted = {"div": 1, "mod": told}.get(order or "", told)
+    if told is not None and wanted != told or (order == "mod" and told == 1):
+        rows = "the ids" if told == 1 else f"'mod' over {told} hosts"
+        raise ValueError(
+            f"table: order is {order!r}, and the rows of {name!r} in {values.path!r} are in the "
+            f"order of {rows}."
+        )
+    return told or 1

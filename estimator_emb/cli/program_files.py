@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses a program that cannot run, before anything is imported or written."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.machinery
+import io
+import os
+import sys
+import tokenize
+import warnings
+
+from estimator_emb.cli.arguments import WrongArguments
+from estimator_emb.legacy import old_python
+
+_SOURCES = (".py", ".pyw")
+
+
+def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
+    """Checks that the options name one program, which Python can run.
+
+    Args:
+      options: of a subcommand.
+      by_this_python: False where another one may run it, which knows other modules and syntax.
+
+    Raises:
+      WrongArguments: they do not, or give a prefix two folders.
+    """
+    prefixes = [prefix for prefix, _ in options.map]
+    for prefix in prefixes:
+        if prefixes.count(prefix) > 1:
+            raise WrongArguments(f"argument --map: {prefix} is given twice")
+    if not options.program or options.program == ["-m"]:
+        raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
+    script = options.program[0]
+    refusal = None
+    if script == "-m":
+        refusal = _module_refusal(options.program[1]) if by_this_python else None
+    elif os.path.isdir(script):
+        refusal = f"{script!r} is a folder: name the program in it, or run a package by -m"
+    elif not os.path.isfile(script):
+        refusal = f"there is no file {script!r}"
+    elif by_this_python:
+        refusal = source_refusal(script)
+    if refusal is not None:
+        raise WrongArguments(refusal)
+
+
+def source_refusal(file: str) -> str | None:
+    """Returns why `file` is not source code that this Python can compile."""
+    try:
+        with open(file, "rb") as opened:
+            source = opened.read()
+    except OSError as error:
+        return f"{file!r} cannot be read: {error.strerror}"
+    if b"\0" in source:
+        return f"{file!r} is not a Python program: it has bytes that text does not have"
+    try:
+        # A file whose first lines name no encoding, or the wrong one, is often no text at all.
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        source.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        return f"{file!r} is no text that Python can read: {error}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # They come when the program runs.
+            compile(source, file, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return old_python.explained_syntax_error(error)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"{file!r} is not a Python program: {error}"
+    return None
+
+
+def _module_refusal(name: str) -> str | None:
+    """Returns why `python -m name` would find nothing to run. It imports nothing."""
+    path: list[str] | None = [os.getcwd(), *sys.path[1:]]
+    if getattr(sys.flags, "safe_path", False):
+        path = list(sys.path)
+    spec = None
+    parts = name.split(".")
+    if "" in parts:
+        return f"there is no module {name!r}"
+    for i in range(len(parts)):
+        found = ".".join(parts[: i + 1])
+        spec = _find(found, path)
+        if spec is None:
+            return f"there is no module {found!r}"
+        is_package = spec.submodule_search_locations is not None
+        path = list(spec.submodule_search_locations or ())
+        if i + 1 < len(parts) and not is_package:
+            return f"there is no module {'.'.join(parts[: i + 2])!r}: {found!r} is no package"
+    assert spec is not None
+    if spec.submodule_search_locations is not None:
+        main = _find(f"{name}.__main__", path)
+        if main is None:
+            return f"the package {name!r} cannot run: it has no module '__main__'"
+        spec = main
+    if spec.origin is not None and spec.origin.endswith(_SOURCES) and os.path.isfile(spec.origin):
+        return source_refusal(spec.origin)
+    if isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        return f"the module {name!r} is not a Python program: it is {spec.origin!r}"
+    return None
+
+
+def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        # By its whole name, a folder without __init__.py would ask for the package that it is in,
+        # which nothing has imported.
+        by_path = finder is importlib.machinery.PathFinder
+        spec = (
+            find(name.rpartition(".")[2] if by_path else name, path) if find is not None else None
+        )
+        if spec is not None:
+            return spec
+    return None

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far two arrays are apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+_SMALLEST_SCALE = 1e-6
+"""Below it is what rounding leaves of a gradient that is 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """How far two values may be apart and be the same.
+
+    It is |a - b| <= atol scale + rtol max(|a|, |b|). The scale of a variable is its largest value,
+    between 1e-6 and 1: the second moments of an Adam may all be 1e-9, and atol alone would let
+    them be anything. Of all else it is 1.
+
+    Attributes:
+      rtol: the part that grows with the values.
+      atol: the part that does not.
+    """
+
+    rtol: float = 1e-4
+    atol: float = 1e-5
+
+    def __str__(self) -> str:
+        return f"rtol {self.rtol:g} and atol {self.atol:g}"
+
+
+@dataclasses.dataclass
+class Distance:
+    """How far two arrays of the same shape are apart.
+
+    Attributes:
+      absolute: the largest |a - b|; inf where only one value is not finite.
+      relative: the largest |a - b| / max(|a|, |b|) of those pairs that are further than
+        atol times the scale apart.
+      past: how many pairs are further apart than the tolerance.
+      nan: how many pairs are both NaN. Nothing can be said of those.
+      count: how many pairs there are.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    past: int = 0
+    nan: int = 0
+    count: int = 0
+
+    def add(self, other: Distance) -> None:
+        """Adds what is true of further pairs."""
+        self.absolute = max(self.absolute, other.absolute)
+        self.relative = max(self.relative, other.relative)
+        self.past += other.past
+        self.nan += other.nan
+        self.count += other.count
+
+
+def scale_of(*arrays: Any) -> float:
+    """Returns the scale of a variable: see `Tolerance`."""
+    largest = _SMALLEST_SCALE
+    for array in arrays:
+        values = np.asarray(array)
+        if values.size and _is_float(values):
+            values = np.abs(values.astype(np.float64))
+            largest = max(largest, float(values.max(where=np.isfinite(values), initial=0.0)))
+    return min(1.0, largest)
+
+
+def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distance:
+    """Returns how far two arrays of the same shape are apart.
+
+    Floating-point values may differ by the tolerance; integers, booleans and texts may not differ.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    if not (_is_float(a) and _is_float(b)):
+        return _between_exact(a, b)
+    kind = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
+    a, b = a.astype(kind), b.astype(kind)
+    nan = np.isnan(a) & np.isnan(b)
+    same = nan | (a == b)  # Infinities of one sign are the same; their difference would be NaN.
+    # Each operation here is over all pairs, and most of them are the same: few are left.
+    x, y = a[~same], b[~same]
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(x - y)
+        size = np.maximum(np.abs(x), np.abs(y))
+        apart = np.where(np.isfinite(apart), apart, np.inf)
+        past = ~(apart <= tolerance.atol * scale + tolerance.rtol * size) | ~np.isfinite(apart)
+        relative = np.where(np.isfinite(apart), apart / size, np.inf)
+    relative = relative[apart > tolerance.atol * scale]
+    return Distance(
+        float(apart.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        int(past.sum()),
+        int(nan.sum()),
+        a.size,
+    )
+
+
+def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
+    unequal = np.asarray(a != b)
+    past = int(unequal.sum())
+    if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
+        return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
+    x, y = (one[unequal].astype(np.float64) for one in (a, b))
+    apart = np.maximum(np.abs(x - y), 1.0)  # Large integers are no float64 of their own.
+    return Distance(
+        float(apart.max()),
+        float((apart / np.maximum(np.abs(x), np.abs(y))).max()),
+        past,
+        0,
+        a.size,
+    )
+
+
+def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Distance:
+    """Returns how far two values of a variable are apart.
+
+    Args:
+      pieces: reads both anew, and returns pairs of parts of them.
+      tolerance: how far they may be apart.
+    """
+    scale, total = 0.0, Distance()
+    for a, b in pieces():
+        scale = max(scale, scale_of(a, b))
+        if scale == 1.0:
+            break
+    for a, b in pieces():
+        total.add(between(a, b, tolerance, scale))
+    return total
+
+
+def _is_float(values: np.ndarray) -> bool:
+    # bfloat16 is no kind of NumPy's.
+    return values.dtype.kind in "fc" or "float" in values.dtype.name
