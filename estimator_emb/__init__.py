@@ -5,10 +5,6 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb.cli import main as _command
-
-_command.answer_module()
-
 from estimator_emb import compat
 
 compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")

@@ -21,10 +21,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from estimator_emb.cli import arguments
 from estimator_emb.legacy import old_python
 
 if TYPE_CHECKING:
     from estimator_emb.cli.migration.rewrite import Rewritten
+
+DETAILS = """\
+    estimator-emb migrate PROGRAM.py
+    estimator-emb migrate --write PROGRAM.py FOLDER
+
+It prints the changes as a diff, and on stderr what a person must decide, by file and line. The
+exit status is 0 if something changes, 2 if nothing does or a file cannot be read; then no file is
+written. It needs LibCST: pip install 'estimator-emb[migrate]'
+"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,17 @@ class _File:
 
 class _Unusable(Exception):
     """A file that cannot be rewritten; the text says where and why."""
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PROGRAM.py",
+        help="a program; a folder stands for all files *.py in it",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
