@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from legacy_checkpoint import TABLE
 
-from estimator_emb.cli import convert
+from estimator_emb.cli import main as main_lib
 
 
 @pytest.mark.parametrize("pattern", [TABLE, "*/embedding_weights", "*words_?mbedding*"])
@@ -12,7 +12,7 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     old = legacy_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
     tables = [f"--table={pattern}", "--table=few", "--table=few/mine"]
-    assert convert.main([old, new, "--from=mod", *tables]) == 0
+    assert main_lib.main(["convert", old, new, "--from=mod", *tables]) == 0
     helper = legacy_checkpoint.HELPER
     assert capsys.readouterr().out.splitlines() == [
         *(f"moved rows of {name}" for name in (TABLE, f"{TABLE}/Adagrad", "few")),
@@ -27,7 +27,7 @@ def test_converts_what_matches_and_back(pattern, tmp_path, capsys):
     np.testing.assert_array_equal(got[f"{TABLE}/Adagrad"], legacy_checkpoint.ACCUMULATORS)
 
     back = str(tmp_path / "back")
-    assert convert.main([new, back, "--hosts=4", "--reverse", *tables]) == 0
+    assert main_lib.main(["convert", new, back, "--hosts=4", "--reverse", *tables]) == 0
     legacy, again = legacy_checkpoint.read(old), legacy_checkpoint.read(f"{back}/model.ckpt-9")
     assert set(again) == set(legacy) - {helper, f"{helper}/Adam"} | {"estimator_emb/row_order"}
     for name in set(again) & set(legacy):
