@@ -28,10 +28,7 @@ CLASSES_LEFT = {
 FUNCTIONS_LEFT = {
     ("cli", "check"),
     ("cli", "run"),
-    ("compat", "install"),
     ("legacy", "advice"),
-    ("messages", "check"),
-    ("messages", "install"),
     ("names", "advice"),
     ("preflight", "check"),
     ("preflight", "run"),

@@ -491,8 +491,8 @@ mistakes(
     {
         "misspelt_argument_of_export": (
             {"export.asset_extra": {}},
-            "Estimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. Did "
-            "you mean 'assets_extra'?",
+            "TPUEstimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. "
+            "Did you mean 'assets_extra'?",
         ),
         "export_outputs_of_tensors": (
             {"returned": {"export_outputs": {"serving_default": 1.0}}},
