@@ -80,8 +80,7 @@ def _list(path: str) -> None:
     from estimator_emb.checkpoints.reading import row_order, saved_variables
 
     with Values(saved_variables.prefix(path)) as values:
-        described = row_order.described(values, row_order.saved_graph(values.path))
-        print(f"{escaped(values.path)}, {described}")
+        print(f"{escaped(values.path)}, {row_order.described(values)}")
     variables = checkpoint.inspect(path)
     rows = [("variable", "shape", "type", "MB with slots", "optimizer")]
     for variable in variables:

@@ -43,9 +43,9 @@ class _File:
 
     Attributes:
       path: as the user has named it.
-      real: the file that is written, behind all symbolic links.
+      real: the file itself, behind all symbolic links.
       data: its bytes.
-      encoding: what they are decoded by.
+      encoding: their encoding.
       has_bom: whether they begin with a byte order mark, which `text` leaves out.
       text: the source, with its own line ends.
     """
@@ -118,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields the files that are named, and those in the folders that are named, each once."""
+    """Yields every named file, and every file in a named folder, once."""
     seen: set[str] = set()
     folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
     for path in paths:
@@ -139,10 +139,9 @@ def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
 
 
 def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields the Python files below a folder, but for hidden folders and environments.
+    """Yields the Python files below a folder, without hidden folders and environments.
 
-    A link to a file that is in no folder of the user's choice is left out; no link to a folder is
-    followed.
+    It follows no link to a folder, and no link to a file outside the folders that the user named.
     """
 
     def fail(error: OSError) -> None:

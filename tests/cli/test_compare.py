@@ -196,38 +196,41 @@ def test_beside_stock(tmp_path, clip, status):
 
 
 @pytest.mark.slow
-def test_another_rate_differs_from_the_first_step(tmp_path):
-    other = tmp_path / "other.py"
-    other.write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
-    done = run(tmp_path, f"--b-program={other}", "--repeat=no", *PROGRAM_AND_FLAGS)
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[-1].endswith(f"are not the same {WITHIN}, from step 1 on.")
-    assert "A again" not in done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags, said",
+    "arguments, status, said",
     [
-        (["--chance"], "Nothing can be said: run twice, side A differs from itself from step 1 on"),
-        (["--fail=2"], "failed with status 1 after 2 steps."),
+        (["--b-program=other.py", "--repeat=no"], 1, [f"same {WITHIN}, from step 1 on.\n"]),
+        (
+            ["--chance"],
+            2,
+            ["Nothing can be said: run twice, side A differs from itself from step 1 on"],
+        ),
+        (
+            ["--fail=2"],
+            2,
+            ["failed with status 1 after 2 steps.", "ValueError: the program's own failure"],
+        ),
+        (
+            ["--repeat=no", "--calls=500", "--optimizer=adam"],
+            0,
+            [
+                "Losses of steps 1 to 3",
+                "evaluation 2: mae",
+                "Where the program would train on after 3 steps, it was ended",
+            ],
+        ),
+        (["--plain"], 0, ["evaluation 1: loss"]),
     ],
 )
-def test_what_cannot_be_compared(tmp_path, flags, said):
-    done = run(tmp_path, *PROGRAM_AND_FLAGS, *flags)
-    assert done.returncode == 2
-    assert said in done.stdout + done.stderr
-    if "--fail=2" in flags:
-        assert "ValueError: the program's own failure" in done.stderr
-
-
-@pytest.mark.slow
-def test_several_trainings_are_compared_until_the_steps_are_made(tmp_path):
-    done = run(tmp_path, "--repeat=no", *PROGRAM_AND_FLAGS, "--calls=500", "--optimizer=adam")
-    assert done.returncode == 0, done.stderr
-    assert "Losses of steps 1 to 3" in done.stdout
-    assert "evaluation 2: mae" in done.stdout and "predict 1" not in done.stdout
-    assert "Where the program would train on after 3 steps, it was ended" in done.stdout
+def test_programs(tmp_path, arguments, status, said):
+    """Another rate; chance; a failure; trainings until the steps are made; an Estimator."""
+    (tmp_path / "other.py").write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
+    own = [one for one in arguments if one.startswith(("--b", "--repeat"))]
+    done = run(tmp_path, *own, *PROGRAM_AND_FLAGS, *(one for one in arguments if one not in own))
+    assert done.returncode == status, done.stderr
+    assert all(one in done.stdout + done.stderr for one in said)
+    assert ("A again" in done.stderr) == ("--chance" in arguments)
+    assert "predict 1" not in done.stdout or "--calls=500" not in arguments
 
 
 @pytest.mark.slow
@@ -247,13 +250,6 @@ def test_paths_of_a_bucket(tmp_path):
     done = run(tmp_path, "--map=gs://b=bucket", *PROGRAM_AND_FLAGS, "--out=gs://b/out")
     assert done.returncode == 0, done.stderr
     assert [*(tmp_path / "bucket").iterdir()] == []
-
-
-@pytest.mark.slow
-def test_an_estimator_and_train_and_evaluate(tmp_path):
-    done = run(tmp_path, *PROGRAM_AND_FLAGS, "--plain")
-    assert done.returncode == 0, done.stderr
-    assert "evaluation 1: loss" in done.stdout
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ run:
   steps: how many steps each model directory trains, and each evaluation takes.
   start: prefixes of the checkpoints from which the model directories start, in the order of their
     first training; none where they start as they initialize themselves.
-  all_start: whether the last of these is for all further model directories too.
+  all_start: whether all further model directories start from the last of these.
   every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
     and the last; None for every step where that takes at most `most_bytes`.
   most_bytes: see above.
-  package: folder to import this package from where the interpreter does not know it, or None.
+  package: folder to import this package from, or None where the interpreter knows it.
   seed: of Python, NumPy and TensorFlow.
 
 FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
@@ -130,7 +130,7 @@ def _load(name, folder=HERE):
 
 
 class Record:
-    """The file of events, which is complete up to the last event whatever ends the process."""
+    """The file of events, which has every event up to the end of the process."""
 
     def __init__(self, folder):
         self.saved = os.path.join(folder, "saved")
@@ -148,7 +148,7 @@ def _plain(value):
 
 
 class Watch:
-    """Changes what tensorflow-estimator does, so that it is seen, ends early and starts alike."""
+    """Changes tensorflow-estimator, so that it is watched, ends early and starts alike."""
 
     def __init__(self, given, record, files, names, training):
         self.given = given
