@@ -23,6 +23,7 @@ CLASSES_LEFT = {
     "Difference",
     "Finding",
     "Part",
+    "Request",
     "Rule",
     "TableStep",
     "Training",

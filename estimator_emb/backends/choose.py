@@ -7,7 +7,7 @@ It is said, never guessed: `BACKENDS` holds what a program says to ask for each.
 import dataclasses
 from collections.abc import Callable
 
-from estimator_emb.backends.base import Backend, EstimatorRequest
+from estimator_emb.backends.base import Backend, Request
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
@@ -27,7 +27,7 @@ class Choice:
 
     backend: type[Backend]
     said: str
-    is_asked: Callable[[EstimatorRequest], bool]
+    is_asked: Callable[[Request], bool]
 
 
 BACKENDS = (
@@ -49,7 +49,7 @@ BACKENDS = (
 """All backends; the first that is asked for runs the program."""
 
 
-def choose(request: EstimatorRequest) -> Backend:
+def choose(request: Request) -> Backend:
     """Makes the backend that a program asked for.
 
     Raises:

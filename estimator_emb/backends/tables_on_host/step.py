@@ -127,7 +127,7 @@ class TablesOnHostStep:
             lambda tensors: tensors,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
-        self._reading = self._tables.read(batch.looked_up)
+        self._reading = self._tables.read_batch(batch.looked_up)
         whole = {**batch.features, **self._reading.given}, batch.labels
 
         def of_core(core: int) -> tuple[Any, Any]:

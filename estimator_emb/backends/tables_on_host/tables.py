@@ -91,9 +91,9 @@ class HostedTables:
         """Makes what must have run before the lookup: in training, the update before."""
         return [self.turns.take().op] if self.turns else []
 
-    def read(self, features: Any) -> "HostedReading":
-        """Reads the features of the whole batch; see `TableStep.read`."""
-        return HostedReading(self, self._step.read(features))
+    def read_batch(self, features: Any) -> "HostedReading":
+        """Reads the features of the whole batch; see `TableStep.read_batch`."""
+        return HostedReading(self, self._step.read_batch(features))
 
 
 class HostedReading:
