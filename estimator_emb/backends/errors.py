@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the errors of an estimator's calls say."""
+"""Explains the errors of an estimator's calls."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ HOW_TO_OUTFEED = (
     "summaries cannot: give the tensor to a function on the host, by host_call or eval_metrics of "
     "the TPUEstimatorSpec."
 )
-"""What to do about a tensor that only a TPU sees, be it an emulated one."""
+"""What to do about a tensor that only a TPU sees, real or emulated."""
 
 _NOT_FETCHABLE = "has been marked as not fetchable"
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of one graph on the host: looked up and trained as the TPU hardware would.
 
-A step goes around the program's model_fn in phases, each of which makes the only object that can do
-the next:
+A step goes around the program's model_fn in phases. Each makes the object that can do the next:
 
 1. `TableStep.read_batch` reads the ids of a batch, and puts a stand-in for each activation in the
    features: a `Reading`.
