@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the features of a batch, whatever tensors they are, into one form: occurrences of ids.
 
-An occurrence has an id, a segment and a weight. A segment is a sample, or one position of a sample's
-sequence, and becomes one row of the activation.
+An occurrence has an id, a segment and a weight. A segment becomes one row of the activation; it is
+a sample, or one position of a sample's sequence.
 """
 
 import dataclasses
