@@ -5,13 +5,9 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb.cli import main as _command
-
-_command.answer_module()
-
 from estimator_emb import compat
 
-compat.prepare()
+compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
 from estimator_emb.messages import console
 
@@ -19,21 +15,8 @@ console.install()
 
 # Tables and their optimizers.
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
-from estimator_emb.optimizers import (
-    AdadeltaParameters,
-    AdagradMomentumParameters,
-    AdagradParameters,
-    AdamParameters,
-    CenteredRMSPropParameters,
-    FrequencyEstimatorParameters,
-    FtrlParameters,
-    MDLAdagradLightParameters,
-    MomentumParameters,
-    ProximalAdagradParameters,
-    ProximalYogiParameters,
-    RMSPropParameters,
-    StochasticGradientDescentParameters,
-)
+from estimator_emb.optimizers import ON_TPUS as _OPTIMIZERS
+from estimator_emb.optimizers._classes import *  # noqa: F403
 
 # The estimator.
 from estimator_emb.spec.options import RunConfig, TPUConfig
@@ -74,12 +57,7 @@ from estimator_emb.legacy.install import install, uninstall
 from estimator_emb.version import __version__ as __version__
 
 __all__ = [
-    "AdadeltaParameters",
-    "AdagradMomentumParameters",
-    "AdagradParameters",
-    "AdamParameters",
     "BestExporter",
-    "CenteredRMSPropParameters",
     "EmbeddingConfigSpec",
     "Estimator",
     "EstimatorSpec",
@@ -88,19 +66,11 @@ __all__ = [
     "Exporter",
     "FeatureConfig",
     "FinalExporter",
-    "FrequencyEstimatorParameters",
-    "FtrlParameters",
     "InputPipelineConfig",
     "LatestExporter",
-    "MDLAdagradLightParameters",
     "ModeKeys",
-    "MomentumParameters",
     "ProgressHook",
-    "ProximalAdagradParameters",
-    "ProximalYogiParameters",
-    "RMSPropParameters",
     "RunConfig",
-    "StochasticGradientDescentParameters",
     "TPUConfig",
     "TPUContext",
     "TPUEstimator",
@@ -115,3 +85,4 @@ __all__ = [
     "train_and_evaluate",
     "uninstall",
 ]
+__all__ += [one.__name__ for one in _OPTIMIZERS]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from estimator_emb.backends import completed, errors
-from estimator_emb.backends.base import Backend, Call, Request
+from estimator_emb.backends.base import Backend, Call, EstimatorRequest
 from estimator_emb.backends.choose import choose
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
@@ -102,7 +102,7 @@ class TPUEstimator(StockTPUEstimator):
             )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        request = Request(
+        request = EstimatorRequest(
             model_fn=model_fn,
             spec=embedding_config_spec,
             tables=tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu)),

@@ -13,8 +13,6 @@ import tempfile
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
-# Programs and trainings that tests of several folders share stand beside those that they are of.
-sys.path += sorted(entry.path for entry in os.scandir(os.path.dirname(__file__)) if entry.is_dir())
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
     pytest_configure,

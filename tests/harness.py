@@ -2,9 +2,12 @@
 """Drives a whole TPUEstimator over given batches, for tests of the engine."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+
+v1 = tf.compat.v1
 
 
 def sparse(rows, dtype=np.int64):
@@ -12,7 +15,7 @@ def sparse(rows, dtype=np.int64):
     indices = [[i, j] for i, row in enumerate(rows) for j in range(len(row))]
     values = np.array([value for row in rows for value in row], dtype)
     shape = [len(rows), max([len(row) for row in rows] + [1])]
-    return tf.compat.v1.SparseTensorValue(
+    return v1.SparseTensorValue(
         np.array(indices, np.int64).reshape(-1, 2), values, np.array(shape, np.int64)
     )
 
@@ -21,7 +24,7 @@ def dataset(batches):
     """A dataset of the given (features, labels) batches; SparseTensorValues stay sparse."""
 
     def tensors(value):
-        if isinstance(value, tf.compat.v1.SparseTensorValue):
+        if isinstance(value, v1.SparseTensorValue):
             return tf.SparseTensor(*value)
         if tf.is_tensor(value):
             return value
@@ -43,6 +46,30 @@ def input_fn_of(batches):
     return input_fn
 
 
+def minimized(mode, loss, rate=1.0, optimizer=None, **fields):
+    """The TPUEstimatorSpec of a model that trains by the mean of the cores' gradients.
+
+    Args:
+      mode: of model_fn.
+      loss: of a core.
+      rate: of gradient descent, where no `optimizer` is given.
+      optimizer: of the model's variables.
+      **fields: others of the TPUEstimatorSpec.
+    """
+    train_op = None
+    if mode == ee.ModeKeys.TRAIN:
+        optimizer = optimizer or v1.train.GradientDescentOptimizer(rate)
+        optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **fields)
+
+
+def served(mode, **predictions):
+    """The TPUEstimatorSpec of a model that predicts, and serves the same when it is exported."""
+    exported = {"serving_default": ee.export.PredictOutput(predictions)}
+    return ee.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=exported)
+
+
 def gradient_model_fn(keys):
     """A model whose activation gradients are the labels, and whose predictions the activations."""
 
@@ -54,17 +81,49 @@ def gradient_model_fn(keys):
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
             # A sum: the labels are the gradients, whatever the number of cores.
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(1.0),
-                reduction=tf.compat.v1.losses.Reduction.SUM,
+            optimizer = v1.tpu.CrossShardOptimizer(
+                v1.train.GradientDescentOptimizer(1.0), reduction=v1.losses.Reduction.SUM
             )
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn
 
 
+def table_spec(rows, dimension, optimizer, initial=None, combiner="sum", feature=None, **fields):
+    """The spec of one table, 't', which the feature 'x' looks up.
+
+    Args:
+      rows: of the table.
+      dimension: of the table.
+      optimizer: of the table.
+      initial: its initializer; an array is the values that it begins with.
+      combiner: of the table.
+      feature: other arguments of the FeatureConfig.
+      **fields: others of the EmbeddingConfigSpec.
+    """
+    if isinstance(initial, np.ndarray):
+        initial = initializer(initial)
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t", **(feature or {}))},
+        table_to_config_dict={"t": ee.TableConfig(rows, dimension, initial, combiner)},
+        optimization_parameters=optimizer,
+        **fields,
+    )
+
+
+def tables_spec(tables, optimizer=None, **fields):
+    """The spec of tables by their names, each with a feature of its name."""
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
+        table_to_config_dict=tables,
+        optimization_parameters=optimizer,
+        **fields,
+    )
+
+
 def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=None, **kwargs):
+    """A TPUEstimator that saves each step and logs nothing; on a TPU where there is a device."""
     config = ee.RunConfig(
         model_dir=str(model_dir),
         tf_random_seed=1,
@@ -75,14 +134,17 @@ def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=N
         tpu_config=ee.TPUConfig(1, device=device, num_shards=num_shards),
     )
     kwargs.setdefault("use_tpu", device is not None)
+    return configured(model_fn, spec, config, batch_size, **kwargs)
+
+
+def configured(model_fn, spec, config, batch_size=4, **kwargs):
+    """A TPUEstimator whose batches have one size in all modes."""
+    sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
     return ee.TPUEstimator(
         model_fn,
         config=config,
-        train_batch_size=batch_size,
-        eval_batch_size=batch_size,
-        predict_batch_size=batch_size,
         embedding_config_spec=spec,
-        **kwargs,
+        **{**dict.fromkeys(sizes, batch_size), **kwargs},
     )
 
 
@@ -108,3 +170,11 @@ def saved(model_dir, step):
 def said(caplog):
     """Returns the lines of our own log, without what TensorFlow says of another test's objects."""
     return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+
+
+def refusal(error, call, *args, **kwargs):
+    """Returns the message of the error, of exactly one class, that a call raises."""
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    assert caught.type is error
+    return str(caught.value)

@@ -4,6 +4,8 @@
 import contextlib
 import os
 
+import harness
+import numpy as np
 import tensorflow as tf
 
 from estimator_emb.native.choice import kernels_for
@@ -15,6 +17,12 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.tables.helper_variable import HELPER_VARIABLE
+
+
+def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):
+    """The spec of a table 't' of random values, and of its feature 'x'."""
+    start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
+    return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 
 @contextlib.contextmanager

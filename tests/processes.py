@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a program that are the tasks of one cluster, for tests."""
+"""Processes of programs, of the command, or of the tasks of one cluster, for tests."""
 
 import json
 import os
@@ -10,7 +10,64 @@ import sys
 import textwrap
 import time
 
-HERE = pathlib.Path(__file__).parent
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def environment(**more):
+    """The environment of a process that finds whatever this one imports."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+
+
+def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
+    """Runs Python code in a process of its own.
+
+    Args:
+      program: the code.
+      *arguments: of it.
+      status: that it must end with.
+      cwd: the folder that it runs in.
+      timeout: in seconds.
+      **more: variables of its environment.
+
+    Returns:
+      What it printed, as `stdout` and `stderr`.
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        env=environment(**more),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr[-4000:]
+    return done
+
+
+def users_environment(**more):
+    """The environment of a user who has this package and has set nothing of it."""
+    own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS")  # The latter is set by an import.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+
+
+def run_python(*arguments, cwd=None, **more):
+    """Runs Python as a user does, to its end; the ended process."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=users_environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def run_command(*arguments, cwd=None, **more):
+    """Runs `estimator-emb`, likewise."""
+    return run_python("-m", "estimator_emb", *arguments, cwd=cwd, **more)
 
 
 def addresses(**jobs):
@@ -53,17 +110,12 @@ class Processes:
             process.kill()
             process.wait()
 
-    def start(self, job, index=0, **environment):
+    def start(self, job, index=0, **more):
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
         log = self.directory / f"{job}{index}.{len(self.started)}.log"
         process = subprocess.Popen(
             [sys.executable, "-c", self._program, *self.arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
-                "TF_CONFIG": json.dumps(task),
-                **environment,
-            },
+            env=environment(TF_CONFIG=json.dumps(task), **more),
             stdout=log.open("w"),
             stderr=subprocess.STDOUT,
         )

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 
+import harness
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -38,9 +39,8 @@ def _workers_that_look_again_soon():
 
 def counting_spec(optimizers, rows, dimension):
     """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in optimizers},
-        table_to_config_dict={
+    return harness.tables_spec(
+        {
             name: ee.TableConfig(
                 rows,
                 dimension,
@@ -48,7 +48,7 @@ def counting_spec(optimizers, rows, dimension):
                 optimization_parameters=optimizer,
             )
             for name, optimizer in optimizers.items()
-        },
+        }
     )
 
 

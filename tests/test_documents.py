@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -76,6 +77,9 @@ COMMANDS = {
     "estimator-emb run --steps-limit=20 PROGRAM.py": {
         "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
     },
+    "estimator-emb run PROGRAM.py": {
+        "PROGRAM.py --its_flags": "examples/legacy_tpu_binary.py --model_dir=MODEL --train_steps=50"
+    },
     "estimator-emb migrate PROGRAM.py": {"PROGRAM.py": "examples/legacy_tpu_binary.py"},
     "estimator-emb migrate --write PROGRAM.py FOLDER": "test_migrate.py writes files.",
     "estimator-emb check [--tf-v1] SCRIPT.py": {
@@ -104,11 +108,6 @@ COMMANDS = {
         "/tmp/clicks": "MODEL --train_steps=50"
     },
     "tensorboard --logdir": "Shows pages; test_summaries.py reads the files that it shows.",
-    ".venv/bin/estimator-emb run examples/legacy_tpu_binary.py": {"/tmp/clicks": "MODEL"},
-    ".venv/bin/estimator-emb run --shards=8 examples/": {"/tmp/clicks8": "MODEL"},
-    ".venv/bin/python examples/stdlib_lines.py --model_dir=/tmp/lines --predict": {
-        "/tmp/lines": "MODEL --train_steps=20"
-    },
 }
 
 
@@ -146,16 +145,32 @@ def test_command(command, tmp_path):
     for old, new in rule_of(command).items():
         assert old in command
         command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
-    words = shlex.split(command.replace(".venv/bin/", ""))
-    program = {"python": [], "estimator-emb": ["-m", "estimator_emb"]}[words[0]]
     done = subprocess.run(
-        [sys.executable, *program, *words[1:]],
+        [sys.executable, "-m", "estimator_emb", *shlex.split(command)[1:]],
         cwd=REPOSITORY,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def test_readme_shows_what_migrate_writes(tmp_path):
+    (shown,) = [code for language, code, _ in documents.blocks("README.md") if language == "diff"]
+    before, after = (
+        "".join(line[1:] or "\n" for line in shown.splitlines(keepends=True) if line[0] != other)
+        for other in "+-"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(before)
+    command = [sys.executable, "-m", "estimator_emb", "migrate", "--write", program]
+    subprocess.run(command, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, check=True)
+    assert program.read_text() == after
+
+
+def test_the_picture_is_what_its_script_draws():
+    drawn = runpy.run_path(str(DOCS / "overview.py"))["drawing"]()
+    assert (DOCS / "overview.svg").read_text() == drawn
 
 
 def anchors(path):

@@ -2,107 +2,17 @@
 """TPUEstimator on the host: train, evaluate, predict, export, with one set of tables."""
 
 import functools
-import os
-import subprocess
-import sys
-import textwrap
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
+from columns_program import DIMENSION, VOCABULARY, batches, columns, make, model_fn_of
 
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.step import tensor_core
-
-VOCABULARY = 20
-DIMENSION = 3
-
-
-def batches(count=6, batch=4, seed=0, longest_history=4):
-    rng = np.random.default_rng(seed)
-    made = []
-    for _ in range(count):
-        features = {
-            "item": rng.integers(0, VOCABULARY, batch),
-            "words": harness.sparse(
-                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
-            ),
-            "history": harness.sparse(
-                [
-                    rng.integers(0, VOCABULARY, rng.integers(0, longest_history + 1))
-                    for _ in range(batch)
-                ]
-            ),
-            "age": rng.random([batch, 1]).astype(np.float32),
-        }
-        made.append((features, rng.random(batch).astype(np.float32)))
-    return made
-
-
-def columns():
-    item = fc.categorical_column_with_identity("item", VOCABULARY)
-    words = fc.categorical_column_with_identity("words", VOCABULARY)
-    history = fc.sequence_categorical_column_with_identity("history", VOCABULARY)
-    return [
-        fc.embedding_column(item, DIMENSION, combiner="sum"),
-        *fc.shared_embedding_columns(
-            [words, history], DIMENSION, combiner="sqrtn", max_sequence_lengths=[0, 2]
-        ),
-    ]
-
-
-def model_fn_of(tpu_columns, seen=None, cross_shard=True):
-    def model_fn(features, labels, mode, params):
-        if seen is not None:
-            seen.append((dict(features), dict(params)))
-        flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
-        sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
-        hidden = tf.concat(
-            [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]], axis=1
-        )
-        output = tf.compat.v1.layers.dense(
-            hidden,
-            1,
-            kernel_initializer=tf.compat.v1.glorot_uniform_initializer(seed=3),
-            name="output",
-        )[:, 0]
-        if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions={"output": output, "hidden": hidden},
-                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
-            )
-        loss = tf.reduce_mean(tf.square(output - labels))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
-            if cross_shard:
-                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=train_op,
-            eval_metrics=(
-                lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
-                [output],
-            ),
-        )
-
-    return model_fn
-
-
-def make(model_dir, device=None, parameters=None, seen=None, **kwargs):
-    tpu_columns = columns()
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=tpu_columns,
-        optimization_parameters=parameters or ee.AdagradParameters(0.1),
-    )
-    return harness.estimator(
-        model_fn_of(tpu_columns, seen), spec, model_dir, device=device, **kwargs
-    )
 
 
 def hidden_by_numpy(features, variables):
@@ -309,18 +219,8 @@ def test_exported_model_predicts_without_estimator_emb(device, trained, tmp_path
         inputs = {key: tf.constant(value) for key, value in np.load(raw).items()}
         np.save(out, serve(**inputs)["output"].numpy())
     """
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(program),
-            folder.decode(),
-            str(tmp_path / "raw.npz"),
-            str(tmp_path / "out.npy"),
-        ],
-        check=True,
-        env={**os.environ, "PYTHONPATH": ""},
-    )
+    arguments = folder.decode(), tmp_path / "raw.npz", tmp_path / "out.npy"
+    processes.run(program, *arguments, PYTHONPATH="")
     variables = harness.saved(trained(device).folder, 6)
     rows = [[v for v in row if v >= 0] for row in words.tolist()]
     features = {
@@ -385,18 +285,6 @@ def test_environment_asks_to_emulate(tmp_path, monkeypatch):
     assert estimator.latest_checkpoint().endswith("-1")
 
 
-def test_a_wrong_device_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
-    with pytest.raises(ValueError) as error:
-        make(tmp_path, use_tpu=True)
-    assert str(error.value) == (
-        "Environment variable ESTIMATOR_EMB_DEVICE must be 'host' or 'tpu'; got 'gpu'."
-    )
-    with pytest.raises(ValueError) as error:
-        ee.TPUConfig(device="cpu")
-    assert str(error.value) == "TPUConfig: device must be 'host' or 'tpu'; got 'cpu'."
-
-
 def test_tpu_config_keeps_its_device():
     import copy
 
@@ -435,9 +323,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     def model_fn(features, labels, mode, params):
         activation = fc.DenseFeatures([column])(features)
         loss = tf.reduce_sum(activation * labels)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.5)
 
     data = [({"x": harness.sparse([[1, 3, 0], [2], []])}, np.ones([3, 2], np.float32))]
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)
@@ -493,18 +379,6 @@ def test_a_saver_made_in_model_fn_is_refused(tmp_path):
     )
 
 
-def test_steps_are_required_where_a_tpu_is_emulated(tmp_path):
-    estimator = make(tmp_path, "host")
-    with pytest.raises(ValueError) as error:
-        estimator.train(harness.input_fn_of(batches(1)))
-    assert str(error.value) == (
-        "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`."
-    )
-    with pytest.raises(ValueError) as error:
-        estimator.evaluate(harness.input_fn_of(batches(1)))
-    assert str(error.value) == "Evaluate `steps` must be set on TPU. Cannot be `None`."
-
-
 def test_a_plain_model_may_use_cross_shard_optimizer(tmp_path):
     """Without an EmbeddingConfigSpec too, wherever it runs."""
 
@@ -549,7 +423,7 @@ def test_a_scalar_prediction_that_nobody_asks_for_is_left(tmp_path):
         return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
 
     config = ee.RunConfig(model_dir=str(tmp_path))
-    estimator = ee.TPUEstimator(model_fn, config=config, use_tpu=False, predict_batch_size=2)
+    estimator = harness.configured(model_fn, None, config, 2, use_tpu=False)
     estimator.train(input_fn, steps=1)
     told = estimator.predict(input_fn, predict_keys=["x"])
     assert [one["x"].tolist() for one in told] == [[1.0], [2.0]]

@@ -4,14 +4,12 @@
 import ctypes
 import gc
 import logging
-import os
-import pathlib
 import resource
-import subprocess
-import sys
 import weakref
 
+import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
@@ -89,18 +87,16 @@ def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
             train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             model_dir=str(model_dir),
             tf_random_seed=1,
             tpu_config=ee.TPUConfig(1, device="host", num_shards=cores),
         ),
+        8,
         use_tpu=cores is not None,
-        train_batch_size=8,
-        eval_batch_size=8,
-        predict_batch_size=8,
-        embedding_config_spec=spec,
     )
 
 
@@ -168,19 +164,11 @@ def test_an_error_in_model_fn(graphs, tmp_path):
         tf.gradients(doubled(features["x"]), [features["x"]])
         raise ArithmeticError("the program's own")
 
-    spec = ee.EmbeddingConfigSpec(
-        optimization_parameters=ee.AdagradParameters(0.1),
-        table_to_config_dict={"t": ee.TableConfig(50, 4)},
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-    )
+    spec = harness.table_spec(50, 4, ee.AdagradParameters(0.1), combiner="mean")
     before = registered()
     for number in range(3):
-        one = ee.TPUEstimator(
-            model_fn,
-            config=ee.RunConfig(model_dir=str(tmp_path / str(number))),
-            use_tpu=False,
-            train_batch_size=8,
-            embedding_config_spec=spec,
+        one = harness.configured(
+            model_fn, spec, ee.RunConfig(model_dir=str(tmp_path / str(number))), 8, use_tpu=False
         )
         try:
             one.train(input_fn_of(), steps=2)
@@ -195,7 +183,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
 @pytest.mark.slow
 def test_preflight(graphs, tmp_path):
     one = estimator(tmp_path, cores=8, own=True)
-    preflight.check(one, input_fn_of())
+    preflight.check_program(one, input_fn_of())
     assert len(graphs) > 0
     assert living(graphs) == 0
 
@@ -220,11 +208,8 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
         train_op = tf.compat.v1.train.get_global_step().assign_add(1)
         return ee.TPUEstimatorSpec(mode, loss=tf.cast(loss, tf.float32), train_op=train_op)
 
-    one = ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(model_dir=str(tmp_path)),
-        use_tpu=False,
-        train_batch_size=8,
+    one = harness.configured(
+        model_fn, None, ee.RunConfig(model_dir=str(tmp_path)), 8, use_tpu=False
     )
     one.train(input_fn_of(), steps=1, hooks=[AtEnd()])
     assert taken == [[2.0, 2.0]]
@@ -265,15 +250,7 @@ def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
     if kernels == "native":
         request.getfixturevalue("native")
     program = "import sys, test_memory; test_memory.train_again_and_again(*sys.argv[1:])"
-    here = pathlib.Path(__file__).parent
-    ran = subprocess.run(
-        [sys.executable, "-c", program, way, tmp_path, str(trainings)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = processes.run(program, way, tmp_path, trainings)
     sizes = [float(line) for line in ran.stdout.split()]
     assert len(sizes) == trainings // 5
     # The first trainings fill the caches of TensorFlow. A graph that is kept is a megabyte or more.

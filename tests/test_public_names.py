@@ -43,7 +43,7 @@ def test_a_plain_estimator_is_that_of_tensorflow_estimator():
 
 
 def test_names_of_estimator_emb():
-    assert ee.__all__ == [
+    assert sorted(ee.__all__) == [
         "AdadeltaParameters",
         "AdagradMomentumParameters",
         "AdagradParameters",

@@ -6,7 +6,7 @@ import traceback
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_restoring import call, input_fn, make
+from words_program import call, input_fn, make
 
 import estimator_emb as ee
 

@@ -16,9 +16,45 @@ from tensorflow.python.tpu import tpu_system_metadata
 from tensorflow.python.training import evaluation, training
 
 import estimator_emb as ee
+import feature_columns as fc
 
 CORES_PER_HOST = 2
 MASTER = "grpc://described"
+POSITION = 4
+
+
+def sparse(batch, dtype=tf.int64):
+    return tf.SparseTensor(
+        tf.constant([[0, 0], [0, 1], [2, 0]], tf.int64),
+        tf.cast([3, 0, 5], dtype),
+        tf.constant([batch, POSITION], tf.int64),
+    )
+
+
+def model_fn_of(tpu_columns, keys=()):
+    """A linear model of columns, or of features by their keys."""
+
+    def model_fn(features, labels, mode, params):
+        assert params["use_tpu"] is True
+        if tpu_columns:
+            flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
+            sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
+            inputs = [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]]
+        else:
+            inputs = [tf.reshape(features[key], [labels.shape[0], -1]) for key in keys]
+        kernel = tf.compat.v1.get_variable("kernel", [tf.concat(inputs, 1).shape[1], 1])
+        output = tf.matmul(tf.concat(inputs, 1), kernel)[:, 0]
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.AdagradOptimizer(0.1)
+            )
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+    return model_fn
 
 
 def metadata(hosts, topology=None):

@@ -6,6 +6,25 @@ import hashlib
 
 import tensorflow as tf
 
+import estimator_emb as ee
+from estimator_emb.legacy import tpu_embedding as ours
+
+
+def one_table(table=None, *, hosts=1, strategy="div", mode=ours.TRAINING, optimizer=None, **kwargs):
+    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores."""
+    if optimizer is None and mode == ours.TRAINING:
+        optimizer = ee.AdagradParameters(0.3)
+    return ours.TPUEmbedding(
+        {"t": table or ee.TableConfig(7, 2)},
+        {"x": ee.FeatureConfig("t")},
+        8 * hosts,
+        mode,
+        optimization_parameters=optimizer,
+        device_config=ours.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
+        partition_strategy=strategy,
+        **kwargs,
+    )
+
 
 def build(embedding, module, ragged=False):
     """The graph in which `embedding` (of `module`) trains or looks up."""

@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class EstimatorRequest:
     """What a program asked for when it constructed its estimator.
 
     Attributes:
@@ -112,7 +112,7 @@ class Backend(abc.ABC):
     in_session: ClassVar[bool] = False
     reads_ahead: ClassVar[bool] = False
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         strategies.check_none(request.config, request.spec is not None, self.emulates_tpu)
         self.request = request
 

@@ -7,11 +7,12 @@ It is said, never guessed: `BACKENDS` holds what a program says to ask for each.
 import dataclasses
 from collections.abc import Callable
 
-from estimator_emb.backends.base import Backend, Request
+from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
+from estimator_emb.names import environment
 from estimator_emb.spec import options
 
 
@@ -27,7 +28,7 @@ class Choice:
 
     backend: type[Backend]
     said: str
-    is_asked: Callable[[Request], bool]
+    is_asked: Callable[[EstimatorRequest], bool]
 
 
 BACKENDS = (
@@ -35,13 +36,13 @@ BACKENDS = (
     Choice(
         EmulatedBackend,
         "use_tpu=True, and TPUConfig(device='host') or the environment variable "
-        f"{options.DEVICE_VARIABLE}=host",
+        f"{environment.DEVICE}=host",
         lambda request: options.asked(request.config) == "host",
     ),
     Choice(
         TablesOnHostBackend,
         "use_tpu=True with embedding tables, and TPUConfig(tables='host') or the environment "
-        f"variable {options.TABLES_VARIABLE}=host",
+        f"variable {environment.TABLES}=host",
         lambda request: bool(request.tables) and options.asked_tables(request.config) == "host",
     ),
     Choice(TPUBackend, "use_tpu=True", lambda request: True),
@@ -49,7 +50,7 @@ BACKENDS = (
 """All backends; the first that is asked for runs the program."""
 
 
-def choose(request: Request) -> Backend:
+def choose(request: EstimatorRequest) -> Backend:
     """Makes the backend that a program asked for.
 
     Raises:

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from estimator_emb.checks import input_errors
 from estimator_emb.messages import failures
-from estimator_emb.spec import options
+from estimator_emb.names import environment
 from estimator_emb.step import checks
 
 _HOW_TO_EMULATE = (
-    f" To run this program without a TPU, set the environment variable {options.DEVICE_VARIABLE}="
+    f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
     "host, or pass TPUConfig(device='host')."
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends import completed
-from estimator_emb.backends.base import Backend, Call, Function, Request, TableGraph
+from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checks import batch_sizes, clusters, program_checks
 from estimator_emb.checks.program_checks import takes
@@ -39,7 +39,7 @@ class HostTables(Backend):
     why_not_for_tpus = "off a TPU"
     """Why a SavedModel has no graph for TPUs, as the log says it."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         super().__init__(request)
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
         self._summarizes = options.table_summaries_on_host(request.config)

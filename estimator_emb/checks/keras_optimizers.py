@@ -5,7 +5,6 @@ In a v1 graph, Keras's own `apply_gradients` returns nothing that would run the 
 that groups it with an increment of the global step would train to the end and change no variable.
 """
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checks import in_model_fn
+from estimator_emb.private import patches
 
 ADVICE = (
     "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
@@ -44,18 +44,18 @@ def _without_tape(loss: Any = None, var_list: Any = None, *args: Any, **kwargs: 
 def _wrap(cls: Any, name: str, refuses: Callable[..., bool]) -> None:
     # Keras divides its base class in two, and only one of them is public.
     cls = next((base for base in cls.__mro__ if name in vars(base)), cls)
-    function = vars(cls).get(name)
-    if function is None or getattr(function, "_watched", False):
+    if name not in vars(cls):
         return
 
-    @functools.wraps(function)
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if in_model_fn.is_running() and _trains_nothing(self) and refuses(*args, **kwargs):
-            raise ValueError(f"{type(self).__name__}.{name}: {ADVICE}")
-        return function(self, *args, **kwargs)
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if in_model_fn.is_running() and _trains_nothing(self) and refuses(*args, **kwargs):
+                raise ValueError(f"{type(self).__name__}.{name}: {ADVICE}")
+            return function(self, *args, **kwargs)
 
-    watched._watched = True  # type: ignore[attr-defined]
-    setattr(cls, name, watched)
+        return watched
+
+    patches.LASTING.wrap(cls, name, make)
 
 
 def _trains_nothing(optimizer: Any) -> bool:

@@ -5,23 +5,22 @@ For float16, such an optimizer multiplies the loss, and divides the gradients of
 then updates. A table's gradient is taken on its way to them, before it is divided.
 """
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checks import in_model_fn
+from estimator_emb.private import patches
 
 _SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
 
 
 def watch() -> None:
     """Makes them refuse to run in a model_fn with embedding tables."""
-    compute_gradients = _SCALING.compute_gradients
-    if getattr(compute_gradients, "_watched", False):
-        return
+    patches.LASTING.wrap(_SCALING, "compute_gradients", _refusing)
 
-    @functools.wraps(compute_gradients)
+
+def _refusing(compute_gradients: Any) -> Any:
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         if in_model_fn.is_running(with_tables=True):
             raise ValueError(
@@ -32,5 +31,4 @@ def watch() -> None:
             )
         return compute_gradients(self, *args, **kwargs)
 
-    watched._watched = True  # type: ignore[attr-defined]
-    _SCALING.compute_gradients = watched
+    return watched

@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from estimator_emb.comparison import differences, names
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading.differences import pairs
+from estimator_emb.comparison import distances, names
 from estimator_emb.comparison.recorded import CannotCompare, Outputs, Run, Training
-from estimator_emb.comparison.values import Values
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
@@ -28,16 +29,14 @@ class Item:
     """A loss, variable, metric or prediction that both sides have.
 
     Attributes:
-      kind: 'loss', 'variable', 'metric' or 'prediction'.
-      name: of it on side A.
-      shape: of its values.
+      name: its name on side A.
+      shape: the shape of its values.
       steps: {step: how far the sides are apart after it}.
     """
 
-    kind: str
     name: str
     shape: tuple[int, ...] = ()
-    steps: dict[int, differences.Difference] = dataclasses.field(default_factory=dict)
+    steps: dict[int, distances.Distance] = dataclasses.field(default_factory=dict)
 
     @property
     def first(self) -> int | None:
@@ -45,7 +44,7 @@ class Item:
         return min((step for step, one in self.steps.items() if one.past), default=None)
 
     @property
-    def largest(self) -> tuple[int, differences.Difference]:
+    def largest(self) -> tuple[int, distances.Distance]:
         """Returns the step after which the sides are furthest apart, and how far."""
         return max(self.steps.items(), key=lambda one: (one[1].absolute, -one[0]))
 
@@ -68,8 +67,8 @@ class OfTraining:
       losses: (step, loss of A, loss of B).
       loss: how far they are apart.
       variables: the variables that both sides have.
-      matching: of the names.
-      random: ops of a step of either side that draw random numbers.
+      matching: which name of A is which of B.
+      random: ops in a step of A or B that draw random numbers.
     """
 
     losses: list[tuple[int, float, float]]
@@ -84,9 +83,9 @@ class Comparison:
     """All that was compared.
 
     Attributes:
-      trainings: of each model directory.
-      outputs: metrics and predictions: (item, value of A, value of B); values of arrays are None.
-      problems: what one side has and the other has not, in sentences.
+      trainings: one for each model directory.
+      outputs: metrics and predictions: (item, value of A, value of B); None for both of an array.
+      problems: sentences about what only one side has.
     """
 
     trainings: list[OfTraining]
@@ -111,18 +110,18 @@ class Comparison:
 
 
 def compare(
-    a: Run, b: Run, tolerance: differences.Tolerance, ignore: Sequence[str] = ()
+    a: Run, b: Run, tolerance: distances.Tolerance, ignore: Sequence[str] = ()
 ) -> Comparison:
     """Compares two runs.
 
     Args:
-      a: of side A.
-      b: of side B.
+      a: side A.
+      b: side B.
       tolerance: how far values may be apart.
       ignore: patterns of names to leave out.
 
     Raises:
-      CannotCompare: nothing could be said.
+      CannotCompare: there is nothing to compare.
     """
     problems = []
     if len(a.trainings) != len(b.trainings):
@@ -157,15 +156,15 @@ def compare(
 def _of_training(
     a: Training,
     b: Training,
-    tolerance: differences.Tolerance,
+    tolerance: distances.Tolerance,
     ignore: Sequence[str],
     problems: list[str],
 ) -> OfTraining:
     steps = sorted(a.losses.keys() & b.losses.keys())
     losses = [(step, a.losses[step], b.losses[step]) for step in steps]
-    loss = Item("loss", "loss")
+    loss = Item("loss")
     for step, one, other in losses:
-        loss.steps[step] = differences.between(one, other, tolerance)
+        loss.steps[step] = distances.between(one, other, tolerance)
     for what, ours, theirs in (("losses", a.losses, b.losses), ("checkpoints", a.saved, b.saved)):
         if ours.keys() != theirs.keys() and (what == "checkpoints" or (ours and theirs)):
             of_a, of_b = (steps_as_text(sorted(one)) for one in (ours, theirs))
@@ -190,32 +189,27 @@ def _of_training(
             if of_a != of_b:
                 problems.append(f"{ours} has the {what} {of_a} on A, and {of_b} on B.")
         if shapes[0] == shapes[1] and dtypes[0] == dtypes[1]:
-            variables.append((Item("variable", ours, shapes[0]), theirs))
+            variables.append((Item(ours, shapes[0]), theirs))
     for step in saved:
-        values_a, values_b = Values(a.saved[step]), Values(b.saved[step])
-        for item, theirs in variables:
-            lacking = item.name not in values_a.shapes or theirs not in values_b.shapes
-            if lacking or values_a.shapes[item.name] != values_b.shapes[theirs]:
-                problems.append(f"{item.name} has another shape after step {step}, or is missing.")
-                continue
-            rows = values_a.rows_in_piece(item.name)
-            pieces = functools.partial(_pieces, values_a, item.name, values_b, theirs, rows)
-            item.steps[step] = differences.of_pieces(pieces, tolerance)
+        with Values(a.saved[step]) as in_a, Values(b.saved[step]) as in_b:
+            for item, theirs in variables:
+                shape = in_a.shapes.get(item.name)
+                if shape is None or shape != in_b.shapes.get(theirs):
+                    problems.append(
+                        f"{item.name} has another shape after step {step}, or is missing."
+                    )
+                    continue
+                pieces = functools.partial(pairs, in_a, item.name, in_b, theirs)
+                item.steps[step] = distances.of_pieces(pieces, tolerance)
     random = sorted({*a.random, *b.random})
     return OfTraining(losses, loss, [item for item, _ in variables], matching, random)
-
-
-def _pieces(
-    a: Values, name_a: str, b: Values, name_b: str, rows: int | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    return zip(a.pieces(name_a, rows), b.pieces(name_b, rows), strict=True)
 
 
 def _of_outputs(
     kind: str,
     a: Sequence[Outputs],
     b: Sequence[Outputs],
-    tolerance: differences.Tolerance,
+    tolerance: distances.Tolerance,
     ignore: Sequence[str],
     last: int,
     problems: list[str],
@@ -248,8 +242,8 @@ def _of_outputs(
                     f"{ours.name}: {name} has the shape {one.shape} on A, and {other.shape} on B."
                 )
                 continue
-            item = Item(kind, f"{ours.name}: {name}" if name else ours.name, one.shape)
-            item.steps[last if step is None else step] = differences.between(one, other, tolerance)
+            item = Item(f"{ours.name}: {name}" if name else ours.name, one.shape)
+            item.steps[last if step is None else step] = distances.between(one, other, tolerance)
             scalar = not one.shape
             found.append((item, one[()] if scalar else None, other[()] if scalar else None))
     return found
@@ -260,27 +254,27 @@ def check_change(run: Run, label: str) -> None:
     for training in run.trainings:
         if training.start is None or not training.saved:
             continue
-        before, after = Values(training.start), Values(training.saved[max(training.saved)])
-        for name in after.shapes:
-            if name == "global_step" or name not in before.shapes:
-                continue
-            rows = after.rows_in_piece(name)
-            for one, other in _pieces(before, name, after, name, rows):
-                if not np.array_equal(one, other):
+        last = training.saved[max(training.saved)]
+        with Values(training.start) as before, Values(last) as after:
+            for name in (before.shapes.keys() & after.shapes.keys()) - {"global_step"}:
+                if before.shapes[name] != after.shapes[name]:
                     return
+                for one, other in pairs(before, name, after, name):
+                    if not np.array_equal(one, other):
+                        return
     if any(training.start is not None for training in run.trainings):
         raise CannotCompare(f"{label}: training changes no variable but the global step.")
 
 
 def verdict(
-    comparison: Comparison, repeated: Comparison | None, tolerance: differences.Tolerance
+    comparison: Comparison, repeated: Comparison | None, tolerance: distances.Tolerance
 ) -> tuple[int, str]:
     """Returns the exit status, and the line that says what it means.
 
     Args:
-      comparison: of the sides.
-      repeated: of side A with itself, or None where it was not run twice.
-      tolerance: what both were compared with.
+      comparison: that of the sides.
+      repeated: that of side A with itself; None where it was not run twice.
+      tolerance: the tolerance of both.
     """
     within = f"within {tolerance}"
     chance = None

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from estimator_emb.comparison import comparing, differences, recorded, text
+from estimator_emb.comparison import comparing, distances, recorded, text
 from estimator_emb.messages import text_columns
 
 
@@ -33,7 +33,7 @@ def report(
     Raises:
       CannotCompare: nothing could be compared.
     """
-    tolerance = differences.Tolerance(options.rtol, options.atol)
+    tolerance = distances.Tolerance(options.rtol, options.atol)
     if repeat is None:
         runs = [recorded.of_model_dir(side.model_dir) for side in sides]
     else:

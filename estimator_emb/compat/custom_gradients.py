@@ -8,36 +8,36 @@ graph a call.
 """
 
 import contextlib
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private import patches
 from estimator_emb.private.graphs import custom_gradient, gradient_registry
 
 _PREFIX = "CustomGradient-"
 _KEPT = "_estimator_emb_custom_gradients"
 
 
-@functools.cache
 def find_local_variables() -> None:
     """Has custom gradients look for trainable variables among the local ones too, from now on.
 
     TensorFlow looks among the global ones alone. The helper variable is none of them, as a
     program's `Saver` would save it.
     """
-    find_global = custom_gradient.get_variable_by_name
 
-    @functools.wraps(find_global)
-    def find(name: str) -> Any:
-        for variable in tf.compat.v1.local_variables():
-            if variable.trainable and variable.op.name == name:
-                return variable
-        return find_global(name)
+    def make(find_global: Any) -> Any:
+        def find(name: str) -> Any:
+            for variable in tf.compat.v1.local_variables():
+                if variable.trainable and variable.op.name == name:
+                    return variable
+            return find_global(name)
 
-    custom_gradient.get_variable_by_name = find
+        return find
+
+    patches.LASTING.wrap(custom_gradient, "get_variable_by_name", make)
 
 
 @contextlib.contextmanager

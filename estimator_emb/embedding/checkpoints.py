@@ -2,19 +2,20 @@
 """Checkpoints that go to TensorFlow 2's TPUEmbedding, and come from there."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats import exported, tensorflow2
-from estimator_emb.checkpoints.formats.exported import Exported
-from estimator_emb.checkpoints.formats.tensorflow2 import WEIGHTS
-from estimator_emb.checkpoints.reading import saved_variables
-from estimator_emb.checkpoints.reading import tables as reading
+from estimator_emb.checkpoints.formats import tf2
+from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
+from estimator_emb.checkpoints.formats.tf2 import WEIGHTS
+from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_variables
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
 from estimator_emb.messages import text_columns
@@ -70,23 +71,23 @@ def checkpoint_to_tensorflow(
         saver = tf.train.Checkpoint(embedding=layer, step=step)
         saver.restore(moved.checkpoint).assert_consumed()
 
-    `TPUEmbedding` restores it on any number of hosts; `TPUEmbeddingForServing`, and `TPUEmbedding`
-    outside of a TPUStrategy, on a CPU. Rows are in the order of their ids, and values are those of
-    the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
+    `TPUEmbedding` restores it on any number of hosts. On a CPU, `TPUEmbeddingForServing` does, and
+    `TPUEmbedding` outside of a TPUStrategy. Rows are in the order of their ids, and values are
+    those of the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
 
     Args:
       spec: the spec of the program, of columns or of config dicts.
       path: prefix of the program's checkpoint, or its model_dir, which stands for the latest one.
       destination: path of a new folder; the checkpoint in it is `ckpt-1`.
-      variables: table, as the spec calls it ('tbl_' and the column's name for a column) -> name of
+      variables: name of a table in the spec ('tbl_' and the column's name for a column) -> name of
         its variable, where the checkpoint has none or several of that name. None by default.
-      sparse_core: as that of `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
+      sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
         the rows when it restores them.
-      strict: as that of `to_tensorflow`.
-      step: as that of `to_tensorflow`.
-      batch_size: as that of `to_tensorflow`.
-      order: as that of `estimator_emb.checkpoint.table`.
-      progress: function called with the number of bytes done and that of all; None for none.
+      strict: as in `to_tensorflow`.
+      step: as in `to_tensorflow`.
+      batch_size: as in `to_tensorflow`.
+      order: as in `estimator_emb.checkpoint.table`.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Returns:
       What was written.
@@ -104,30 +105,24 @@ def checkpoint_to_tensorflow(
     tables = [table for table in tables_of(config.validated(spec)) if table.name in theirs]
     with Values(saved_variables.prefix(path)) as values:
         names = _variables(values, tables, variables or {})
-        chosen = exported.exported(
-            values, names, True, {}, order, progress, widen=True, as_files=False
-        )
-        both = [
-            _values(table, found, theirs[table.name].optimizer is not None)
-            for table, found in zip(tables, chosen, strict=True)
-        ]
+        chosen = tables_to_write(values, names, tf2.FORMAT, True, {}, order, progress)
+        written: list[tf2.Written] = []
+        for table, found in zip(tables, chosen, strict=True):
+            optimizer = None
+            if theirs[table.name].optimizer is not None:
+                optimizer = _optimizer_to_write(table, found)
+            written.append((table.name, found, optimizer))
         for found in chosen:
             for variable in found.variables:
                 values.check(variable)
-        counted = tensorflow2.global_step(values)
-        with exported.new_folder(destination) as folder:
-            keys = tensorflow2.write(
-                f"{folder}/{tensorflow2.FILE}", [written for written, _ in both], counted
-            )
-    moved: dict[str, str] = {}
-    for found, (written, _) in zip(chosen, both, strict=True):
-        suffixes = _suffixes(written.optimizer)
-        for slot, key in keys[written.name].items():
-            moved[found.name + suffixes[slot]] = tensorflow2.shown(key)
+        counted = tf2.global_step(values)
+        with new_folder(destination) as folder:
+            keys = tf2.write(f"{folder}/{tf2.FILE}", written, counted)
+    moved = {name: tf2.shown(key) for one in written for name, key in tf2.moved(one, keys).items()}
     if counted is not None:
         moved["global_step"] = "step"
-    left_out = tuple(slot for _, slots in both for slot in slots)
-    return Moved(f"{destination}/{tensorflow2.FILE}", moved, left_out, translation)
+    left_out = tuple(slot for one in written for slot in tf2.left_out(one))
+    return Moved(f"{destination}/{tf2.FILE}", moved, left_out, translation)
 
 
 def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, str]) -> list[str]:
@@ -154,7 +149,7 @@ def _variable(values: Values, table: Table, name: str | None) -> str:
     column = table.features[0].column_name
     own = column if column == f"{table.scope_key}_embedding" else table.scope_key
     try:
-        found = reading.find(values, name or own or table.name)
+        found = saved_tables.find(values, name or own or table.name)
     except ValueError as error:
         advice = "" if name else f" Name it by variables={{{table.name!r}: ...}}."
         text = str(error).removeprefix("table: ")
@@ -168,12 +163,10 @@ def _variable(values: Values, table: Table, name: str | None) -> str:
     return found.name
 
 
-def _values(
-    table: Table, found: Exported, with_slots: bool
-) -> tuple[tensorflow2.TableValues, list[str]]:
-    """Returns a table as it is written, and the names of the slots that are left out."""
-    if table.optimizer is None or not with_slots:
-        return tensorflow2.table_values(found, table.name, None)
+def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that has a table's slots; None for no slots."""
+    if table.optimizer is None:
+        return None
     missing = [
         found.name + slot.suffix
         for slot in table.optimizer.slots
@@ -181,18 +174,11 @@ def _values(
     ]
     if missing:
         raise ValueError(
-            f"Table {table.name!r}: checkpoint {found.source.path!r} has no {missing[0]!r}, the "
+            f"Table {table.name!r}: checkpoint {found.values.path!r} has no {missing[0]!r}, the "
             f"slot of its {type(table.optimizer).__name__}; it has {list(found.variables[1:])}. "
             "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
         )
-    optimizer = tensorflow2.tf2_class(type(table.optimizer))
-    return tensorflow2.table_values(found, table.name, optimizer)
-
-
-def _suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
-    """Returns slot, or `WEIGHTS` -> what its variable's name has after that of the table."""
-    slots = optimizer.slots if optimizer else ()
-    return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
+    return tf2.tf2_class(type(table.optimizer))
 
 
 def checkpoint_from_tensorflow(
@@ -204,28 +190,28 @@ def checkpoint_from_tensorflow(
 ) -> Moved:
     """Writes tables and slots of a checkpoint of TensorFlow 2's TPUEmbedding as programs here do.
 
-    A program takes them by `WarmStartSettings` with the new checkpoint, tables and slots alike
-    where `vars_to_warm_start` is a list of patterns; or, where it has no other variables, by its
-    model_dir. Rows are in the order of their ids, which the checkpoint says.
+    A program takes them by `WarmStartSettings`, the slots too if `vars_to_warm_start` is a list of
+    patterns; or by its model_dir, if it has no other variables. Rows are in the order of their ids,
+    and the checkpoint says so.
 
     Args:
       path: prefix of the checkpoint, which `tf.train.Checkpoint` has saved with a `TPUEmbedding` or
         `TPUEmbeddingForServing` anywhere in it; or a folder, which stands for the latest one.
       destination: prefix of the new checkpoint, such as `from_tf2/model.ckpt-0`.
-      variables: table -> name of its variable here, for a table of columns, whose variables are
-        called by where model_fn uses them; `estimator-emb inspect` lists those of a checkpoint. A
-        table that it does not name keeps its name. None, the default, names none.
+      variables: table -> name of its variable here, for a table of columns, whose variables have
+        the name of their scope in model_fn; `estimator-emb inspect` lists those of a checkpoint.
+        Any other table keeps its name. None, the default, renames none.
       slots: False leaves the slots out. True by default.
-      progress: function called with the number of bytes done and that of all; None for none.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Returns:
       What was written. The global step is that of a variable `step` in the checkpoint; without one,
       there is none.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, none of `TPUEmbedding` or one of
-        `TPUEmbeddingV2`; `destination` exists; `variables` names a table that is not there, or two
-        variables alike; or a table has the slots of no optimizer.
+      ValueError: there is no checkpoint, it is damaged, or it is not of `TPUEmbedding`, but of
+        `TPUEmbeddingV2` or something else; `destination` exists; `variables` names a table that is
+        not there, or two variables alike; or a table has the slots of no optimizer.
     """
     destination = tf.compat.path_to_str(destination)
     for end in ("", ".index"):
@@ -233,7 +219,7 @@ def checkpoint_from_tensorflow(
             raise ValueError(f"checkpoint_from_tensorflow: {destination + end!r} exists already.")
     given = dict(variables or {})
     with Values(_latest(path)) as values:
-        tables = tensorflow2.saved_tables(values)
+        tables = tf2.saved_tables(values)
         unknown = sorted(set(given) - set(tables))
         if unknown:
             raise ValueError(
@@ -243,18 +229,18 @@ def checkpoint_from_tensorflow(
         moved: dict[str, str] = {}
         left_out: list[str] = []
         for table, keys in tables.items():
-            suffixes = _suffixes(_optimizer_of(values, table, keys) if slots else None)
+            suffixes = tf2.suffixes(_optimizer_of(values, table, keys) if slots else None)
             for slot, key in keys.items():
                 if slot in suffixes:
                     moved[key] = given.get(table, table) + suffixes[slot]
                 else:
-                    left_out.append(tensorflow2.shown(key))
+                    left_out.append(tf2.shown(key))
         _check_distinct(list(moved.values()))
         for key in moved:
             values.check(key)
-        counted = tensorflow2.saved_step(values)
+        counted = tf2.saved_step(values)
         _write(values, destination, moved, counted, progress)
-    names = {tensorflow2.shown(key): name for key, name in moved.items()}
+    names = {tf2.shown(key): name for key, name in moved.items()}
     if counted is not None:
         names["step"] = "global_step"
     return Moved(destination, names, tuple(left_out))
@@ -300,17 +286,20 @@ def _write(
     step: int | None,
     progress: Callable[[int, int], Any] | None,
 ) -> None:
-    done, total = 0, sum(values.size(key) for key in moved)
-    record = saved_variables.record(dict.fromkeys(moved.values(), 1))
+    advance = counter(progress, sum(values.size(key) for key in moved))
+
+    def pieces(key: str) -> Iterator[np.ndarray]:
+        for start, end in values.spans(key):
+            piece = values.rows(key, start, end)
+            yield piece
+            advance(piece.nbytes)
+
+    record = row_order.contents_of_record(dict.fromkeys(moved.values(), 1))
     with Writer(destination) as out:
         out.add(RECORD, tf.string, np.array(record, object))
         if step is not None:
             out.add("global_step", tf.int64, np.array(step, np.int64))
         for key, name in moved.items():
-            for start, piece in values.pieces(key):
-                out.add(name, values.dtypes[key], piece, values.shapes[key], start)
-                done += piece.nbytes
-                if progress:
-                    progress(done, total)
+            out.add_rows(name, values.dtypes[key], values.shapes[key], pieces(key))
         out.merge()
         out.finish()

@@ -7,9 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.embedding.specs import SpecTranslation
-
-SPARSE_CORES = {"v5p": 4, "v6e": 2}
-"""Generation of TPU -> SparseCores of a chip."""
+from estimator_emb.names.generations import SPARSE_CORES
 
 _IDS_PER_SAMPLE = 64
 """Ids of a sample for which TPUEmbeddingV2 has room by default."""
@@ -24,8 +22,8 @@ def sparse_core_config(
 
         samples * (ids of a sample, of all features of the table)
 
-    ids to another one, which holds every (chips * SparseCores of a chip)-th row, and so no more
-    different ones than those. TPUEmbeddingV2 by itself has room for 256 of either.
+    ids to another one, and no more different ones than the rows of that one, which holds every
+    (chips * SparseCores of a chip)-th. By itself, TPUEmbeddingV2 has room for 256 of both.
 
     Args:
       translation: of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the samples of a

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces, where a TPU is emulated, the functions that look TPUs up by name, start or need them.
+"""Answers, where a TPU is emulated, for the functions that look TPUs up by name or start them.
 
-Each call asks the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated, TensorFlow's
-own functions run.
+Each call reads the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated,
+TensorFlow's own functions run.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.names import environment
 from estimator_emb.private.estimator import Estimator
+from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import tpu_strategy_util
 from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
-from estimator_emb.spec import options
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
@@ -27,8 +26,8 @@ logger = logging.getLogger("estimator_emb")
 _noticed: set[str] = set()
 
 
-def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
-    """Replaces the functions, by calls of `set_attribute(owner, name, value)`."""
+def replace_lookups(changes: Changes) -> None:
+    """Replaces the functions by changes that can be undone."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
@@ -39,22 +38,24 @@ def install(set_attribute: Callable[[Any, str, Any], None]) -> None:
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
         (Estimator, "_call_model_fn", _call_model_fn),
     ):
-        set_attribute(owner, name, _choosing(getattr(owner, name), emulated))
+        changes.wrap(owner, name, _choosing(emulated))
 
 
 def is_emulated() -> bool:
     """Returns whether the environment asks for an emulated TPU."""
-    return os.environ.get(options.DEVICE_VARIABLE) == "host"
+    return environment.DEVICE.value() == "host"
 
 
-def _choosing(original: Callable[..., Any], emulated: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def choosing(*args: Any, **kwargs: Any) -> Any:
-        if is_emulated():
-            return emulated(original, *args, **kwargs)
-        return original(*args, **kwargs)
+def _choosing(emulated: Callable[..., Any]) -> Callable[..., Any]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def choosing(*args: Any, **kwargs: Any) -> Any:
+            if is_emulated():
+                return emulated(original, *args, **kwargs)
+            return original(*args, **kwargs)
 
-    return choosing
+        return choosing
+
+    return make
 
 
 def _make_resolver(
@@ -107,9 +108,9 @@ def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Has a plain Estimator's `CrossShardOptimizer` sum over the one core that there is.
+    """Lets a plain Estimator's `CrossShardOptimizer` sum over the one core that there is.
 
-    Several replicas of a strategy are no cores: what they ask of each other is not answered here.
+    The replicas of a strategy are not cores, and exchange their values by the strategy.
     """
     if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         return original(self, *args, **kwargs)

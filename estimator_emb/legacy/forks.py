@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out that a program has its own copy of tensorflow-estimator's tpu_estimator.py.
+"""Recognises a program's own copy of tensorflow-estimator's tpu_estimator.py.
 
-Such a copy needs private parts of the TensorFlow that it was taken from, and where it runs, its
-TPUEstimator is none that this package emulates or whose tables it trains.
+Such a copy needs private parts of the TensorFlow that it was taken from. Where it runs, this
+package neither emulates its TPUEstimator nor trains its tables.
 """
 
 from __future__ import annotations
 
-import functools
 import linecache
 import logging
 import re
@@ -16,6 +15,7 @@ import traceback
 from typing import Any
 
 from estimator_emb.legacy import old_python
+from estimator_emb.private import patches
 from estimator_emb.private.estimator import Estimator
 
 logger = logging.getLogger("estimator_emb")
@@ -31,8 +31,8 @@ _DO = (
 )
 
 
-def advice(error: BaseException) -> str | None:
-    """Returns what to do about a copy of tpu_estimator.py in which an error arose, or None."""
+def advice_about_copy(error: BaseException) -> str | None:
+    """Returns what to do about an error in a copy of tpu_estimator.py; None for other errors."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         files.append(error.filename)
@@ -47,12 +47,14 @@ def advice(error: BaseException) -> str | None:
     return None
 
 
-def warn() -> None:
-    """Makes every Estimator of such a copy say so, once, when it is made; cannot be undone."""
-    begin = Estimator.__init__
+def warn_of_copies() -> None:
+    """Makes Estimators of such a copy say so, once for a file, until the process ends."""
+    patches.LASTING.wrap(Estimator, "__init__", _warning)
+
+
+def _warning(begin: Any) -> Any:
     warned = set()
 
-    @functools.wraps(begin)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         for base in type(self).__mro__:
             if base.__name__ != "TPUEstimator" or base.__module__.startswith(_OWNERS):
@@ -70,7 +72,7 @@ def warn() -> None:
                 )
         begin(self, *args, **kwargs)
 
-    Estimator.__init__ = make
+    return make
 
 
 def _line_of_copy(file: str) -> int | None:

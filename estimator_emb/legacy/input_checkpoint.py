@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
-TensorFlow 2.16 has no such hook. That of TensorFlow 2.15 saves by a timer of its own, which after a
-restart runs at other times than that of the model, and restores its newest file, whatever the step
-of the model. The hook here saves just before the model is saved, and restores the position that
-belongs to the step of the model. So a training that is killed at any moment continues with the
-batch after the last one that its model has seen.
+TensorFlow 2.16 has no such hook. TensorFlow 2.15's hook saves by a timer of its own, which may run
+at other times than the model's after a restart, and it restores its newest file, whatever the step
+of the model. The hook here saves just before the model is saved, and restores the position at the
+step of the model. So a training that is killed at any moment continues with the batch after the
+last one that its model has seen.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import weakref
@@ -19,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.legacy.input_positions import Positions
+from estimator_emb.private import patches
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.graphs import (
     GLOBAL_ITERATORS,
@@ -56,6 +56,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None):
+        attach_hooks()
         self._policy = external_state_policy_to_enum(external_state_policy or "fail")
         config = estimator.config
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
@@ -94,7 +95,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None
-        """A weak reference to the session whose input has the position of the model."""
+        """A weak reference to the session in which the input and the model are in step."""
         self._model_step: int | None = None
         """The step of a checkpoint that was written before that, at the beginning of a session."""
         self._saved_step: int | None = None
@@ -228,14 +229,16 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
         self._hook.after_model_is_saved(session, int(global_step_value))
 
 
-def _with_listeners(train: Any) -> Any:
-    """Wraps `Estimator._train_with_estimator_spec` to attach this module's hook to the saver.
+def attach_hooks() -> None:
+    """Makes Estimators attach this module's hook to their saver, until the process ends.
 
     A hook cannot find the other hooks of its session, and programs do not give it to
     `saving_listeners` too.
     """
+    patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _with_listeners)
 
-    @functools.wraps(train)
+
+def _with_listeners(train: Any) -> Any:
     def with_listeners(
         self: Any,
         estimator_spec: Any,
@@ -282,4 +285,5 @@ def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
     return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
 
 
-Estimator._train_with_estimator_spec = _with_listeners(Estimator._train_with_estimator_spec)
+if StockCheckpointInputPipelineHook is not None:  # In TensorFlow 2.15, whose hook is replaced.
+    attach_hooks()

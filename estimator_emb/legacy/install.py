@@ -3,9 +3,9 @@
 
 TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
 that name, is another object than the `tensorflow._api.v2.compat.v1` from which it was made, and
-replaces it as `tf.compat.v1`. `install` changes all of them. Where a class of ours replaces one of
-tensorflow-estimator's, the module that defines the latter stays as it is, because it names its own
-class in `super(...)`. Imports find another module in its place, which shares everything else.
+replaces it as `tf.compat.v1`. `install` changes all of them. A module of tensorflow-estimator that
+defines a class which ours replaces stays as it is, because it names its own class in `super(...)`.
+Imports find another module in its place, which shares everything else.
 """
 
 from __future__ import annotations
@@ -18,53 +18,46 @@ from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
-from estimator_emb.legacy import emulated_tpu, input_checkpoint, moved
-from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
+from estimator_emb.legacy import emulated_tpu, input_checkpoint
+from estimator_emb.names import moved
+from estimator_emb.names.legacy import (
+    API_V1,
+    API_V2,
+    EMBEDDING,
+    ESTIMATOR,
+    FROM_TENSORFLOW,
+    REPLACED,
+)
+from estimator_emb.private.patches import AliasFinder, Changes, SharedModule, all_or_none
 from estimator_emb.spec import config, options
 from estimator_emb.training.cluster import training
 
-_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_OURS: dict[str, Any] = {
+    ours.__name__: ours
+    for ours in (
+        estimator.TPUEstimator,
+        options.TPUConfig,
+        options.RunConfig,
+        config.EmbeddingConfigSpec,
+        training.train_and_evaluate,
+    )
+}
 _OPTIMIZERS: dict[str, Any] = {
     parameters.__name__: parameters for parameters in optimizers.PARAMETERS
 }
 
-_REPLACED: dict[str, dict[str, Any]] = {
-    "tpu.tpu_estimator": {"TPUEstimator": estimator.TPUEstimator},
-    "tpu.tpu_config": {"TPUConfig": options.TPUConfig, "RunConfig": options.RunConfig},
-    "training": {"train_and_evaluate": training.train_and_evaluate},
-    "tpu._tpu_estimator_embedding": {
-        "EmbeddingConfigSpec": config.EmbeddingConfigSpec,
-        **_OPTIMIZERS,
-    },
+_API_REPLACED = {
+    "tpu": ("TPUEstimator", "TPUConfig", "RunConfig"),
+    "tpu.experimental": ("EmbeddingConfigSpec",),
 }
-"""Module of tensorflow-estimator -> the names that it is to have from this package."""
-
-_API_REPLACED: dict[str, dict[str, Any]] = {
-    "tpu": {
-        "TPUEstimator": estimator.TPUEstimator,
-        "TPUConfig": options.TPUConfig,
-        "RunConfig": options.RunConfig,
-    },
-    "tpu.experimental": {"EmbeddingConfigSpec": config.EmbeddingConfigSpec},
-}
-"""The same for the modules of its API, which hold the classes that they have imported."""
+"""Module of tensorflow-estimator's API -> the names that it is to have from this package."""
 
 _ALIASES = {
-    "tensorflow.estimator": f"{_ESTIMATOR}.api._v2.estimator",
-    "tensorflow.compat.v1.estimator": f"{_ESTIMATOR}.api._v1.estimator",
-    "tensorflow.compat.v2.estimator": f"{_ESTIMATOR}.api._v2.estimator",
-    "tensorflow.python.estimator": _ESTIMATOR,
-    **{
-        f"tensorflow.python.tpu.{name}": f"{_ESTIMATOR}.tpu.{name}"
-        for name in (
-            "_tpu_estimator_embedding",
-            "error_handling",
-            "tpu_config",
-            "tpu_context",
-            "tpu_estimator",
-            "util",
-        )
-    },
+    "tensorflow.estimator": API_V2,
+    "tensorflow.compat.v1.estimator": API_V1,
+    "tensorflow.compat.v2.estimator": API_V2,
+    "tensorflow.python.estimator": ESTIMATOR,
+    **{f"tensorflow.python.tpu.{name}": f"{ESTIMATOR}.tpu.{name}" for name in FROM_TENSORFLOW},
 }
 """Name in an import -> the module that it finds; submodules likewise."""
 
@@ -79,6 +72,9 @@ _API_COPIES = {
     if f"{copy}.{module}" != "tensorflow.compat"
 }
 """The same for modules of TensorFlow's API that an import would load a second time."""
+
+_RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
+"""Module that TensorFlow itself imports by a name that tf-keras no longer has -> its name."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 
@@ -97,7 +93,7 @@ def install() -> None:
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
       names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
-    * What has moved inside `tensorflow.python` is found where it was, too (`legacy.moved`).
+    * What has moved inside `tensorflow.python` is found where it was, too (`names.moved`).
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
@@ -108,16 +104,13 @@ def install() -> None:
     global _installed
     if _installed is not None:
         return
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         _replace_modules(changes)
         _alias_modules(changes)
         _extend_api(changes)
-        emulated_tpu.install(changes.set_attribute)
-        moved.supply(changes)
-    except BaseException:
-        changes.undo()
-        raise
+        emulated_tpu.replace_lookups(changes)
+        _supply_moved(changes)
+    input_checkpoint.attach_hooks()
     _installed = changes
 
 
@@ -130,17 +123,19 @@ def uninstall() -> None:
 
 
 def _replace_modules(changes: Changes) -> None:
-    for name, ours in _REPLACED.items():
-        name = f"{_ESTIMATOR}.{name}"
+    for name, replaced in REPLACED.items():
+        ours = {one: _OURS[one] for one in replaced.split()}
+        ours |= _OPTIMIZERS if name == EMBEDDING else {}
+        name = f"{ESTIMATOR}.{name}"
         shared = SharedModule(importlib.import_module(name), ours)
         changes.set_module(name, shared)
         parent, _, leaf = name.rpartition(".")
         changes.set_attribute(importlib.import_module(parent), leaf, shared)
-    for api in (f"{_ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
-        for path, replaced in _API_REPLACED.items():
+    for api in (f"{ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
+        for path, api_names in _API_REPLACED.items():
             module = importlib.import_module(f"{api}.estimator.{path}")
-            for name, our in replaced.items():
-                changes.set_attribute(module, name, our)
+            for name in api_names:
+                changes.set_attribute(module, name, _OURS[name])
 
 
 def _alias_modules(changes: Changes) -> None:
@@ -157,7 +152,7 @@ def _alias_modules(changes: Changes) -> None:
 
 def _extend_api(changes: Changes) -> None:
     estimators = {
-        version: importlib.import_module(f"{_ESTIMATOR}.api._{version}.estimator")
+        version: importlib.import_module(f"{ESTIMATOR}.api._{version}.estimator")
         for version in ("v1", "v2")
     }
     others = [
@@ -176,3 +171,33 @@ def _extend_api(changes: Changes) -> None:
         if hasattr(root, "data"):
             hook = input_checkpoint.CheckpointInputPipelineHook
             changes.set_attribute(root.data.experimental, hook.__name__, hook)
+
+
+def _supply_moved(changes: Changes) -> None:
+    """Gives private modules of TensorFlow, and what was in them, their old names back."""
+    aliases = {
+        f"tensorflow.python.{old}": f"tensorflow.python.{new}"
+        for old, new in moved.MODULES.items()
+        if _is_absent(f"tensorflow.python.{old}")
+    }
+    for name in aliases:
+        changes.hide_modules(name)  # Undoing it forgets them.
+        parent, _, leaf = name.rpartition(".")
+        if parent not in aliases:
+            changes.hide_attribute(importlib.import_module(parent), leaf)
+    changes.add_finder(AliasFinder({**aliases, **_RENAMED}))
+    for old, places in moved.NAMES.items():
+        module = importlib.import_module(f"tensorflow.python.{old}")
+        for place, names in places.items():
+            for name in names.split():
+                name, _, now = name.partition("=")
+                if not hasattr(module, name):
+                    found = importlib.import_module(f"tensorflow.python.{place}")
+                    changes.set_attribute(module, name, getattr(found, now or name))
+
+
+def _is_absent(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is None
+    except ModuleNotFoundError:  # So is the package that it was in.
+        return True

@@ -3,26 +3,38 @@
 
 from __future__ import annotations
 
+import collections.abc
+import contextlib
 import os
 import re
 import traceback
 
-_LINES = (
-    (r"\bprint\s+(?![=(.,)\]])|\bprint\s*>>", "print is a function in Python 3: print(...)"),
-    (r"\bexec\s+(?![=(.,)\]])", "exec is a function in Python 3: exec(...)"),
-    (r"\bexcept\s+[\w.]+\s*,\s*\w+\s*:", "Python 3 writes it `except Error as name:`"),
-    (r"\braise\s+[\w.]+\s*,", "Python 3 writes it `raise Error(message)`"),
+_PYTHON_2 = (
+    (r"\bprint(\s+[^\s(=.,:)\[\]]|\s*>>|\s+\(.*\)\s*[%,]|\s*$)", "a print statement", ""),
     (
-        r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b",
-        "async and await are keywords since Python 3.7: choose another name",
+        r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:",
+        "`except Error, name:`",
+        "Python 3 writes it `except Error as name:`",
     ),
-    (r"<>", "Python 3 writes <> as !="),
-    (r"\b\d+[lL]\b", "Python 3 writes long integers without an L"),
-    (r"(?<![\w.])0\d+\b", "Python 3 writes octal integers as 0o17"),
-    (r"`[^`]*`", "Python 3 writes backquotes as repr(...)"),
-    (r"\b[uU][rR][\"']", "Python 3 has no strings ur'...': r'...' is Unicode"),
+    (
+        r"\braise\s+[\w.]+\s*,",
+        "`raise Error, text`",
+        "Python 3 writes it `raise Error(message)`",
+    ),
+    (r"\bexec\s+[^\s(=.,:)\[\]]", "an exec statement", ""),
+    (r"<>", "`<>`", "Python 3 writes <> as !="),
+    (
+        r"\b[uU][rR][\"']",
+        "a text ur'...'",
+        "Python 3 has no strings ur'...': r'...' is Unicode",
+    ),
+    (r"(?<![\w.])0[0-7]+\b", "a number such as 0777", ""),
+    (r"\b\d+[lL]\b", "a number such as 1L", "Python 3 writes long integers without an L"),
+    (r"`[^`]+`", "backquotes", "Python 3 writes backquotes as repr(...)"),
 )
-"""Pattern in a line that is a syntax error -> what it says today."""
+"""Pattern of Python 2, its name, and what to write today; '' where Python's error says it."""
+
+_KEYWORDS = r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b"
 
 _BUILTINS = {
     "basestring": "str",
@@ -36,7 +48,6 @@ _BUILTINS = {
     "reload": "importlib.reload",
     "unichr": "chr",
     "unicode": "str",
-    "xrange": "range",
 }
 """Built-in name of Python 2 -> that of Python 3."""
 
@@ -67,7 +78,6 @@ _ATTRIBUTES = {
     "itertools.imap": "map",
     "itertools.izip": "zip",
     "itertools.izip_longest": "itertools.zip_longest",
-    "os.getcwdu": "os.getcwd",
     "string.join": "separator.join(strings)",
     "string.letters": "string.ascii_letters",
     "string.lowercase": "string.ascii_lowercase",
@@ -84,23 +94,10 @@ _ATTRIBUTES = {
     "urllib.urlencode": "urllib.parse.urlencode",
     "urllib.urlopen": "urllib.request.urlopen",
     "urllib.urlretrieve": "urllib.request.urlretrieve",
-    "numpy.bool": "bool",
-    "numpy.complex": "complex",
-    "numpy.float": "float",
-    "numpy.int": "int",
     "numpy.long": "int",
-    "numpy.object": "object",
-    "numpy.str": "str",
     "numpy.unicode": "str",
 }
 """Name in a module of Python or NumPy that is gone -> what to use."""
-
-_COLLECTIONS = (
-    "Awaitable ByteString Callable Collection Container Coroutine Generator Hashable ItemsView "
-    "Iterable Iterator KeysView Mapping MappingView MutableMapping MutableSequence MutableSet "
-    "Reversible Sequence Set Sized ValuesView"
-).split()
-"""Names that collections.abc has, and collections had until Python 3.10."""
 
 _MODULES = {
     "ConfigParser": "configparser",
@@ -110,33 +107,25 @@ _MODULES = {
     "StringIO": "io",
     "Tkinter": "tkinter",
     "__builtin__": "builtins",
-    "asynchat": "asyncio",
-    "asyncore": "asyncio",
     "cPickle": "pickle",
     "cStringIO": "io",
     "cgi": "urllib.parse and email",
     "commands": "subprocess",
     "copy_reg": "copyreg",
-    "crypt": "the package bcrypt",
     "distutils": "setuptools, packaging.version or shutil",
     "httplib": "http.client",
-    "imghdr": "the package filetype",
     "imp": "importlib",
     "lib2to3": "the package libcst",
-    "nntplib": "the package of that name on PyPI",
     "pipes": "subprocess and shlex",
     "sets": "set",
-    "sndhdr": "the package filetype",
-    "telnetlib": "the package telnetlib3",
     "urllib2": "urllib.request",
     "urlparse": "urllib.parse",
-    "uu": "binascii",
 }
 """Module of older Pythons -> where its contents are."""
 
 
 def place(file: str | None, line: int | None) -> str:
-    """Returns how a message names a line of a file, from the folder where the program runs."""
+    """Returns '<file>, line <line>', with the file relative to the folder of the process."""
     shown = file or "?"
     if os.path.isabs(shown):
         relative = os.path.relpath(shown)
@@ -144,26 +133,44 @@ def place(file: str | None, line: int | None) -> str:
     return f"{shown}, line {line}"
 
 
-def syntax(error: SyntaxError) -> str:
-    """Returns what is wrong with a line that does not compile, and what to write instead."""
+def python_2_in(line: str) -> str | None:
+    """Returns the name of what makes a line Python 2; None for other lines."""
+    if not _is_python(line):
+        for pattern, what, _ in _PYTHON_2:
+            if re.search(pattern, line):
+                return what
+    return None
+
+
+def _is_python(line: str) -> bool:
+    """Returns whether a line could stand in a program by itself, or begin a block."""
+    for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            compile(text, "", "exec")
+            return True
+    return False
+
+
+def explained_syntax_error(error: SyntaxError) -> str:
+    """Returns the place of a syntax error, what is wrong and what to write instead."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
-    if isinstance(error, TabError):
-        return f"{said} (Python 3 takes either tabs or spaces)"
-    for pattern, advice in _LINES:
-        if re.search(pattern, line):
-            return f"{said} ({advice})"
-    return said
+    if re.search(_KEYWORDS, line):
+        said += " (async and await are keywords since Python 3.7: choose another name)"
+    else:
+        today = next((today for pattern, _, today in _PYTHON_2 if re.search(pattern, line)), "")
+        said += f" ({today})" if today else ""
+    return f"{place(error.filename, error.lineno)}: {said}"
 
 
-def advice(error: BaseException) -> str | None:
-    """Returns where and how to change a program that an older Python's names ended.
+def advice_about_python(error: BaseException) -> str | None:
+    """Returns where and how to change a program that uses names of an older Python.
 
     Returns:
       One line with the file and the line to change; None for errors of another kind.
     """
     if isinstance(error, SyntaxError):
-        return f"{place(error.filename, error.lineno)}: {syntax(error)}"
+        return explained_syntax_error(error)
     what = _what(error)
     extracted = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in extracted if not frame.filename.startswith("<frozen ")]
@@ -206,8 +213,6 @@ def _what(error: BaseException) -> str | None:
 
 def _attribute(module: str, name: str) -> str | None:
     today = _ATTRIBUTES.get(f"{module}.{name}")
-    if today is None and module == "collections" and name in _COLLECTIONS:
+    if today is None and module == "collections" and name in collections.abc.__all__:
         today = f"collections.abc.{name}"
-    if today is None:
-        return None
-    return f"{module}.{name} is gone; today: {today}."
+    return today and f"{module}.{name} is gone; today: {today}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `import tensorflow` mean TensorFlow 1."""
+"""Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from estimator_emb.legacy import contrib, older_python
 from estimator_emb.legacy.install import install
-from estimator_emb.private.patches import Changes, SharedModule
+from estimator_emb.private.patches import Changes, SharedModule, all_or_none
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -38,9 +39,15 @@ _NOT_OF_THE_API = (
     "tools",
     "tsl",
 )
-"""Modules of `tensorflow` that mean the same in both versions, or that others here import."""
+"""Modules of `tensorflow` that are the same in both versions, or imported here."""
 
 _ABSENT = object()
+
+_API = re.compile(
+    r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"
+    r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.+)"
+)
+_HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
 _bound: Changes | None = None
 
@@ -50,9 +57,9 @@ def bind() -> None:
 
     `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
     `estimator_emb.legacy.contrib`. `import tensorflow.<module>`, in every form, gives the module
-    that `tf.compat.v1.<module>` is. Graphs, sessions, variables, shapes and comparison of tensors
-    are those of TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
-    dropped (`older_python`) are there again.
+    `tf.compat.v1.<module>`. Graphs, sessions, variables, shapes and comparisons of tensors behave
+    as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
+    dropped are there again (`older_python`).
     """
     global _bound
     if _bound is not None:
@@ -64,8 +71,7 @@ def bind() -> None:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         own = {
             name: getattr(tf2, name)
             for name in (
@@ -79,24 +85,46 @@ def bind() -> None:
         }
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
-        own["contrib"] = contrib.install(changes)
+        own["contrib"] = contrib.add_contrib(changes)
         finder = _ApiFinder(v1, os.path.dirname(tf2.__file__))
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
-    except BaseException:
-        changes.undo()
-        raise
     _bound = changes
 
 
 def unbind() -> None:
-    """Undoes what `bind` has done to imports. TensorFlow 1's behaviour stays."""
+    """Undoes the changes of imports by `bind`. TensorFlow 1's behaviour stays."""
     global _bound
     if _bound is not None:
         _bound.undo()
         _bound = None
+
+
+def advice_about_name(error: BaseException) -> str | None:
+    """Returns advice to a program that used a name of TensorFlow 1; None for other errors.
+
+    Args:
+      error: what ended the program, which ran with TensorFlow 2's API.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
+        return None
+    match = _API.fullmatch(error.obj.__name__)
+    if match is None or ".compat.v1" in error.obj.__name__:
+        return None
+    owner = match["tensorflow"] or match["estimator"]
+    path = f"{owner}.{error.name}" if owner else str(error.name)
+    if path == "contrib":
+        return _HINT
+    if contrib.has_path(importlib.import_module(_V1), path):
+        return (
+            f"tf.{path} is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+            f"tf.compat.v1.{path}."
+        )
+    return None
 
 
 def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
@@ -114,12 +142,12 @@ def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
 
 
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder to which `tensorflow.train` is the module that `tf.compat.v1.train` is.
+    """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
 
     Args:
       v1: the module `tensorflow.compat.v1`.
-      folder: that of the package tensorflow. Some of its packages have the name of a module of the
-        API, as `tensorflow.lite`; what is in them is found as before.
+      folder: the folder of the package tensorflow. Some of its packages, such as
+        `tensorflow.lite`, have the name of a module of the API; their files are found as before.
     """
 
     def __init__(self, v1: ModuleType, folder: str):
@@ -127,7 +155,7 @@ class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._folder = folder
 
     def module(self, fullname: str) -> ModuleType | None:
-        """Returns the module of TensorFlow 1's API that has this name; None for other names."""
+        """Returns the module of TensorFlow 1's API with this name; None for other names."""
         for root in _ROOTS:
             if fullname.startswith(root + "."):
                 path = fullname.removeprefix(root + ".").split(".")

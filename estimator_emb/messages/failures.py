@@ -229,7 +229,7 @@ def _is_of_library(op: Any) -> bool:
     ours = _folders("estimator_emb")
     # Every op of a program passes these files where paths are mapped.
     passed = (
-        os.path.join("legacy", "file_paths.py"),
+        os.path.join("private", "file_paths.py"),
         os.path.join("private", "tensorflow_files.py"),
     )
     # If our frames are between the program's last line and the op, the op is the library's own.

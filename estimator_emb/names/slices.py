@@ -16,13 +16,13 @@ v3", "TPU v4"), which count TensorCores in a slice's name; the meshes of v2 and 
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
+
+from estimator_emb.names.generations import GENERATIONS
 
 CORES_PER_HOST = 8
 """Cores of a host of v2 and v3; an emulated TPU that is given no name has such hosts."""
-
-_SQUARES = {8: (2, 2), 32: (4, 4), 128: (8, 8), 256: (8, 16), 512: (16, 16)}
-_CUBES = {8: (2, 2, 1), 16: (2, 2, 2), 32: (2, 2, 4), 64: (2, 4, 4), 128: (4, 4, 4)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Slice:
     @property
     def cores(self) -> int:
         """The number of cores of all hosts."""
-        return _product(self.mesh)
+        return math.prod(self.mesh)
 
     @property
     def hosts(self) -> int:
@@ -48,7 +48,7 @@ class Slice:
 
     @property
     def cores_per_host(self) -> int:
-        return _product(self.block)
+        return math.prod(self.block)
 
     def coordinates(self) -> list[list[list[int]]]:
         """Returns, for each host and each core on it, its place in the mesh."""
@@ -78,11 +78,11 @@ def named(name: str) -> Slice:
 
 
 def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
-    """Returns a slice of so many cores: on one host up to eight, else on hosts of eight each.
+    """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
     Args:
       cores: at least 1.
-      mesh: the usual one of a slice with so many cores; None where there is none.
+      mesh: the usual mesh of that number; None where there is none.
 
     Raises:
       ValueError: there are more than eight, and no multiple of it.
@@ -98,25 +98,15 @@ def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice
     return Slice(mesh or (2, cores // 4, 1, 2), (2, 2, 1, 2))
 
 
-def _planes(sizes: dict[int, tuple[int, int]]) -> Iterator[tuple[int, Slice]]:
-    for size, (x, y) in sizes.items():
-        yield size, Slice((x, y, 1, 2), (2, 2, 1, 2))
+def _slices() -> Iterator[tuple[str, Slice]]:
+    for name, generation in GENERATIONS.items():
+        cores = 1 if generation.megacore else 2
+        for shape in generation.slices:
+            x, y, z, *_ = (*map(int, shape.split("x")), 1)
+            yield f"{name}-{2 * x * y * z}", Slice((x, y, z, cores), (2, 2, 1, cores))
 
 
-_SLICES = {
-    **{f"v2-{size}": slice for size, slice in _planes(_SQUARES)},
-    **{
-        f"v3-{size}": slice for size, slice in _planes({**_SQUARES, 1024: (16, 32), 2048: (32, 32)})
-    },
-    **{f"v4-{size}": Slice((*mesh, 1), (2, 2, 1, 1)) for size, mesh in _CUBES.items()},
-}
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for length in shape:
-        product *= length
-    return product
+_SLICES = dict(_slices())
 
 
 def _places(shape: tuple[int, ...], step: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from estimator_emb.names import environment
 from estimator_emb.native import cache
 from estimator_emb.native.cache import BuildError
 
@@ -67,7 +68,7 @@ class Unit:
 
 def sanitizes() -> bool:
     """Returns whether to build libraries with sanitizers, which this process must have loaded."""
-    return os.environ.get("ESTIMATOR_EMB_NATIVE_SANITIZE") == "1"
+    return environment.NATIVE_SANITIZE.value() == "1"
 
 
 def x86() -> bool:

@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from estimator_emb.names import environment
+
 try:
     import fcntl
     import pwd
@@ -57,7 +59,7 @@ def directory() -> pathlib.Path:
     """
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
-    own = os.environ.get("ESTIMATOR_EMB_CACHE")
+    own = environment.CACHE.value()
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         if own:

@@ -2,12 +2,12 @@
 """Chooses what looks up and updates the tables of a step: native kernels, or TensorFlow's ops."""
 
 import logging
-import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from estimator_emb.messages import console
+from estimator_emb.names import environment
 from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
@@ -47,8 +47,8 @@ def native_kernels(
     """Returns native kernels; None where tables cannot have them, which a training's log says."""
     training = any(table.optimizer is not None for table in tables)
     try:
-        if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
-            raise CannotUse("ESTIMATOR_EMB_NATIVE is 0; unset it to have them")
+        if environment.NATIVE.value() == "0":
+            raise CannotUse(f"{environment.NATIVE} is 0; unset it to have them")
         tasks = _tasks(tables, servers)
         library = ops.load()
         rules = [

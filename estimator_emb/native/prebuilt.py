@@ -10,6 +10,7 @@ The folder `prebuilt` of such a wheel holds
 `.ci/build_wheel` makes it. A checkout and an sdist have none, and build on first use.
 """
 
+import inspect
 import itertools
 import pathlib
 import platform
@@ -59,30 +60,9 @@ def all_rules() -> list[rules.Rule]:
 
 
 def _every_kind() -> Iterator[optimizers.OptimizationParameters]:
-    """Yields optimizers that have all the rules there are.
-
-    A number does not change a rule, unless it is an exponent for which a square root is taken, or
-    leaves a part of the rule out.
-    """
-    yield optimizers.StochasticGradientDescentParameters(0.1)
-    yield optimizers.AdagradParameters(0.1)
-    for nesterov, exponent, beta2 in itertools.product(_BOOLS, (2, 3), (1, 0.9)):
-        yield optimizers.AdagradMomentumParameters(0.1, 0.9, nesterov, exponent, beta2)
-    for sum_inside_sqrt in _BOOLS:
-        yield optimizers.AdamParameters(0.1, sum_inside_sqrt=sum_inside_sqrt)
-    for power, l1, multiply in itertools.product((-0.5, -0.4), (0.0, 0.1), _BOOLS):
-        yield optimizers.FtrlParameters(
-            0.1, power, 0.1, l1, multiply_linear_by_learning_rate=multiply
-        )
-    for nesterov in _BOOLS:
-        yield optimizers.MomentumParameters(0.1, 0.9, nesterov)
-    yield optimizers.RMSPropParameters(0.1, 0.9, 0.9, 1e-7)
-    yield optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.9, 1e-7)
-    yield optimizers.AdadeltaParameters(0.1, 0.9, 1e-7)
-    for l1 in (0.0, 0.1):
-        yield optimizers.ProximalAdagradParameters(0.1, 0.1, l1)
-        yield optimizers.ProximalYogiParameters(l1_regularization_strength=l1)
-    yield optimizers.FrequencyEstimatorParameters(0.1, 1.0, 1.0, 1.0)
-
-
-_BOOLS = (False, True)
+    """Yields optimizers that have all the rules there are."""
+    for ours in optimizers.PARAMETERS:
+        arguments = inspect.signature(ours).parameters.values()
+        required = {one.name: 0.5 for one in arguments if one.default is one.empty}
+        for values in itertools.product(*ours.forms.values()):
+            yield ours(**required | dict(zip(ours.forms, values, strict=True)))

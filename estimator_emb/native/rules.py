@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.optimizers import Math, OptimizationParameters, step
+from estimator_emb.optimizers import OptimizationParameters, step
+from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,108 +53,61 @@ class Rule:
 
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
     """Returns `optimizers.step` of an optimizer as a `Rule`."""
-    program = _Program()
-    slots = [program.leaf(f"s{k}[i]") for k in range(len(parameters.slots))]
+    program = _Cpp()
+    targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
+    *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
     results = step(
-        parameters,
-        _symbolic_math(program),
-        program.leaf("lr"),
-        program.leaf("g[i]"),
-        program.leaf("w[i]"),
-        tuple(slots),
-        clipping_limit,
-        complete=True,
+        parameters, program.math(), lr, g, w, tuple(slots), clipping_limit, complete=True
     )
-    targets = ["w[i]", *(f"s{k}[i]" for k in range(len(slots)))]
     stores = [
-        f"{target} = {program.of(value).name};"
-        for target, value in zip(targets, results, strict=True)
+        f"{target} = {program.name_of(result)};"
+        for target, result in zip(("w[i]", *targets), results, strict=True)
     ]
-    lines = "".join(f"      {line}\n" for line in (*program.lines, *stores))
+    lines = "".join(f"      {line}\n" for line in (*program.statements, *stores))
     return Rule(lines, len(slots), tuple(program.constants))
 
 
-class _Program:
-    """A list of C++ statements, each of which names the value of one operation."""
+_SIGNS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    **dict(zip(COMPARISONS, ("<", "<=", ">", ">=", "=="), strict=True)),
+}
+_FUNCTIONS = {"sqrt": "sqrtf", "power": "powf"}
+_ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
+"""The usual exponents -> what is faster than powf."""
+
+
+class _Cpp(Program):
+    prefix = "x"
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        super().__init__()
         self.constants: list[float] = []
-        self._names: dict[str, str] = {}
 
-    def leaf(self, text: str) -> "_Symbol":
-        return self.value(text)
+    def text(self, operation: str, operands: Any) -> str:
+        by_number = not isinstance(operands[-1], Symbol)
+        if operation == "power" and by_number and operands[1] in _ROOTS:
+            return _ROOTS[operands[1]].format(self.name_of(operands[0]))
+        first = self.name_of(operands[0], operation == "select")
+        names = [first, *map(self.name_of, operands[1:])]
+        if operation in _SIGNS:
+            return f" {_SIGNS[operation]} ".join(names)
+        if operation == "select":
+            return "{} ? {} : {}".format(*names)
+        if operation == "negate":
+            return f"-{first}"
+        # A number is never NaN, so that its minimum takes one instruction.
+        number = "_number" if by_number and operation in ("minimum", "maximum") else ""
+        return f"{_FUNCTIONS.get(operation, operation)}{number}({', '.join(names)})"
 
-    def value(self, text: str, kind: str = "float") -> "_Symbol":
-        if text not in self._names:
-            self._names[text] = f"x{len(self._names)}"
-            self.lines.append(f"const {kind} {self._names[text]} = {text};")
-        return _Symbol(self, self._names[text])
+    def declared(self, name: str, text: str, is_condition: bool) -> str:
+        return f"const {'bool' if is_condition else 'float'} {name} = {text};"
 
-    def of(self, value: Any) -> "_Symbol":
-        """Returns a symbol as it is, and a number as the symbol of a new constant."""
-        if isinstance(value, _Symbol):
-            return value
-        self.constants.append(float(np.float32(value)))
-        return _Symbol(self, f"c{len(self.constants) - 1}")
-
-    def call(self, text: str, *operands: Any, kind: str = "float") -> "_Symbol":
-        return self.value(text.format(*(self.of(operand).name for operand in operands)), kind)
-
-
-class _Symbol:
-    """A value that has a name in a program; arithmetic on it appends to the program."""
-
-    __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, program: _Program, name: str):
-        self.program, self.name = program, name
-
-    def __neg__(self) -> "_Symbol":
-        return self.program.call("-{}", self)
-
-    def __bool__(self) -> bool:
-        raise TypeError("A rule cannot branch on the rows it updates: use where().")
-
-
-def _operator(text: str, swapped: bool = False, kind: str = "float") -> Any:
-    def operator(self: _Symbol, other: Any) -> _Symbol:
-        operands = (other, self) if swapped else (self, other)
-        return self.program.call(text, *operands, kind=kind)
-
-    return operator
-
-
-for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
-    setattr(_Symbol, f"__{_name}__", _operator(f"{{}} {_sign} {{}}"))
-    setattr(_Symbol, f"__r{_name}__", _operator(f"{{}} {_sign} {{}}", swapped=True))
-for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "==")):
-    setattr(_Symbol, f"__{_name}__", _operator(f"{{}} {_sign} {{}}", kind="bool"))
-
-
-def _symbolic_math(program: _Program) -> Math:
-    def power(x: Any, y: Any) -> _Symbol:
-        # For the usual exponents, square roots are faster than powf.
-        if not isinstance(y, _Symbol) and y == 0.5:
-            return program.call("sqrtf({})", x)
-        if not isinstance(y, _Symbol) and y == -0.5:
-            return program.call("1.0f / sqrtf({})", x)
-        return program.call("powf({}, {})", x, y)
-
-    return Math(
-        sqrt=lambda x: program.call("sqrtf({})", x),
-        pow=power,
-        minimum=lambda x, y: program.call(_limit("minimum", y), x, y),
-        maximum=lambda x, y: program.call(_limit("maximum", y), x, y),
-        sign=lambda x: program.call("sign({})", x),
-        where=lambda condition, x, y: program.call("{} ? {} : {}", condition, x, y),
-    )
-
-
-def _limit(function: str, by: Any) -> str:
-    # A number, which is never NaN, takes one instruction.
-    return function + ("({}, {})" if isinstance(by, _Symbol) else "_number({}, {})")
+    def constant(self, number: np.float32) -> str:
+        self.constants.append(float(number))
+        return f"c{len(self.constants) - 1}"
 
 
 _SOURCE = (

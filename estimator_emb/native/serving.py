@@ -7,7 +7,6 @@ ours, before it builds a graph that needs them.
 """
 
 import logging
-import os
 import socket
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.names import environment
 from estimator_emb.native import build, ops
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, optimizer_of
@@ -45,8 +45,8 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
     if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
         return
     reason = None
-    if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
-        reason = "ESTIMATOR_EMB_NATIVE is 0"
+    if environment.NATIVE.value() == "0":
+        reason = f"{environment.NATIVE} is 0"
     elif tf.config.list_physical_devices("GPU"):
         reason = "tables may be on its GPU"
     else:

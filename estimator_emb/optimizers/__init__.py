@@ -10,39 +10,30 @@ rule.
 import inspect
 from typing import Any
 
+from estimator_emb.messages.arguments import suggest_in
+from estimator_emb.optimizers import _classes
+from estimator_emb.optimizers._classes import *  # noqa: F403
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
 from estimator_emb.optimizers._step import step
 from estimator_emb.optimizers._tf2 import clipvalue_of
-from estimator_emb.optimizers.adadelta import AdadeltaParameters
-from estimator_emb.optimizers.adagrad import Adagrad, AdagradParameters
-from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum, AdagradMomentumParameters
-from estimator_emb.optimizers.adam import Adam, AdamParameters
-from estimator_emb.optimizers.centered_rmsprop import CenteredRMSPropParameters
-from estimator_emb.optimizers.frequency_estimator import FrequencyEstimatorParameters
-from estimator_emb.optimizers.ftrl import FTRL, FtrlParameters
-from estimator_emb.optimizers.mdl_adagrad_light import MDLAdagradLightParameters
-from estimator_emb.optimizers.momentum import MomentumParameters
-from estimator_emb.optimizers.proximal_adagrad import ProximalAdagradParameters
-from estimator_emb.optimizers.proximal_yogi import ProximalYogiParameters
-from estimator_emb.optimizers.rmsprop import RMSPropParameters
-from estimator_emb.optimizers.sgd import SGD, StochasticGradientDescentParameters
+from estimator_emb.optimizers.adagrad import Adagrad
+from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum
+from estimator_emb.optimizers.adam import Adam
+from estimator_emb.optimizers.ftrl import FTRL
+from estimator_emb.optimizers.sgd import SGD
 
-PARAMETERS: tuple[type[OptimizationParameters], ...] = (
-    AdadeltaParameters,
-    AdagradParameters,
-    AdagradMomentumParameters,
-    AdamParameters,
-    CenteredRMSPropParameters,
-    FrequencyEstimatorParameters,
-    FtrlParameters,
-    MomentumParameters,
-    ProximalAdagradParameters,
-    ProximalYogiParameters,
-    RMSPropParameters,
-    StochasticGradientDescentParameters,
+ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
+    value for name, value in vars(_classes).items() if not name.startswith("_")
 )
-"""Every optimizer class of the legacy vocabulary."""
+"""Every optimizer class of the legacy vocabulary, in the order of their names."""
+
+for _one in ON_TPUS:
+    if "__init__" in vars(_one):  # A dataclass gets it after `__init_subclass__`.
+        suggest_in(_one, "__init__")
+
+PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
+"""Those that train also where there is no TPU."""
 
 TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     SGD,
@@ -109,29 +100,17 @@ def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationPar
 
 
 __all__ = [
-    "AdadeltaParameters",
     "Adagrad",
     "AdagradMomentum",
-    "AdagradMomentumParameters",
-    "AdagradParameters",
     "Adam",
-    "AdamParameters",
-    "CenteredRMSPropParameters",
     "FTRL",
-    "FrequencyEstimatorParameters",
-    "FtrlParameters",
     "Math",
-    "MDLAdagradLightParameters",
-    "MomentumParameters",
     "NUMPY",
+    "ON_TPUS",
     "OptimizationParameters",
     "PARAMETERS",
-    "ProximalAdagradParameters",
-    "ProximalYogiParameters",
-    "RMSPropParameters",
     "SGD",
     "Slot",
-    "StochasticGradientDescentParameters",
     "TENSORFLOW",
     "TF2_OPTIMIZERS",
     "as_parameters",
@@ -141,3 +120,4 @@ __all__ = [
     "step",
     "translate",
 ]
+__all__ += [one.__name__ for one in ON_TPUS]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks, without a TPU, whether a TPU will accept a program.
 
-`check` builds what `use_tpu=True` builds, on a TPU that is only described, and reports what that
-raises. It builds the step that one TPU core would run, looks every op and type up among the TPU's
-kernels, and, if the extra `[preflight]` is installed, asks the TPU's own compiler. And it counts
-the memory that tables take. docs/preflight.md says what that shows, and what it cannot.
+`check_program` builds what `use_tpu=True` builds, on a TPU that is only described, and reports what
+that raises. It builds the step that one TPU core would run, looks every op and type up among the
+TPU's kernels, and, if the extra `[preflight]` is installed, asks the TPU's own compiler. And it
+counts the memory that tables take. docs/preflight.md says what that shows, and what it cannot.
 """
 
-from estimator_emb.preflight.checking import check
-from estimator_emb.preflight.compiler import GENERATIONS
+from estimator_emb.names.generations import GENERATIONS
+from estimator_emb.preflight.checking import check_program
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report, Tables
 from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
 from estimator_emb.preflight.sparsecore.results import SparseCoreResult
@@ -22,5 +22,5 @@ __all__ = [
     "SparseCoreLimits",
     "SparseCoreResult",
     "Tables",
-    "check",
+    "check_program",
 ]

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
+from estimator_emb.names.generations import GENERATIONS, PJRT
+from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
 from estimator_emb.preflight import step as step_lib
-from estimator_emb.preflight.described import CORES_PER_HOST, Described
+from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
 from estimator_emb.preflight.sparsecore import compiling
 from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
 from estimator_emb.preflight.sparsecore.results import SparseCoreResult
-from estimator_emb.spec.generations import NO_ESTIMATOR, PJRT, check_runtime
+from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
 
 MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
 
 
-def check(
+def check_program(
     estimator: estimator_emb.estimator.TPUEstimator,
     input_fn: Callable[..., Any],
     mode: str = "train",
@@ -66,11 +68,9 @@ def check(
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
-    unknown = [name for name in generations or () if name not in compiler.GENERATIONS]
+    unknown = [name for name in generations or () if name not in GENERATIONS]
     if unknown:
-        raise ValueError(
-            f"generations must be among {tuple(compiler.GENERATIONS)}; got {unknown[0]!r}."
-        )
+        raise ValueError(f"generations must be among {tuple(GENERATIONS)}; got {unknown[0]!r}.")
     if replicas is not None and replicas < 1:
         raise ValueError(f"replicas must be at least 1; got {replicas}.")
     if timeout <= 0:
@@ -115,7 +115,7 @@ def check(
             table_step = compiling.of_program(estimator, mode, cores, batch, sparse_core_limits)
             sparse_core = compiling.compile_tables(table_step, generations, python, timeout)
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)
-        of_tables = tables.check(request, config, mode, generations, all_cores, compilations)
+        of_tables = tables.check_tables(request, config, mode, generations, all_cores, compilations)
         if built.findings:  # They may be about the tables.
             of_tables = tuple(one for one in of_tables if one.outcome == "refused")
         return Report(

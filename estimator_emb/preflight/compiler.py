@@ -7,7 +7,6 @@ program: `processes/lower.py` (TensorFlow) turns the graph of the step into XLA'
 interpreters, because a new jax and an old TensorFlow cannot be installed in one.
 """
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -21,56 +20,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.names import environment
+from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
-from estimator_emb.spec.generations import PJRT
 
-PYTHON_VARIABLE = "ESTIMATOR_EMB_COMPILER_PYTHON"
 REQUIRED = ("jax", "jaxlib", "libtpu")
 _PROCESSES = pathlib.Path(__file__).parent / "processes"
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
-    """A generation of TPUs.
-
-    Attributes:
-      chip_gib: memory of one chip in GiB, as Google Cloud's documentation of the generation says.
-      cores: number of a chip's TensorCores that libtpu's topologies count as devices.
-      topologies: number of devices -> libtpu's name for the topology.
-    """
-
-    chip_gib: int
-    cores: int
-    topologies: dict[int, str]
-
-    @property
-    def core_bytes(self) -> int:
-        return self.chip_gib * 2**30 // self.cores
-
-
-_PLANES = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-_OLD_PLANES = {8: "2x2", 32: "4x4", 128: "8x8", 512: "16x16"}
-_CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
-
-GENERATIONS = {
-    "v2": Generation(16, 2, _OLD_PLANES),
-    "v3": Generation(32, 2, _OLD_PLANES),
-    "v4": Generation(32, 2, {2 * chips: name for chips, name in _CUBES.items()}),
-    "v5e": Generation(16, 1, _PLANES),
-    "v5p": Generation(95, 1, _CUBES),
-    "v6e": Generation(32, 1, _PLANES),
-}
-"""Name -> generation.
-
-libtpu 0.0.42.1 allows a program on one core 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB, in this
-order, as its refusals say."""
-
-
 def interpreter(asked: str | None) -> tuple[str, str]:
     """Returns (the interpreter that compiles, why it cannot or '')."""
-    python = asked or os.environ.get(PYTHON_VARIABLE) or sys.executable
+    python = asked or environment.COMPILER_PYTHON.value() or sys.executable
     if python == sys.executable:
         missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     else:
@@ -93,7 +55,7 @@ def interpreter(asked: str | None) -> tuple[str, str]:
         return python, ""
     return python, (
         f"{' and '.join(missing)} not installed in {python}: pip install 'estimator-emb[preflight]'"
-        f", or name an interpreter that has them in {PYTHON_VARIABLE}."
+        f", or name an interpreter that has them in {environment.COMPILER_PYTHON}."
     )
 
 
@@ -141,7 +103,7 @@ def compile_step(
                     "was compiled."
                 )
             (work / "targets.json").write_text(json.dumps(targets))
-            result, words = run(python, "compile.py", work, "compiled", timeout)
+            result, words = run_process(python, "compile.py", work, "compiled", timeout)
             libtpu = (result or {}).get("libtpu", libtpu)
             compilations += _compilations(name, targets, result, words, step)
     return tuple(compilations), (tf.__version__, libtpu), notes
@@ -153,7 +115,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
         lowering.write(step, work)
     except lowering.CannotLower as error:
         return False, "not compiled", f"It cannot be lowered without a TPU: {error}"
-    result, words = run(sys.executable, "lower.py", work, "lowered", timeout)
+    result, words = run_process(sys.executable, "lower.py", work, "lowered", timeout)
     if result is None:
         return False, "not compiled", f"Lowering by TensorFlow {tf.__version__} failed: {words}"
     if result["ok"]:
@@ -173,7 +135,7 @@ def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
     return targets
 
 
-def run(
+def run_process(
     python: str, process: str, work: pathlib.Path, result: str, timeout: float
 ) -> tuple[Any, str]:
     """Runs a process; returns (what it wrote to its result file or None, why there is none)."""

@@ -18,12 +18,12 @@ import tensorflow as tf
 from estimator_emb.backends.emulated import topology
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
 
-CORES_PER_HOST = 8
 _MASTER = "grpc://described"
 _JOB = "tpu_worker"
 
@@ -103,9 +103,9 @@ class Described:
 def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
     request = estimator.backend.request
     config = copy.deepcopy(estimator.config)
-    tpu_config = options.TPUConfig(*config.tpu_config, **_ours(config.tpu_config))._replace(
-        device="tpu", tpu_job_name=_JOB
-    )
+    # Without the generation: what runs on none today is still looked at.
+    own = {**options.additions(config.tpu_config), "device": "tpu", "tpu_generation": None}
+    tpu_config = options.TPUConfig(*config.tpu_config, **own)._replace(tpu_job_name=_JOB)
     if tpu_config.num_shards != replicas:
         tpu_config = tpu_config._replace(num_shards=None)
     config = config.replace(tpu_config=tpu_config)
@@ -131,13 +131,6 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         replicas * (each or 1), divided=bool(each)
     )
     return made
-
-
-def _ours(tpu_config: Any) -> dict[str, Any]:
-    """Returns what `options.TPUConfig` adds to tensorflow-estimator's, which a program may use."""
-    # Not the generation: what runs on none today is still looked at.
-    names = ("device", "bad_ids", "tables")
-    return {name: getattr(tpu_config, name, None) for name in names}
 
 
 _OWN_PARAMS = ("batch_size", "context", "use_tpu")

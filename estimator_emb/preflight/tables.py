@@ -15,13 +15,13 @@ is the reading of what little is published, and nobody has measured it here:
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb.backends.base import Request
-from estimator_emb.preflight.compiler import GENERATIONS
-from estimator_emb.preflight.described import CORES_PER_HOST
+from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.names.generations import GENERATIONS, PJRT
+from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
-from estimator_emb.spec.generations import EMBEDDING_HARDWARE, NO_ESTIMATOR, PJRT
+from estimator_emb.spec.generations import NO_ESTIMATOR
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.description import bytes_of
 from estimator_emb.tables.partition import Partition
@@ -35,7 +35,7 @@ _PACKED = (1, 2, 4)
 _MOST_CORES = 4096
 
 
-def default_generations(request: Request, config: Any) -> tuple[str, ...]:
+def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
     """Returns the generation that the program names, else v4 and, without tables there, v6e."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
@@ -43,8 +43,8 @@ def default_generations(request: Request, config: Any) -> tuple[str, ...]:
     return ("v4",) if _on_hardware(request, config) else ("v4", "v6e")
 
 
-def check(
-    request: Request,
+def check_tables(
+    request: EstimatorRequest,
     config: Any,
     mode: str,
     names: Sequence[str],
@@ -70,16 +70,16 @@ def check(
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 
 
-def _on_hardware(request: Request, config: Any) -> bool:
+def _on_hardware(request: EstimatorRequest, config: Any) -> bool:
     return bool(request.tables) and options.asked_tables(config) != "host"
 
 
 def _on_cores(
-    request: Request, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
+    request: EstimatorRequest, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
 ) -> Tables:
     assert request.spec is not None
     if name in PJRT:
-        hardware = EMBEDDING_HARDWARE[name]
+        hardware = GENERATIONS[name].embedding
         has = (
             "has no embedding hardware"
             if hardware == "none"

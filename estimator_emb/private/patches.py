@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes modules so that it can be undone, and finds modules under other names."""
+"""Replaces attributes and modules so that it can be undone, and finds modules by other names."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -86,15 +88,29 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Changes:
-    """A list of changes to modules, each with a function that undoes it."""
+    """A list of changes to modules and classes; at the end of a `with`, they are undone."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
+        self._wrapped: set[tuple[Any, str]] = set()
+
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.undo()
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, value)
         self._undo.append(lambda: _restore_attribute(owner, name, before))
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Replaces a function by `make(function)`; a second call changes nothing."""
+        if (owner, name) not in self._wrapped:
+            self._wrapped.add((owner, name))
+            function = getattr(owner, name)
+            self.set_attribute(owner, name, functools.wraps(function)(make(function)))
 
     def hide_attribute(self, owner: Any, name: str) -> None:
         before = vars(owner).get(name, _ABSENT)
@@ -128,6 +144,22 @@ class Changes:
     def undo(self) -> None:
         while self._undo:
             self._undo.pop()()
+        self._wrapped.clear()
+
+
+LASTING = Changes()
+"""What stays changed until the process ends."""
+
+
+@contextmanager
+def all_or_none() -> Iterator[Changes]:
+    """Gives an empty list of changes, which an error inside undoes."""
+    changes = Changes()
+    try:
+        yield changes
+    except BaseException:
+        changes.undo()
+        raise
 
 
 def _is_within(module: str, package: str) -> bool:

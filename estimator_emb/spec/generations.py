@@ -1,26 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generations of TPUs have: embedding hardware, and a runtime for TPUEstimator."""
+"""Refuses TPUs that cannot run a program: no TPUEstimator, or no embedding hardware."""
 
 from typing import Any
 
+from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.private.protos import topology_pb2
-
-EMBEDDING_HARDWARE = {
-    "v2": "TPUEmbedding",
-    "v3": "TPUEmbedding",
-    "v4": "TPUEmbedding",
-    "v5e": "none",
-    "v5p": "SparseCore",
-    "v6e": "SparseCore",
-}
-"""Generation -> its embedding hardware. `backends.tpu` drives that called 'TPUEmbedding'."""
-
-PJRT = ("v5e", "v5p", "v6e")
-"""Generations whose only runtime is PJRT. TensorFlow's older one drives the others.
-
-Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends with "No TPU platform
-registered". Nobody has tried it here.
-"""
 
 _ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
@@ -40,10 +24,10 @@ NO_ESTIMATOR = (
 
 
 def check_generation(generation: object) -> None:
-    """Raises ValueError: `generation` is no key of `EMBEDDING_HARDWARE`."""
-    if generation not in EMBEDDING_HARDWARE:
+    """Raises ValueError: `generation` is none of `GENERATIONS`."""
+    if generation not in GENERATIONS:
         raise ValueError(
-            f"TPUConfig: tpu_generation must be one of {', '.join(EMBEDDING_HARDWARE)}, or None; "
+            f"TPUConfig: tpu_generation must be one of {', '.join(GENERATIONS)}, or None; "
             f"got {generation!r}."
         )
 

@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a program runs and how, as its TPUConfig or the environment say."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.messages import arguments
-from estimator_emb.names import slices
+from estimator_emb.names import environment, slices
+from estimator_emb.names.environment import EnvironmentVariable
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
 from estimator_emb.spec import generations, tf_config
 
-DEVICE_VARIABLE = "ESTIMATOR_EMB_DEVICE"
-SHARDS_VARIABLE = "ESTIMATOR_EMB_SHARDS"
-TOPOLOGY_VARIABLE = "ESTIMATOR_EMB_TOPOLOGY"
-DEVICES = ("host", "tpu")
-TABLES_VARIABLE = "ESTIMATOR_EMB_TABLES"
-TABLES = ("tpu", "host")
-BAD_IDS_VARIABLE = "ESTIMATOR_EMB_BAD_IDS"
-BAD_IDS = ("error", "drop")
-TABLE_SUMMARIES_VARIABLE = "ESTIMATOR_EMB_TABLE_SUMMARIES"
 SUMMARY_STEPS_APART = 100
-"""Where nobody asks for figures of tables, they come no more often than in every so many steps.
+"""How many steps apart the figures of tables are at least, unless somebody asks for them.
 
 They take about twice the time of the embedding work of the step that writes them.
 """
-WAIT_LIMIT_VARIABLE = "ESTIMATOR_EMB_WAIT_LIMIT"
 
 
 class RunConfig(StockRunConfig):
@@ -47,7 +37,7 @@ class CannotEmulate(ValueError):
 
 
 class TPUConfig(StockTPUConfig):
-    """tensorflow-estimator's `TPUConfig` with what a program can say of where it runs.
+    """tensorflow-estimator's `TPUConfig`, and where and how a program runs.
 
     Args:
       iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
@@ -90,9 +80,8 @@ class TPUConfig(StockTPUConfig):
 
     Raises:
       ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
-        else;
-        `iterations_per_loop` or `num_shards` is not positive, or `num_cores_per_replica` no power
-        of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
+        else; `iterations_per_loop` or `num_shards` is not positive; `num_cores_per_replica` is no
+        power of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
         `PER_HOST_V2`.
     """
 
@@ -137,14 +126,15 @@ class TPUConfig(StockTPUConfig):
             experimental_allow_per_host_v2_parallel_get_next,
             experimental_feed_hook,
         )
-        if device is not None:
-            _check_choice("TPUConfig: device", device, DEVICES)
-        if bad_ids is not None:
-            _check_choice("TPUConfig: bad_ids", bad_ids, BAD_IDS)
+        for name, chosen, variable in (
+            ("device", device, environment.DEVICE),
+            ("bad_ids", bad_ids, environment.BAD_IDS),
+            ("tables", tables, environment.TABLES),
+        ):
+            if chosen is not None:
+                _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
         if tpu_generation is not None:
             generations.check_generation(tpu_generation)
-        if tables is not None:
-            _check_choice("TPUConfig: tables", tables, TABLES)
         if table_summaries not in (None, True, False):
             raise ValueError(
                 f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
@@ -157,9 +147,12 @@ class TPUConfig(StockTPUConfig):
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
-        names = ("device", "bad_ids", "tpu_generation", "tables", "table_summaries")
-        ours = {name: getattr(self, name) for name in names}
-        return type(self)(**{**self._asdict(), **ours, **kwargs})
+        return type(self)(**{**self._asdict(), **additions(self), **kwargs})
+
+
+def additions(tpu_config: Any) -> dict[str, Any]:
+    """Returns the values of what `TPUConfig` adds; None each where it is tensorflow-estimator's."""
+    return {name: getattr(tpu_config, name, None) for name in TPUConfig.__annotations__}
 
 
 arguments.suggest_in(TPUConfig, "__new__")
@@ -167,7 +160,7 @@ arguments.suggest_in(TPUConfig, "__new__")
 
 def asked(config: Any) -> str:
     """Returns 'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
-    return _asked(config, "device", DEVICE_VARIABLE, DEVICES, "tpu")
+    return _asked(config, "device", environment.DEVICE, "tpu")
 
 
 def asked_shards() -> int | None:
@@ -176,12 +169,12 @@ def asked_shards() -> int | None:
     Raises:
       ValueError: it is no number, or less than 1.
     """
-    shards = os.environ.get(SHARDS_VARIABLE)
+    shards = environment.SHARDS.value()
     if not shards:
         return None
     if not shards.isdecimal() or int(shards) < 1:
         raise ValueError(
-            f"Environment variable {SHARDS_VARIABLE} must be a number of cores, at least 1; got "
+            f"Environment variable {environment.SHARDS} must be a number of cores, at least 1; got "
             f"{shards!r}."
         )
     return int(shards)
@@ -193,29 +186,29 @@ def asked_topology() -> slices.Slice | None:
     Raises:
       ValueError: it is no slice that can be emulated, or a number of cores is asked for besides.
     """
-    name = os.environ.get(TOPOLOGY_VARIABLE)
+    name = environment.TOPOLOGY.value()
     if not name:
         return None
-    if os.environ.get(SHARDS_VARIABLE):
+    if environment.SHARDS.value():
         raise ValueError(
-            f"Environment variables {TOPOLOGY_VARIABLE} and {SHARDS_VARIABLE} both say how many "
-            f"cores an emulated TPU has; got {name!r} and {os.environ[SHARDS_VARIABLE]!r}. Set one "
-            "of them."
+            f"Environment variables {environment.TOPOLOGY} and {environment.SHARDS} both say how "
+            f"many cores an emulated TPU has; got {name!r} and {environment.SHARDS.value()!r}. Set "
+            "one of them."
         )
     try:
         return slices.named(name)
     except ValueError as error:
-        raise ValueError(f"Environment variable {TOPOLOGY_VARIABLE} {error}") from None
+        raise ValueError(f"Environment variable {environment.TOPOLOGY} {error}") from None
 
 
 def asked_tables(config: Any) -> str:
     """Returns 'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
-    return _asked(config, "tables", TABLES_VARIABLE, TABLES, "tpu")
+    return _asked(config, "tables", environment.TABLES, "tpu")
 
 
 def asked_bad_ids(config: Any) -> str:
     """Returns 'error' or 'drop': what a bad id does on the host."""
-    return _asked(config, "bad_ids", BAD_IDS_VARIABLE, BAD_IDS, "error")
+    return _asked(config, "bad_ids", environment.BAD_IDS, "error")
 
 
 def asked_table_summaries(config: Any) -> bool | None:
@@ -223,11 +216,11 @@ def asked_table_summaries(config: Any) -> bool | None:
     chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
     if chosen is not None:
         return bool(chosen)
-    text = os.environ.get(TABLE_SUMMARIES_VARIABLE)
+    text = environment.TABLE_SUMMARIES.value()
     if not text:
         return None
-    variable = f"Environment variable {TABLE_SUMMARIES_VARIABLE}"
-    return _check_choice(variable, text, ("0", "1")) == "1"
+    variable = environment.TABLE_SUMMARIES
+    return _check_choice(f"Environment variable {variable}", text, variable.choices) == "1"
 
 
 def table_summaries_on_host(config: Any) -> bool:
@@ -253,7 +246,7 @@ def check_on_tpu(config: Any) -> None:
     if asked_table_summaries(config):
         raise ValueError(
             "table_summaries=True works on the host only, where the tables train beside the "
-            f"summaries; leave it out of TPUConfig, and {TABLE_SUMMARIES_VARIABLE} out of the "
+            f"summaries; leave it out of TPUConfig, and {environment.TABLE_SUMMARIES} out of the "
             "environment."
         )
 
@@ -264,7 +257,7 @@ def asked_wait_limit() -> float | None:
     Raises:
       ValueError: the environment asks for no positive number.
     """
-    text = os.environ.get(WAIT_LIMIT_VARIABLE)
+    text = environment.WAIT_LIMIT.value()
     if not text:
         return None
     try:
@@ -273,20 +266,18 @@ def asked_wait_limit() -> float | None:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise ValueError(
-            f"Environment variable {WAIT_LIMIT_VARIABLE} must be a positive number of seconds; got "
-            f"{text!r}."
+            f"Environment variable {environment.WAIT_LIMIT} must be a positive number of seconds; "
+            f"got {text!r}."
         )
     return seconds
 
 
-def _asked(config: Any, name: str, variable: str, choices: tuple[str, ...], default: str) -> str:
-    """Returns the choice that `TPUConfig` makes, else the environment variable."""
+def _asked(config: Any, name: str, variable: EnvironmentVariable, default: str) -> str:
     chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)
     if chosen is not None:
         return chosen
-    return _check_choice(
-        f"Environment variable {variable}", os.environ.get(variable) or default, choices
-    )
+    owner = f"Environment variable {variable}"
+    return _check_choice(owner, variable.value() or default, variable.choices)
 
 
 def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:

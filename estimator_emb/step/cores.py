@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
@@ -41,6 +42,7 @@ class _ThreadOps(threading.local):
 
 _thread = _ThreadOps()
 _lock = threading.Lock()
+_changes = Changes()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
 _running = 0
 """In how many threads, or how deep, originals are replaced."""
@@ -272,7 +274,7 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
         if not _running:
             for name, module in _MODULES.items():
                 _originals[name] = getattr(module, name)
-                setattr(module, name, functools.partial(_call, name))
+                _changes.set_attribute(module, name, functools.partial(_call, name))
         _running += 1
     before, _thread.ops = _thread.ops, ops
     try:
@@ -282,8 +284,7 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
         with _lock:
             _running -= 1
             if not _running:
-                for name, module in _MODULES.items():
-                    setattr(module, name, _originals[name])
+                _changes.undo()
 
 
 def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:

@@ -482,8 +482,9 @@ class Lookup:
         ]
 
     def check_saver(self, scaffold: Any) -> None:
-        """Refuses a saver that model_fn made before the tables existed; see `saver.check`."""
-        saver.check(scaffold, [one for table in self.tables for one in table.all_variables])
+        """Refuses a saver that model_fn made before the tables existed."""
+        variables = [one for table in self.tables for one in table.all_variables]
+        saver.check_saves_all(scaffold, variables)
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:

@@ -55,9 +55,7 @@ def make(model_dir):
         loss = tf.reduce_sum(output * labels)
         if mode == ee.ModeKeys.EVAL:
             return ee.TPUEstimatorSpec(mode, loss=loss)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     return start, harness.estimator(model_fn, spec, model_dir, batch_size=2)
 
@@ -139,10 +137,12 @@ def examples():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
     table = np.arange(10.0).reshape(5, 2) / 10
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t", weight_key="w" if weighted else None)},
-        table_to_config_dict={"t": ee.TableConfig(5, 2, harness.initializer(table), "sum")},
-        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
+    spec = harness.table_spec(
+        5,
+        2,
+        ee.StochasticGradientDescentParameters(0.5),
+        table,
+        feature={"weight_key": "w" if weighted else None},
     )
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)

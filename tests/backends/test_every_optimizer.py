@@ -66,10 +66,7 @@ def trained(optimizers, batches, kernels):
         )
         for one in optimizers
     }
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
-        table_to_config_dict=tables,
-    )
+    spec = harness.tables_spec(tables)
     _, found = host_engine.train(spec, batches, kernels == "native")
     return found
 

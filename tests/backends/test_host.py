@@ -410,21 +410,6 @@ def test_a_feature_that_the_model_never_uses(tmp_path, caplog):
     assert {"t", "u"} <= set(estimator.get_variable_names())
 
 
-def test_features_must_be_a_dict(tmp_path):
-    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec_of(), tmp_path)
-
-    def input_fn(params):
-        return tf.data.Dataset.from_tensors((1, 2))
-
-    line = input_fn.__code__.co_firstlineno
-    with pytest.raises(ValueError) as error:
-        estimator.train(input_fn, steps=1)
-    assert str(error.value) == (
-        "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn "
-        f"(input_fn (test_host.py, line {line})) returned a tensor."
-    )
-
-
 def test_a_table_without_optimizer(tmp_path):
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={"x": ee.FeatureConfig("t")},
@@ -488,9 +473,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     class Loss(tf.compat.v1.train.SessionRunHook):
         def before_run(self, run_context):
@@ -502,9 +485,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
     config = ee.RunConfig(
         model_dir=str(tmp_path), save_checkpoints_steps=1, keep_checkpoint_max=None
     )
-    estimator = ee.TPUEstimator(
-        model_fn, config=config, use_tpu=False, train_batch_size=3, embedding_config_spec=spec
-    )
+    estimator = harness.configured(model_fn, spec, config, 3, use_tpu=False)
     data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
     estimator.train(harness.input_fn_of(data), steps=5, hooks=[Loss()])
 
@@ -536,13 +517,7 @@ def test_pipelining_trains_with_each_batch_once(cores, tmp_path):
     config = ee.RunConfig(
         model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, num_shards=cores)
     )
-    estimator = ee.TPUEstimator(
-        harness.gradient_model_fn(["x"]),
-        config=config,
-        use_tpu=False,
-        train_batch_size=3,
-        embedding_config_spec=spec,
-    )
+    estimator = harness.configured(harness.gradient_model_fn(["x"]), spec, config, 3, use_tpu=False)
     batch = {"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)}
     estimator.train(harness.input_fn_of([batch] * 3))
     assert estimator.get_variable_value("global_step") == 3

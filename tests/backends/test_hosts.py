@@ -6,11 +6,11 @@ The judge of what input_fn sees is tensorflow-estimator itself, on a TPU that is
 
 import logging
 
+import emulated_program
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_emulation
 import tpu_described
 
 import estimator_emb as ee
@@ -72,13 +72,7 @@ def config(tmp_path, pipeline, **kwargs):
 
 
 def emulated(model_fn, config, batch=32):
-    return ee.TPUEstimator(
-        model_fn,
-        config=config,
-        train_batch_size=batch,
-        eval_batch_size=batch,
-        predict_batch_size=batch,
-    )
+    return harness.configured(model_fn, None, config, batch)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +285,7 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
             size, host = params["batch_size"], params["context"].current_host
             assert params["context"].num_hosts == hosts
             share = batch // hosts
-            step = test_emulation.examples(batch).repeat().batch(batch, drop_remainder=True)
+            step = emulated_program.examples(batch).repeat().batch(batch, drop_remainder=True)
 
             def of_host(features, labels):
                 past = tf.sparse.slice(
@@ -303,8 +297,8 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
             by_host = step.map(of_host)
             return by_host if size == share else by_host.unbatch().batch(size, drop_remainder=True)
 
-        made = test_emulation.make(
-            test_emulation.model_fn, model_dir, None, pipeline, test_emulation.SPEC, batch=batch
+        made = emulated_program.make(
+            emulated_program.model_fn, model_dir, None, pipeline, emulated_program.SPEC, batch=batch
         )
         made.train(input_fn, steps=steps)
         return harness.saved(model_dir, steps)
@@ -320,12 +314,12 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 
 def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
     with pytest.raises(ValueError) as error:
-        test_emulation.make(
-            test_emulation.model_fn,
+        emulated_program.make(
+            emulated_program.model_fn,
             tmp_path,
             8,
             PIPELINES.PER_HOST_V2,
-            test_emulation.SPEC,
+            emulated_program.SPEC,
             tpu={"num_cores_per_replica": 2},
         )
     assert str(error.value) == (

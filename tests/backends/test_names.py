@@ -48,19 +48,17 @@ def spec_of(columns):
 
 def estimator(spelling, model_dir, by_key=None, use_tpu=None, **tpu_config):
     by_key = by_key or spellings.columns_by_key(spelling)
-    return ee.TPUEstimator(
+    return harness.configured(
         spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec),
-        config=ee.RunConfig(
+        spec_of(list(by_key.values())),
+        ee.RunConfig(
             model_dir=str(model_dir),
             save_summary_steps=None,
             log_step_count_steps=None,
             tpu_config=ee.TPUConfig(1, **tpu_config),
         ),
+        spellings.BATCH,
         use_tpu=bool(tpu_config),
-        train_batch_size=spellings.BATCH,
-        eval_batch_size=spellings.BATCH,
-        predict_batch_size=spellings.BATCH,
-        embedding_config_spec=spec_of(list(by_key.values())),
     )
 
 
@@ -357,12 +355,7 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(features[key]) for key in keys]) + program()
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            train_op = tf.compat.v1.train.AdagradOptimizer(0.1).minimize(
-                loss, tf.compat.v1.train.get_global_step()
-            )
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdagradOptimizer(0.1))
 
     made = harness.estimator(model_fn, spec, model_dir)
     features = {key: np.zeros([4, 1], np.int64) for key in keys}

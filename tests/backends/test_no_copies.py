@@ -76,9 +76,7 @@ def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(tf.square(features[key])) for key in keys])
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={

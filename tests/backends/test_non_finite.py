@@ -83,24 +83,15 @@ def test_trains_as_numpy(way, accumulates, summaries, kernels, tmp_path):
     else:
         tpu = ee.TPUConfig(1, device="host", num_shards=cores) if cores else None
         config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu, **common)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={
-            "t": ee.TableConfig(ROWS, DIMENSION, harness.initializer(START), "sum")
-        },
-        optimization_parameters=ee.AdagradParameters(
-            RATE, 0.25, use_gradient_accumulation=accumulates
-        ),
+    spec = harness.table_spec(
+        ROWS,
+        DIMENSION,
+        ee.AdagradParameters(RATE, 0.25, use_gradient_accumulation=accumulates),
+        START,
         clipping_limit=LIMIT,
         pipeline_execution_with_tensor_core=pipelined,
     )
-    estimator = ee.TPUEstimator(
-        model_fn,
-        config=config,
-        train_batch_size=SAMPLES,
-        use_tpu=bool(cores),
-        embedding_config_spec=spec,
-    )
+    estimator = harness.configured(model_fn, spec, config, SAMPLES, use_tpu=bool(cores))
     estimator.train(input_fn, steps=STEPS)
     got = harness.saved(tmp_path, STEPS)
     want = expected(1 if accumulates else max(cores, 1))

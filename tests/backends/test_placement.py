@@ -44,24 +44,18 @@ def estimator_of(model_dir, use_tpu=False, **config):
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"output": output})
         loss = tf.reduce_mean(output)
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        )
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             model_dir=str(model_dir),
             tpu_config=ee.TPUConfig(device="host", bad_ids=config.pop("bad_ids", "error")),
             **config,
         ),
+        BATCH,
         use_tpu=use_tpu,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        predict_batch_size=BATCH,
-        embedding_config_spec=spec,
     )
 
 

@@ -81,11 +81,7 @@ def run(tmp_path, columns, output, form="sparse", **fields):
             exported = {"serving_default": ee.export.PredictOutput({"out": out})}
             return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
         loss = tf.reduce_sum(out * labels)
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5), **fields)
     estimator = harness.estimator(model_fn, spec, tmp_path / "model")
@@ -376,26 +372,6 @@ def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
         return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))
 
     assert "activation" not in refused(TypeError, tmp_path, [table(a())], output)
-
-
-def test_on_a_tpu_an_ordinary_column_of_the_spec_is_refused(tmp_path):
-    own = tf.feature_column.embedding_column(a(), 2)
-    message = refused(TypeError, tmp_path, [table(a()), own], None, device="host")
-    assert message == (
-        "Unsupported feature column 'a_embedding', of type EmbeddingColumn: it has no table on a "
-        "TPU. Supported types are those that feature_columns.embedding_column and "
-        "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it "
-        "out of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes "
-        "it."
-    )
-
-
-def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
-    message = refused(ValueError, tmp_path, [table(a()), table(a(), 2)], None, device="host")
-    assert message.startswith(
-        "Feature 'a' is used with multiple embeddings and this is not supported: column "
-        "'a_embedding'"
-    )
 
 
 # What is warned of: no op refuses to compare an activation, or to make integers of it.

@@ -13,13 +13,7 @@ IDS = np.array([3, 0, 2, 1])
 
 
 def spec():
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={
-            "t": ee.TableConfig(4, 2, initializer=harness.initializer(TABLE), combiner="sum")
-        },
-        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
-    )
+    return harness.table_spec(4, 2, ee.StochasticGradientDescentParameters(0.5), TABLE)
 
 
 def model_fn(features, labels, mode, params):

@@ -86,12 +86,8 @@ def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch,
             log_step_count_steps=None,
             save_checkpoints_steps=100_000,
         )
-        estimator = ee.TPUEstimator(
-            harness.gradient_model_fn(OPTIMIZERS),
-            config=config,
-            use_tpu=False,
-            train_batch_size=len(ids),
-            embedding_config_spec=spec,
+        estimator = harness.configured(
+            harness.gradient_model_fn(OPTIMIZERS), spec, config, len(ids), use_tpu=False
         )
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
@@ -181,9 +177,7 @@ def squares_model_fn(keys):
             for number, key in enumerate(keys)
         ]
         loss = 0.01 * tf.add_n(losses)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     return model_fn
 
@@ -210,12 +204,8 @@ def test_one_trainer_and_two_servers_train_as_one_process_does(
     cluster = servers.Cluster(workers=0, servers=2)
 
     def make(config):
-        return ee.TPUEstimator(
-            squares_model_fn(spec.feature_to_config_dict),
-            config=config,
-            use_tpu=False,
-            train_batch_size=6,
-            embedding_config_spec=spec,
+        return harness.configured(
+            squares_model_fn(spec.feature_to_config_dict), spec, config, 6, use_tpu=False
         )
 
     folders = {name: str(tmp_path / name) for name in ("cluster", "process")}
@@ -257,13 +247,9 @@ def chief_of(cluster, model_dir):
         config = cluster.config(
             "chief", 0, model_dir=str(model_dir), save_checkpoints_steps=100_000
         )
-        ee.TPUEstimator(
-            harness.gradient_model_fn(["x"]),
-            config=config,
-            use_tpu=False,
-            train_batch_size=4,
-            embedding_config_spec=spec,
-        ).train(lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps)
+        harness.configured(harness.gradient_model_fn(["x"]), spec, config, use_tpu=False).train(
+            lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps
+        )
 
     return train
 

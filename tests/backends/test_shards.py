@@ -17,12 +17,9 @@ def make(model_dir, strategy="div", device=None, lazy=True):
         values = np.random.default_rng(rows).normal(size=[rows, 2])
         return tf.compat.v1.constant_initializer(values.astype(np.float32))
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in ROWS},
-        table_to_config_dict={
-            name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()
-        },
-        optimization_parameters=ee.AdamParameters(0.1, lazy_adam=lazy),
+    spec = harness.tables_spec(
+        {name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()},
+        ee.AdamParameters(0.1, lazy_adam=lazy),
         partition_strategy=strategy,
     )
     return harness.estimator(

@@ -15,6 +15,7 @@ from google.protobuf import text_format
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu.tpu_embedding import TPUEmbedding as TPUEmbeddingOfTensorFlow
+from tpu_graphs import one_table
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
@@ -41,22 +42,6 @@ def theirs():
     from tensorflow.python.tpu import tpu_embedding
 
     return tpu_embedding
-
-
-def build(table=None, *, hosts=1, strategy="div", mode=ours.TRAINING, optimizer=None, **kwargs):
-    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores."""
-    if optimizer is None and mode == ours.TRAINING:
-        optimizer = ee.AdagradParameters(0.3)
-    return TPUEmbedding(
-        {"t": table or ee.TableConfig(7, 2)},
-        {"x": ee.FeatureConfig("t")},
-        8 * hosts,
-        mode,
-        optimization_parameters=optimizer,
-        device_config=ours.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
-        partition_strategy=strategy,
-        **kwargs,
-    )
 
 
 def message(engine):
@@ -158,7 +143,7 @@ def test_an_optimizer_writes_every_field_of_its_message(optimizer):
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_an_optimizer_that_the_original_lacks(name, hosts):
     optimizer = NOT_LEGACY[name]
-    engine = build(optimizer=optimizer, hosts=hosts)
+    engine = one_table(optimizer=optimizer, hosts=hosts)
     written = getattr(message(engine), optimizer.hardware.message)
     assert message(engine).WhichOneof("parameters") == optimizer.hardware.message
     for field, attribute in optimizer.hardware.fields.items():
@@ -191,7 +176,7 @@ def test_an_optimizer_that_the_original_lacks(name, hosts):
 
 
 def test_slots_of_an_optimizer_of_the_tf2_vocabulary():
-    engine = build(optimizer=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4))
+    engine = one_table(optimizer=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4))
     assert message(engine).adam.epsilon == np.float32(1e-4)
     assert message(engine).adam.use_sum_inside_sqrt is True
     assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
@@ -204,9 +189,9 @@ def test_slots_of_an_optimizer_of_the_tf2_vocabulary():
 
 def test_packing_of_low_dimensions_is_passed_on():
     status = optimization_pb2.LowDimensionalPackingStatus.Status
-    engine = build(optimizer=embedding.Adagrad(0.1, low_dimensional_packing_status=True))
+    engine = one_table(optimizer=embedding.Adagrad(0.1, low_dimensional_packing_status=True))
     assert message(engine).low_dimensional_packing_status == status.ENABLED
-    assert message(build()).low_dimensional_packing_status == status.UNSPECIFIED
+    assert message(one_table()).low_dimensional_packing_status == status.UNSPECIFIED
 
 
 # Where ours differs from the original on purpose.
@@ -214,8 +199,8 @@ def test_packing_of_low_dimensions_is_passed_on():
 
 def test_a_learning_rate_of_zero_is_a_rate():
     table = ee.TableConfig(7, 2, learning_rate=0.0)
-    assert message(build(table)).learning_rate.constant == 0.0
-    assert message(build()).learning_rate.constant == np.float32(0.3)
+    assert message(one_table(table)).learning_rate.constant == 0.0
+    assert message(one_table()).learning_rate.constant == np.float32(0.3)
 
 
 @needs_original
@@ -279,7 +264,7 @@ def test_tags_count_in_the_order_of_the_tables():
 )
 def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limit, expected):
     optimizer = ee.AdagradParameters(0.3, clip_gradient_min=low, clip_gradient_max=high)
-    limits = message(build(optimizer=optimizer, clipping_limit=limit)).gradient_clipping_limits
+    limits = message(one_table(optimizer=optimizer, clipping_limit=limit)).gradient_clipping_limits
     assert (limits.lower.value, limits.upper.value) == expected
     gradients = np.linspace(-4, 4, 33)
     clipped = np.clip(gradients, -limit, limit)
@@ -291,7 +276,7 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
 def test_clipping_limit_needs_accumulation():
     optimizer = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
     with pytest.raises(ValueError) as caught:
-        build(optimizer=optimizer, clipping_limit=0.5)
+        one_table(optimizer=optimizer, clipping_limit=0.5)
     assert str(caught.value) == (
         "Table 't': the EmbeddingConfigSpec has clipping_limit=0.5, which on a TPU needs "
         "use_gradient_accumulation=True; its AdagradParameters has use_gradient_accumulation=False."
@@ -308,7 +293,7 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
     partition = Partition(rows, hosts, strategy)
     table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     padding = max(0, hosts - rows)
-    engine = build(ee.TableConfig(rows, 2, initializer=of_table(table)), hosts=hosts,
+    engine = one_table(ee.TableConfig(rows, 2, initializer=of_table(table)), hosts=hosts,
                    strategy=strategy, optimizer=ee.AdamParameters(0.1))  # fmt: skip
     with tf.Graph().as_default() as graph:
         made = engine.create_variables_and_ops()
@@ -361,7 +346,7 @@ def of_table(table):
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_retrieve_ops_assign_what_load_ops_loaded(strategy):
-    engine = build(hosts=2, strategy=strategy)
+    engine = one_table(hosts=2, strategy=strategy)
     with tf.Graph().as_default():
         made = engine.create_variables_and_ops()
         retrieve = made.retrieve_ops()
@@ -384,7 +369,7 @@ def sources_of(tensor):
 
 
 def test_variables_get_the_names_that_are_asked_for():
-    engine = build(optimizer=ee.FtrlParameters(0.3), hosts=2)
+    engine = one_table(optimizer=ee.FtrlParameters(0.3), hosts=2)
     with tf.Graph().as_default():
         made = engine.create_variables_and_ops(
             {"t": "deep/x_embedding/embedding_weights"},
@@ -411,25 +396,25 @@ def error(call):
 
 
 def test_arguments_out_of_range():
-    assert error(lambda: build(strategy="both")) == (
+    assert error(lambda: one_table(strategy="both")) == (
         "TPUEmbedding: partition_strategy must be 'div' or 'mod'; got 'both'."
     )
-    assert error(lambda: build(mode=7, optimizer=None)) == (
+    assert error(lambda: one_table(mode=7, optimizer=None)) == (
         "TPUEmbedding: mode must be TRAINING (2) or INFERENCE (1); got 7."
     )
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    assert error(lambda: build(mode=ours.INFERENCE, optimizer=sgd)) == (
+    assert error(lambda: one_table(mode=ours.INFERENCE, optimizer=sgd)) == (
         f"TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got {sgd!r}."
     )
-    assert error(lambda: build(optimizer=3)).startswith(
+    assert error(lambda: one_table(optimizer=3)).startswith(
         "TPUEmbedding: optimization_parameters must be one of AdadeltaParameters, "
     )
     frequency = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
-    assert error(lambda: build(optimizer=frequency)) == (
+    assert error(lambda: one_table(optimizer=frequency)) == (
         "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
     )
     creation = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
-    assert error(lambda: build(optimizer=creation)) == (
+    assert error(lambda: one_table(optimizer=creation)) == (
         "Table 't': slot_variable_creation_fn of Adagrad works on the host only; on a TPU the "
         "slots are parts on its hosts, which the engine creates."
     )
@@ -474,14 +459,14 @@ def test_tables_and_features_that_do_not_fit():
 
 def test_gradients_are_sent_in_training_only():
     with pytest.raises(RuntimeError) as caught:
-        build(mode=ours.INFERENCE).generate_send_gradients_op({})
+        one_table(mode=ours.INFERENCE).generate_send_gradients_op({})
     assert str(caught.value) == (
         "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
     )
 
 
 def test_data_that_cannot_be_enqueued(caplog):
-    engine = build()
+    engine = one_table()
     with tf.Graph().as_default():
         with tf.device("/device:CPU:0"):
             ids, places = tf.constant([1], tf.int64), tf.constant([[0, 0]], tf.int64)

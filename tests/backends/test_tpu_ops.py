@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that a TPU runs and a CPU does not: the number of a core, and what is refused by its name."""
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,24 +41,19 @@ def contrastive(features, labels, mode, params):
     loss = tf.reduce_mean(losses)
     if mode == "infer":
         return ee.TPUEstimatorSpec(mode, predictions={"own": own, "loss": losses})
-    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
-    return ee.TPUEstimatorSpec(
-        mode,
-        loss=loss,
-        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
-        eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses]),
+    return harness.minimized(
+        mode, loss, RATE, eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
     )
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True, **config):
     tpu_config = ee.TPUConfig(num_shards=cores, device="host", **config)
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config),
+        None,
+        ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config),
+        BATCH,
         use_tpu=use_tpu,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        predict_batch_size=BATCH,
     )
 
 
@@ -129,11 +125,10 @@ def test_number_of_a_core(count, way, control_flow):
 def simple(loss=lambda loss: loss, **fields):
     def model_fn(features, labels, mode, params):
         given = loss(tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0))
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
-        return ee.TPUEstimatorSpec(
+        return harness.minimized(
             mode,
-            loss=given,
-            train_op=optimizer.minimize(given, v1.train.get_global_step()),
+            given,
+            RATE,
             predictions={"x": features},
             **{name: make(given) for name, make in fields.items()},
         )

@@ -4,9 +4,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_tpu_system
 import tpu_described
-from test_restoring import write
+from saved_values import save
 
 import estimator_emb as ee
 from estimator_emb.tables.storage import saved_name
@@ -24,7 +23,7 @@ def spec_of(rows, dimension, parameters):
 
 def input_fn(params):
     def element(_):
-        return {"words": test_tpu_system.sparse(params["batch_size"])}, tf.zeros(
+        return {"words": tpu_described.sparse(params["batch_size"])}, tf.zeros(
             [params["batch_size"]]
         )
 
@@ -34,7 +33,7 @@ def input_fn(params):
 def run(how, model_dir, where, hosts, rows=31, dimension=4, parameters=None, **kwargs):
     """What a session would have got."""
     estimator = tpu_described.estimator(
-        test_tpu_system.model_fn_of(None, ["words"]),
+        tpu_described.model_fn_of(None, ["words"]),
         spec_of(rows, dimension, parameters or ee.AdagradParameters(0.1)),
         model_dir,
         hosts,
@@ -66,7 +65,7 @@ def test_compared_before_a_session_opens(where, hosts, tmp_path):
     folder = tmp_path / "model"
     # A legacy TPU's has helpers, too.
     helper = "tpu_embedding_dummy_table_variable_words"
-    path = write(
+    path = save(
         f"{folder}/model.ckpt-0",
         {**saved, helper: np.zeros([1], np.float32), f"{helper}/Adam": np.zeros(1, np.float32)},
     )

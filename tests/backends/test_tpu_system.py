@@ -15,6 +15,7 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
+from tpu_described import POSITION, model_fn_of, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -23,15 +24,6 @@ from estimator_emb.spec import generations
 from estimator_emb.spec.resolved import tables_of
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
-POSITION = 4
-
-
-def sparse(batch, dtype=tf.int64):
-    return tf.SparseTensor(
-        tf.constant([[0, 0], [0, 1], [2, 0]], tf.int64),
-        tf.cast([3, 0, 5], dtype),
-        tf.constant([batch, POSITION], tf.int64),
-    )
 
 
 def input_fn(params):
@@ -65,32 +57,6 @@ def columns(rate=None):
             [words, history], 2, combiner="sqrtn", max_sequence_lengths=[0, 2]
         ),
     ]
-
-
-def model_fn_of(tpu_columns, keys=()):
-    """A linear model of columns, or of features by their keys."""
-
-    def model_fn(features, labels, mode, params):
-        assert params["use_tpu"] is True
-        if tpu_columns:
-            flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
-            sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
-            inputs = [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]]
-        else:
-            inputs = [tf.reshape(features[key], [labels.shape[0], -1]) for key in keys]
-        kernel = tf.compat.v1.get_variable("kernel", [tf.concat(inputs, 1).shape[1], 1])
-        output = tf.matmul(tf.concat(inputs, 1), kernel)[:, 0]
-        loss = tf.reduce_mean(tf.square(output - labels))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.AdagradOptimizer(0.1)
-            )
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
-
-    return model_fn
 
 
 def halving(step):
@@ -340,14 +306,13 @@ def test_training(spec_of, hosts, strategy, tmp_path):
 @pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
 def test_a_checkpoint_of_the_host_has_what_a_tpu_restores(spec_of, tmp_path):
     spec, model_fn, its_input_fn = spec_of()
-    on_host = ee.TPUEstimator(
+    on_host = harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, device="host")
         ),
         use_tpu=True,
-        train_batch_size=4,
-        embedding_config_spec=spec,
     )
     on_host.train(its_input_fn, max_steps=1)
     saved = {name: list(value.shape) for name, value in harness.saved(tmp_path, 1).items()}
@@ -581,11 +546,7 @@ def test_the_ways_round_exist(tmp_path):
     def model_fn(features, labels, mode, params):
         output = tf.reduce_sum(fc.DenseFeatures([column])(features), axis=1)
         loss = tf.reduce_mean(tf.square(output - labels))
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        )
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     spec = ee.EmbeddingConfigSpec(
         feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
@@ -599,25 +560,13 @@ def test_the_ways_round_exist(tmp_path):
     spec, model_fn, _ = dict_spec()
     for way in ({"device": "host"}, {"tables": "host"}):
         config = tpu_described.per_core_input(**way)
-        ee.TPUEstimator(
-            model_fn,
-            config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=config),
-            use_tpu=True,
-            train_batch_size=4,
-            embedding_config_spec=spec,
+        harness.configured(
+            model_fn, spec, ee.RunConfig(model_dir=str(tmp_path), tpu_config=config), use_tpu=True
         )
 
 
 def only_items(params):
     return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
-
-
-def test_an_unknown_generation():
-    with pytest.raises(ValueError) as caught:
-        ee.TPUConfig(tpu_generation="v9")
-    assert str(caught.value) == (
-        "TPUConfig: tpu_generation must be one of v2, v3, v4, v5e, v5p, v6e, or None; got 'v9'."
-    )
 
 
 def topology(embedding_feature):

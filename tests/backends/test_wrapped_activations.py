@@ -114,11 +114,7 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
     if column:
         spec = ee.EmbeddingConfigSpec([column(start)], sgd)
     else:
-        spec = ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"x": ee.FeatureConfig("t")},
-            table_to_config_dict={"t": ee.TableConfig(4, 2, start, "sum")},
-            optimization_parameters=sgd,
-        )
+        spec = harness.table_spec(4, 2, sgd, initial=start)
     where = {"device": "host", "num_shards": cores} if cores else {}
     estimator = harness.estimator(model_fn, spec, tmp_path, **where)
     estimator.train(harness.input_fn_of([({"x": IDS}, LABELS)]), steps=1)

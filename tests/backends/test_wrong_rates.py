@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rate or a multiplier that goes wrong in a step stops training before that step writes."""
 
+import harness
 import numpy as np
 import pytest
 import servers
@@ -49,9 +50,8 @@ def said(function):
 def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
     """Two tables, of which the second has the rate."""
     optimizers = {"a": ee.AdamParameters(0.1), "b": optimizer or ee.AdagradParameters(0.1)}
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={key: ee.FeatureConfig(key) for key in "ab"},
-        table_to_config_dict={
+    return harness.tables_spec(
+        {
             key: ee.TableConfig(
                 ROWS,
                 3,
@@ -138,13 +138,7 @@ def test_stops_before_that_step_writes(way, wrong, value, allowed, kernels, tmp_
     else:
         tpu = ee.TPUConfig(1, **how)
         config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu, **common)
-    estimator = ee.TPUEstimator(
-        model_fn,
-        config=config,
-        train_batch_size=SAMPLES,
-        use_tpu="device" in how,
-        embedding_config_spec=spec,
-    )
+    estimator = harness.configured(model_fn, spec, config, SAMPLES, use_tpu="device" in how)
     state = State()
     monkeypatch.setattr(tf.compat.v1.Session, "close", lambda self: None)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:

@@ -19,27 +19,18 @@ import hashlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import comparison
 import grammar
 import pytest
-import tensorflow as tf
+from sides import HERE, run_programs, stock_python
 
 from estimator_emb.native import build, ops
 
-HERE = pathlib.Path(__file__).parent
 SEEDS = range(300)
 CHUNK = 40
 """Programs in one process: enough that TensorFlow's import does not count."""
-
-
-def stock_python():
-    given = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
-    if given:
-        return given
-    return sys.executable if tf.__version__.startswith("2.15.") else None
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +74,7 @@ def results(request, tmp_path_factory):
                 known = _read(files[side])
                 rest = [path for path in paths if _seed(path.name) not in known]
                 which = sys.executable if side == "ours" else python
-                return _run(side, files[side], rest, directory, which) if rest else ""
+                return run_programs(side, files[side], rest, directory, which) if rest else ""
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             logs = list(pool.map(run, files))
@@ -118,31 +109,6 @@ def _held(path):
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _run(side, results, paths, directory, python):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environment.pop("PYTHONPATH", None)
-    if side == "ours":
-        environment["PYTHONPATH"] = str(HERE.parents[1])
-    else:
-        # What importing us sets: the Keras of TensorFlow 2.15 is Keras 2 by itself.
-        environment.pop("TF_USE_LEGACY_KERAS", None)
-    done = subprocess.run(
-        [
-            python,
-            HERE / "run_programs.py",
-            side,
-            results,
-            *paths,
-        ],
-        env=environment,
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return f"{side}: exit {done.returncode}\n{done.stdout}"
 
 
 @pytest.mark.slow

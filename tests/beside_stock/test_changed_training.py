@@ -9,7 +9,7 @@ import subprocess
 import changed_training
 import numpy as np
 import pytest
-from test_beside_stock import stock_python
+from sides import stock_python
 
 import estimator_emb as ee
 

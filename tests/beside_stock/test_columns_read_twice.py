@@ -5,10 +5,11 @@ Both train all variables by Adagrad, the tables by the spec's or, in stock, by t
 """
 
 import json
+import sys
 
 import numpy as np
 import pytest
-import test_beside_stock
+import sides
 
 PROGRAM = """
 import tensorflow as tf
@@ -122,7 +123,7 @@ CASES = {
 
 @pytest.mark.slow
 def test_programs_in_which_several_columns_read_a_feature(tmp_path):
-    python = test_beside_stock.stock_python()
+    python = sides.stock_python()
     if python is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     names = {}
@@ -136,8 +137,8 @@ def test_programs_in_which_several_columns_read_a_feature(tmp_path):
     found = {}
     for side in ("stock", "ours"):
         results = tmp_path / side
-        which = python if side == "stock" else test_beside_stock.sys.executable
-        log = test_beside_stock._run(side, results, list(names), tmp_path, which)
+        which = python if side == "stock" else sys.executable
+        log = sides.run_programs(side, results, list(names), tmp_path, which)
         found[side] = [json.loads(line) for line in results.read_text().splitlines()]
         assert len(found[side]) == len(names), log
     for name, stock, ours in zip(names.values(), found["stock"], found["ours"], strict=True):

@@ -4,16 +4,14 @@
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
-import textwrap
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
-import test_restoring
-from test_restoring import CALLS, call, make, refused
+import words_program
+from words_program import CALLS, call, make, refused
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
@@ -127,8 +125,8 @@ def test_no_state_file(way, kind, trained):
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(
             estimator,
-            ee.TrainSpec(test_restoring.input_fn, max_steps=3),
-            ee.EvalSpec(test_restoring.input_fn, steps=1),
+            ee.TrainSpec(words_program.input_fn, max_steps=3),
+            ee.EvalSpec(words_program.input_fn, steps=1),
         )
     assert str(error.value) == message
     # As an evaluator in a process of its own asks.
@@ -242,21 +240,12 @@ def test_the_terminals_last_lines(trained):
     """Hold the whole message, after the frames of the program and of tensorflow-estimator."""
     program = """
         import sys
-        import test_restoring
-        test_restoring.call("train", test_restoring.make(sys.argv[1], rows=int(sys.argv[2])))
+        import words_program
+        words_program.call("train", words_program.make(sys.argv[1], rows=int(sys.argv[2])))
     """
-    here = pathlib.Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
 
     def last_lines(rows):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program), str(trained), str(rows)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 1
+        done = processes.run(program, trained, rows, status=1)
         assert "Original stack trace" not in done.stderr
         return "\n".join(done.stderr.strip().splitlines()[-10:])
 
@@ -266,7 +255,7 @@ def test_the_terminals_last_lines(trained):
         last_lines(60)
     )
     assert f"failed: checkpoint '{trained}/model.ckpt-2' is damaged: variable words cannot" in (
-        last_lines(test_restoring.ROWS)
+        last_lines(words_program.ROWS)
     )
 
 
@@ -432,10 +421,11 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
         saved = tf.compat.v1.train.Saver(sharded=sharded).save(session, f"{tmp_path}/model.ckpt")
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
     for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
-        sizes = bundle_index.sizes_of_data_files(path)
+        sizes = bundle_index.Index(path).data_files()
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
-        assert bundle_index.data_file_of(path, "global_step" if path != saved else "note") in sizes
+        name = "global_step" if path != saved else "note"
+        assert bundle_index.Index(path).data_file(name) in sizes
 
 
 def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
@@ -453,7 +443,7 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
     files = sorted(tf.io.gfile.glob(f"{path}.data*"))
     assert len(files) == 2
     for name in ("a", "b"):
-        file = bundle_index.data_file_of(path, name)
+        file = bundle_index.Index(path).data_file(name)
         with open(file, "r+b") as opened:
             opened.write(b"damaged")
         with pytest.raises(tf.errors.OpError, match="Checksum"):

@@ -7,10 +7,10 @@
 import pathlib
 import shutil
 
+import columns_program
 import harness
 import numpy as np
 import pytest
-import test_estimator
 
 FOLDERS = sorted((pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir())
 
@@ -25,8 +25,8 @@ def test_restores_predicts_and_trains_on(folder, device, tmp_path):
     """Accumulators included: without them the fourth step would end elsewhere."""
     shutil.copytree(folder, tmp_path / "model")
     expected = np.load(folder / "expected.npz")
-    data = test_estimator.batches(4, seed=5, longest_history=2)
-    estimator = test_estimator.make(tmp_path / "model", device)
+    data = columns_program.batches(4, seed=5, longest_history=2)
+    estimator = columns_program.make(tmp_path / "model", device)
     predictions = list(estimator.predict(harness.input_fn_of(data)))
     np.testing.assert_allclose(
         [one["output"] for one in predictions], expected["output"], atol=1e-6

@@ -7,91 +7,14 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from saved_values import save
+from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import fitting as restoring
-from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.checkpoints.restoring import fitting, saver
 
-ROWS, DIMENSION = 50, 4
-CALLS = ("train", "evaluate", "predict", "export")
-WAYS = {
-    "host": {},
-    "emulated": {"device": "host"},
-    "8 cores": {"device": "host", "num_shards": 8},
-    "3 servers": {},
-}
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 PHRASE = "Restoring from checkpoint failed"
-
-
-def spec(rows=ROWS, dimension=DIMENSION, parameters=None, name="words"):
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig(name)},
-        table_to_config_dict={name: ee.TableConfig(rows, dimension)},
-        optimization_parameters=parameters or ee.AdagradParameters(0.1),
-    )
-
-
-def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start=None, **table):
-    def model_fn(features, labels, mode, params):
-        hidden = tf.reduce_sum(features["x"], axis=1, keepdims=True)
-        kernel = tf.compat.v1.get_variable(
-            f"{layer}/kernel", [1, units], initializer=tf.compat.v1.ones_initializer()
-        )
-        output = hidden @ kernel
-        if mode == ee.ModeKeys.PREDICT:
-            predictions = {"output": output}
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions=predictions,
-                scaffold_fn=scaffold_fn,
-                export_outputs={"serving_default": ee.export.PredictOutput(predictions)},
-            )
-        loss = tf.reduce_mean(output)
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(0.1)
-            )
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
-
-    return harness.estimator(
-        model_fn, spec(**table), model_dir, batch_size=8, warm_start_from=start, **WAYS[way]
-    )
-
-
-def input_fn(params):
-    return harness.dataset([({"x": np.arange(8) % 3}, np.zeros(8, np.float32))])
-
-
-def call(what, estimator, **kwargs):
-    if what == "train":
-        return estimator.train(input_fn, steps=1, **kwargs)
-    if what == "evaluate":
-        return estimator.evaluate(input_fn, steps=1, **kwargs)
-    if what == "predict":
-        return list(estimator.predict(input_fn, **kwargs))
-
-    def receiver():
-        ids = {"x": tf.compat.v1.placeholder(tf.int64, [None])}
-        return ee.export.ServingInputReceiver(ids, ids)
-
-    return estimator.export_saved_model(f"{estimator.model_dir}/export", receiver, **kwargs)
-
-
-def refused(what, estimator, kind=ValueError, **kwargs):
-    """The message of the error that a call ends in, which leaves the checkpoints as they are."""
-
-    def files():
-        found = tf.io.gfile.glob(f"{estimator.model_dir}/*.ckpt-*")
-        return {name: tf.io.gfile.stat(name).mtime_nsec for name in found}
-
-    before = files()
-    with pytest.raises(kind) as error:
-        call(what, estimator, **kwargs)
-    assert files() == before
-    return str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +109,7 @@ def test_a_renamed_table(way, trained):
     for what in CALLS:
         assert refused(what, make(trained, way, name="terms")) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
+            "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
             "checkpoint has words\n"
             "What to do: if it was renamed, give it its old name, or train in another model_dir "
             f"with warm_start_from=WarmStartSettings('{path}', ['.*'], "
@@ -216,7 +139,7 @@ def test_dense_variables(way, trained):
         )
         assert refused(what, make(trained, way, layer="last", units=2)) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  Key last/kernel not found in checkpoint: it is [1, 2], of which shape the "
+            "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
             f"checkpoint has no other\n{build}."
         )
 
@@ -230,7 +153,7 @@ def test_many_differences(trained):
 
     path = f"{trained}/model.ckpt-1"
     lines = "".join(
-        f"  Key extra_{index} not found in checkpoint: it is [3], of which shape the checkpoint "
+        f"  Key extra_{index} not found in checkpoint: it is [3], and of that shape the checkpoint "
         "has no other\n"
         for index in range(5)
     )
@@ -240,19 +163,10 @@ def test_many_differences(trained):
     )
 
 
-def write(path, variables):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, value in variables.items():
-            tf.compat.v1.get_variable(name, initializer=value)
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.io.gfile.makedirs(path.rpartition("/")[0])
-        return tf.compat.v1.train.Saver().save(session, path)
-
-
 def test_another_type(trained):
     variables = harness.saved(trained, 1)
     variables["words"] = variables["words"].astype(np.float64)
-    path = write(f"{trained}/double/model.ckpt-1", variables)
+    path = save(f"{trained}/double/model.ckpt-1", variables)
     for what in CALLS[1:]:
         assert refused(what, make(trained), checkpoint_path=path) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
@@ -267,7 +181,7 @@ def test_what_our_saver_restores_is_compared(trained):
         tf.compat.v1.get_variable("words", [60, 4])
         scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
         with pytest.raises(ValueError) as error:
-            restoring.check(path, scaffold, [])
+            fitting.check_restored(path, scaffold, [])
     assert str(error.value) == (
         f"{PHRASE}: '{path}' does not fit the program:\n"
         "  variable words is [60, 4] here and [50, 4] in the checkpoint\n"
@@ -324,15 +238,15 @@ def test_what_savers_of_the_program_restore(way, trained):
     estimator = make(trained, way, scaffold_fn=under_old_names)
     assert refused("evaluate", estimator, tf.errors.NotFoundError) == (
         f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  Key old_words not found in checkpoint: it is [50, 4], of which shape the checkpoint has "
-        "words\n"
+        "  Key old_words not found in checkpoint: it is [50, 4], and of that shape the checkpoint "
+        "has words\n"
         "What to do: if it was renamed, give it its old name, or train in another model_dir with "
         f"warm_start_from=WarmStartSettings('{path}', ['.*'], "
         "var_name_to_prev_var_name={'old_words': 'words'})."
     )
     variables = harness.saved(trained, 1)
     variables["old_words"] = variables.pop("words")
-    call("evaluate", estimator, checkpoint_path=write(f"{trained}/old/model.ckpt-1", variables))
+    call("evaluate", estimator, checkpoint_path=save(f"{trained}/old/model.ckpt-1", variables))
     if way == "host":  # TensorFlow reshapes no variable that is a part, as an emulated TPU's are.
         call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
     assert refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping)) == (
@@ -387,8 +301,8 @@ def test_warm_start(way, trained, tmp_path, in_shards):
         "vars_to_warm_start."
     )
     assert refused("train", make(new, way, name="terms", start=path)) == (
-        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
-        "checkpoint has words\n"
+        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape "
+        "the checkpoint has words\n"
         "What to do: if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}."
     )
     start = ee.WarmStartSettings(path, [".*"])
@@ -428,11 +342,11 @@ def test_a_prediction_that_is_not_read_to_its_end(way, trained):
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None
     call("train", estimator)
     assert call("evaluate", estimator)["global_step"] == 2
     # The session of the prediction has the weights that it began with.
     assert [first, *predictions] == call(
         "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
     )
-    assert estimator._directory._restored is None
+    assert estimator._directory._start is None

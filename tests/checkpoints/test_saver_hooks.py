@@ -6,7 +6,7 @@ import time
 
 import pytest
 import tensorflow as tf
-from test_restoring import input_fn, make
+from words_program import input_fn, make
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.compat import async_checkpoint

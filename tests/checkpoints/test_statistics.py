@@ -6,38 +6,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from saved_values import WORDS, rows, write
 
 from estimator_emb import checkpoint, optimizers
 from estimator_emb.checkpoints.files import values
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-WORDS = "dense_features/words_embedding/embedding_weights"
-
-
-def write(path, variables, slices=None):
-    """Writes a checkpoint as SaveV2 does; `slices` rows of each matrix are saved at a time."""
-    names, places, tensors = [], [], []
-    for name, value in variables.items():
-        value = np.asarray(value)
-        cut = range(0, len(value), slices) if slices and value.ndim == 2 else [None]
-        for start in cut:
-            piece = value if start is None else value[start : start + slices]
-            place = "" if start is None else f"{len(value)} {value.shape[1]} {start},{len(piece)}:-"
-            names.append(name)
-            places.append(place)
-            tensors.append(piece)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        feeds = {tf.compat.v1.placeholder(piece.dtype, piece.shape): piece for piece in tensors}
-        save = tf.raw_ops.SaveV2(
-            prefix=str(path), tensor_names=names, shape_and_slices=places, tensors=list(feeds)
-        )
-        session.run(save, feeds)
-    return str(path)
-
-
-def rows(count, dimension, seed=0):
-    return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
 
 
 @pytest.mark.parametrize("piece", [64, 1 << 25])

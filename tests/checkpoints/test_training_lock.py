@@ -15,11 +15,11 @@ import time
 import harness
 import pytest
 import tensorflow as tf
-from test_restoring import call, input_fn, make
+from words_program import call, input_fn, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
-from estimator_emb.legacy import file_paths
+from estimator_emb.private import file_paths
 
 HERE = f"this process ({os.getpid()})"
 
@@ -246,13 +246,13 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
 
 def test_a_mapped_folder(tmp_path):
     """Of a bucket for which `estimator-emb run --map` has a folder, that is locked."""
-    file_paths.install({"gs://bucket": str(tmp_path)}, refuses_gs=True)
+    file_paths.map_paths({"gs://bucket": str(tmp_path)}, refuses_gs=True)
     try:
         with training_lock.held("gs://bucket/model") as alone:
             assert alone
             assert lock_of(tmp_path / "model").exists()
     finally:
-        file_paths.uninstall()
+        file_paths.unmap_paths()
 
 
 def test_many_at_once(tmp_path):

@@ -8,8 +8,9 @@ import sys
 import textwrap
 import time
 
+import processes
 import pytest
-from test_restoring import call, make
+from words_program import call, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import unfinished_saves
@@ -63,14 +64,12 @@ def test_a_save_that_is_killed(tmp_path):
     """A training is killed while it saves 400 MB, and trained on."""
     program = """
         import sys
-        import test_unfinished_saves
-        test_unfinished_saves.train(sys.argv[1], 25_000_000)
+        import words_program
+        words_program.call("train", words_program.make(sys.argv[1], rows=25_000_000))
     """
-    here = os.path.dirname(os.path.dirname(__file__))
-    environment = {**os.environ, "PYTHONPATH": f"{os.path.dirname(here)}{os.pathsep}{here}"}
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
-        env=environment,
+        env=processes.environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

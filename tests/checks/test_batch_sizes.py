@@ -22,11 +22,7 @@ REMEDY = (
 def model_fn(features, labels, mode, params):
     logits = tf.compat.v1.layers.dense(tf.concat([features["x"], features["d"]], 1), 1)
     loss = tf.reduce_mean(tf.square(logits - labels["y"]))
-    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-        tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    )
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, loss, 0.1)
 
 
 def train(tmp_path, cores, dense, labels):

@@ -34,12 +34,11 @@ def task(monkeypatch):
 
 
 def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn or harness.gradient_model_fn(["x"]),
-        config=ee.RunConfig(model_dir=str(tmp_path), **kwargs),
+        spec,
+        ee.RunConfig(model_dir=str(tmp_path), **kwargs),
         use_tpu=use_tpu,
-        train_batch_size=4,
-        embedding_config_spec=spec,
     )
 
 
@@ -59,7 +58,8 @@ def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
 @pytest.mark.parametrize("job", ["chief", "evaluator"])
 def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
     task(job, cluster={"chief": ["localhost:1"]})
-    make(tmp_path, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+    made = make(tmp_path, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+    assert made.config.task_type == job
 
 
 def test_workers_without_a_server_share_no_tables(task, tmp_path):

@@ -26,11 +26,7 @@ def model_fn(features, labels, mode, params):
     loss = tf.reduce_sum(activations * tf.cast(labels, tf.float32)[:, None])
     if mode == ee.ModeKeys.EVAL:
         return ee.TPUEstimatorSpec(mode, loss=loss)
-    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-        tf.compat.v1.train.GradientDescentOptimizer(1.0)
-    )
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, loss)
 
 
 def make(tmp_path, cores=None):
@@ -48,16 +44,12 @@ def make(tmp_path, cores=None):
             per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
         ),
     )
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=config,
+        ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5)),
+        config,
+        2 * (cores or 1),
         use_tpu=cores is not None,
-        train_batch_size=2 * (cores or 1),
-        eval_batch_size=2 * (cores or 1),
-        predict_batch_size=2 * (cores or 1),
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            columns, ee.StochasticGradientDescentParameters(0.5)
-        ),
     )
 
 

@@ -4,15 +4,15 @@
 import logging
 
 import harness
-import numpy as np
 import pytest
 import tensorflow as tf
+from id_program import WAYS, input_of, make
 
 import estimator_emb as ee
-import feature_columns as fc
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
+
 
 PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
@@ -26,68 +26,6 @@ NOTHING_TO_TRAIN = (
     "train: input_fn yielded no batch: the input ended before the first step, and training with "
     f"estimator made no steps. {PERHAPS}"
 )
-WAYS = {
-    "host": {"use_tpu": False},
-    "host, pipelined": {"use_tpu": False, "pipelined": True},
-    "emulated": {},
-    "emulated, pipelined": {"pipelined": True, "iterations": 2},
-    "emulated, 2 cores": {"cores": 2, "iterations": 2},
-    "emulated, eval on CPU": {"eval_on_tpu": False},
-}
-
-
-def model_fn(features, labels, mode, params):
-    activations = tf.identity(features["id"])
-    if mode == ee.ModeKeys.PREDICT:
-        return ee.TPUEstimatorSpec(mode, predictions={"activations": activations})
-    scale = tf1.get_variable("scale", [], initializer=tf1.ones_initializer())
-    loss = scale * tf.reduce_sum(activations)
-    if mode == ee.ModeKeys.EVAL:
-        metrics = (lambda values: {"mean": tf1.metrics.mean(values)}, [activations])
-        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-    optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss, tf1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwargs):
-    column = fc.embedding_column(
-        tf.feature_column.categorical_column_with_identity("id", 3),
-        2,
-        initializer=tf1.constant_initializer(1.0),
-    )
-    return ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir),
-            save_checkpoints_steps=2,
-            tpu_config=ee.TPUConfig(
-                iterations,
-                num_shards=cores,
-                device="host",
-                per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-            ),
-        ),
-        use_tpu=use_tpu,
-        train_batch_size=4,
-        eval_batch_size=4,
-        predict_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_columns=[column],
-            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-            pipeline_execution_with_tensor_core=pipelined,
-        ),
-        **kwargs,
-    )
-
-
-def input_of(samples):
-    def input_fn(params):
-        ids = tf.data.Dataset.from_tensor_slices(np.zeros([samples, 1], np.int64))
-        ids = ids.batch(params["batch_size"], drop_remainder=True)
-        return ids.map(lambda ids: {"id": ids})
-
-    return input_fn
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several replicas or several trainings in one process: right, or refused by name."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import threading
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -40,12 +37,11 @@ def spec_of(start):
 def test_tables_refuse_a_strategy(name, option, tmp_path):
     config = ee.RunConfig(model_dir=str(tmp_path), **{option: STRATEGIES[name]()})
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(
+        harness.configured(
             harness.gradient_model_fn(["x"]),
-            config=config,
+            spec_of(np.zeros([5, 2], np.float32)),
+            config,
             use_tpu=False,
-            train_batch_size=4,
-            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)),
         )
     given = type(getattr(config, option)).__name__
     assert str(error.value) == (
@@ -64,11 +60,10 @@ def test_an_emulated_tpu_refuses_a_strategy(tables, tmp_path):
         tpu_config=ee.TPUConfig(device="host", num_shards=2),
     )
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(
+        harness.configured(
             harness.gradient_model_fn(["x"]),
-            config=config,
-            train_batch_size=4,
-            embedding_config_spec=spec_of(np.zeros([5, 2], np.float32)) if tables else None,
+            spec_of(np.zeros([5, 2], np.float32)) if tables else None,
+            config,
         )
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
     assert str(error.value) == (
@@ -121,15 +116,7 @@ print("loss", one.evaluate(input_fn, steps=2)["loss"])
 @pytest.mark.slow
 def test_two_mirrored_replicas_without_tables(tmp_path):
     """As tensorflow-estimator alone: steps of 0.5 x mean(1, 3) and of 0.5 x mean(5, 7)."""
-    root = str(pathlib.Path(ee.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", MIRRORED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = processes.run(MIRRORED, tmp_path)
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 

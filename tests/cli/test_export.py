@@ -12,15 +12,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import saved_values
 import tensorflow as tf
-import test_statistics
 from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import values, writer
-from estimator_emb.checkpoints.formats import exporting
-from estimator_emb.cli import convert, export, inspect
+from estimator_emb.checkpoints.formats import base, exporting
+from estimator_emb.cli import main as main_lib
+from estimator_emb.names.formats import EXPORT_FORMATS
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -31,8 +32,9 @@ try:
 except ImportError:  # Not installed, or not for this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
-FORMATS = ["npz", "safetensors", "saved-model", "projector", "tf2", "keras"] + [
-    pytest.param("parquet", marks=needs_pyarrow)
+FORMATS = [
+    pytest.param(name, marks=[needs_pyarrow] if entry.package == "pyarrow" else [])
+    for name, entry in EXPORT_FORMATS.items()
 ]
 
 
@@ -49,7 +51,20 @@ def _small_pieces(monkeypatch):
 
 
 def run(*arguments):
-    return export.main([str(argument) for argument in arguments])
+    return main_lib.main(["export", *map(str, arguments)])
+
+
+def test_each_format_has_a_file_an_entry_and_a_description(capsys):
+    """One forgotten anywhere fails here."""
+    files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
+    formats = {entry.module for entry in EXPORT_FORMATS.values()}
+    assert formats == files - {"__init__", "base", "conversion", "exporting"}
+    assert all(isinstance(exporting.format_of(name), base.TableFormat) for name in EXPORT_FORMATS)
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "api" / "checkpoint.md").read_text()
+    assert re.findall(r"^\* `([\w-]+)`: ", page, re.M) == list(EXPORT_FORMATS)
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert f"--to {{{','.join(EXPORT_FORMATS)}}}" in capsys.readouterr().out
 
 
 def test_npz(tmp_path, vocabulary, capsys):
@@ -192,11 +207,11 @@ def test_tf2(tmp_path, capsys):
 def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     shared = "dense_features/a_b_shared_embedding"
-    path = test_statistics.write(
+    path = saved_values.write(
         tmp_path / "a.ckpt",
         {
-            test_statistics.WORDS: weights,
-            f"{test_statistics.WORDS}/Momentum": weights,
+            saved_values.WORDS: weights,
+            f"{saved_values.WORDS}/Momentum": weights,
             shared: weights + 1,
             f"{shared}/Ftrl": weights + 2,
             f"{shared}/Ftrl_1": weights - 3,
@@ -208,7 +223,7 @@ def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
     out = tmp_path / "out"
     assert run(path, out, "--to=tf2", "--slots") == 0
     printed = capsys.readouterr().out
-    line = rf"\n +{test_statistics.WORDS}/Momentum +left out, as TensorFlow 2 has no such slot\n"
+    line = rf"\n +{saved_values.WORDS}/Momentum +left out, as TensorFlow 2 has no such slot\n"
     assert re.search(line, printed), printed
     assert "  a.table  " in printed and "  embedding/a.table\n" in printed
     described, tables = restored(out, {"FTRL": tf.tpu.experimental.embedding.FTRL}, None)
@@ -225,7 +240,7 @@ def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
     np.testing.assert_array_equal(
         tables["first/c_embedding/embedding_weights"]["parameters"], weights
     )
-    doubles = test_statistics.write(tmp_path / "b.ckpt", {"words": weights.astype(np.float64)})
+    doubles = saved_values.write(tmp_path / "b.ckpt", {"words": weights.astype(np.float64)})
     assert run(doubles, tmp_path / "new", "--to=tf2") == 2
     assert capsys.readouterr().err == (
         "estimator-emb export: table 'words' is float64, and the tables of TPUEmbedding are "
@@ -267,7 +282,7 @@ def test_keras(name, tmp_path, capsys):
     np.testing.assert_array_equal(layers["words"](ids), WORDS[ids])
     items = checkpoint.table(MOD, "items")
     np.testing.assert_array_equal(layers["items"].get_weights()[0], items)
-    path = test_statistics.write(tmp_path / "a.ckpt", {test_statistics.WORDS: WORDS})
+    path = saved_values.write(tmp_path / "a.ckpt", {saved_values.WORDS: WORDS})
     assert run(path, tmp_path / "columns", "--to=keras") == 0
     called = "dense_features_words_embedding_embedding_weights"
     layers = layers_of(keras, tmp_path / "columns" / "tables.h5", {called: (13, 2)})
@@ -280,7 +295,7 @@ def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
     keras = pytest.importorskip(name)
     names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
     table = np.ones([1, 1], np.float32)
-    path = test_statistics.write(
+    path = saved_values.write(
         tmp_path / "a.ckpt", {one: table * number for number, one in enumerate(names)}
     )
     checkpoint.export(path, f"{tmp_path}/out", "keras")
@@ -289,16 +304,16 @@ def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
 
 
 def test_names_of_files_and_of_columns(tmp_path):
-    weights = test_statistics.rows(6, 3)
-    variables = {test_statistics.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
-    path = test_statistics.write(tmp_path / "a.ckpt", variables)
+    weights = saved_values.rows(6, 3)
+    variables = {saved_values.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
+    path = saved_values.write(tmp_path / "a.ckpt", variables)
     file = tmp_path / "labels"
     file.write_text("a\nb")
     for to, name in (("npz", "words"), ("projector", "words_embedding"), ("saved-model", "words")):
         out = tmp_path / to
         assert run(path, out, f"--to={to}", f"--table={name}", f"--vocabulary={name}={file}") == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
-        np.testing.assert_array_equal(read[test_statistics.WORDS], weights)
+        np.testing.assert_array_equal(read[saved_values.WORDS], weights)
     name = "dense_features_words_embedding_embedding_weights"
     np.testing.assert_array_equal(
         np.loadtxt(f"{tmp_path}/projector/{name}.tsv", np.float32), weights
@@ -310,7 +325,7 @@ def test_names_of_files_and_of_columns(tmp_path):
 @pytest.mark.parametrize("to", FORMATS)
 def test_bfloat16_and_bad_numbers(to, tmp_path):
     value = np.array([[1.5, np.nan], [np.inf, -0.0]]).astype(tf.bfloat16.as_numpy_dtype)
-    path = test_statistics.write(tmp_path / "a.ckpt", {"words": value})
+    path = saved_values.write(tmp_path / "a.ckpt", {"words": value})
     assert run(path, tmp_path / "out", f"--to={to}") == 0
     if to == "npz":
         with np.load(tmp_path / "out" / "tables.npz") as read:
@@ -318,12 +333,12 @@ def test_bfloat16_and_bad_numbers(to, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", [to for to in FORMATS if to != "saved-model"])
+@pytest.mark.parametrize("to", [to for to in FORMATS if to.values[0] != "saved-model"])
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 15)
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 16)
     table = np.zeros([1 << 14, 16], np.float32)  # 1 MB
-    path = test_statistics.write(tmp_path / "a.ckpt", {"words": table, "words/Adagrad": table})
+    path = saved_values.write(tmp_path / "a.ckpt", {"words": table, "words/Adagrad": table})
     del table
     slots = to not in ("projector", "keras")
     checkpoint.export(path, f"{tmp_path}/first", to, slots=slots)  # Imports the library.
@@ -343,7 +358,7 @@ def test_memory_for_a_saved_model_does_not_grow_with_the_table(tmp_path, monkeyp
     peaks = []
     for rows in (1 << 10, 1 << 16, 1 << 18):  # 64 kB, 4 MB, 16 MB
         table = np.arange(rows * 16, dtype=np.float32).reshape([rows, 16])
-        path = test_statistics.write(tmp_path / f"{rows}.ckpt", {"words": table})
+        path = saved_values.write(tmp_path / f"{rows}.ckpt", {"words": table})
         ends = table[[0, -1]]
         del table
         tracemalloc.start()
@@ -471,7 +486,7 @@ def wild(tmp_path):
     variables = {name: np.full([2, 3], i, np.float32) for i, name in enumerate(WILD)}
     variables["../../../x/Adagrad"] = np.full([2, 3], 9, np.float32)
     variables["plain/table"] = np.full([2, 3], 10, np.float32)
-    return test_statistics.write(tmp_path / "wild.ckpt", variables)
+    return saved_values.write(tmp_path / "wild.ckpt", variables)
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -516,7 +531,7 @@ def test_slots_of_such_a_table(wild, tmp_path):
 
 def test_what_convert_says_of_such_tables(wild, tmp_path, capsys):
     arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
-    assert convert.main([*arguments, "--force"]) == 0
+    assert main_lib.main(["convert", *arguments, "--force"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == r"moved rows of \x1b[31mred"
     assert all(line.isprintable() for line in printed)
@@ -554,7 +569,7 @@ def test_nearest_rows_in_python(tmp_path):
     assert [number for number, _, _ in found] == [int(other) for other, _ in cosines(3)]
     np.testing.assert_allclose([one[2] for one in found], [one[1] for one in cosines(3)], rtol=1e-6)
     weights = np.float32([[1, 0], [0, 0], [np.nan, 1], [-1, 0], [2, 0], [0, 1]])
-    path = test_statistics.write(tmp_path / "a.ckpt", {"t": weights})
+    path = saved_values.write(tmp_path / "a.ckpt", {"t": weights})
     assert checkpoint.nearest(path, "t", 0) == [(4, None, 1.0), (5, None, 0.0), (3, None, -1.0)]
 
 
@@ -574,7 +589,7 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
     with pytest.raises(ValueError) as error:
         checkpoint.nearest(MOD, "words", "x", vocabulary)
     assert str(error.value) == f"nearest: label 'x' is not in vocabulary {vocabulary!r}."
-    path = test_statistics.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
+    path = saved_values.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
     with pytest.raises(ValueError, match="row 1 is zero or not finite, so it has no direction"):
         checkpoint.nearest(path, "t", 1)
 
@@ -583,21 +598,21 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
 
 COMMANDS = {
     **{
-        f"export to {to}": (export, [f"--to={to}"])
-        for to in exporting.FORMATS
+        f"export to {to}": ("export", [f"--to={to}"])
+        for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
-    "nearest": (export, ["--table=words", "--like=1"]),
-    "convert": (convert, ["--table=words"]),
-    "inspect": (inspect, ["--values"]),
-    "inspect against": (inspect, ["--against", MOD]),
+    "nearest": ("export", ["--table=words", "--like=1"]),
+    "convert": ("convert", ["--table=words"]),
+    "inspect": ("inspect", ["--values"]),
+    "inspect against": ("inspect", ["--against", MOD]),
 }
 
 
 def do(command, path, out):
-    module, arguments = COMMANDS[command]
+    name, arguments = COMMANDS[command]
     writes = command.startswith(("export", "convert"))
-    return module.main([str(path), *([str(out)] if writes else []), *arguments])
+    return main_lib.main([name, str(path), *([str(out)] if writes else []), *arguments])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

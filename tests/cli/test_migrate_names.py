@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 
 import pytest
 import tensorflow as tf
@@ -40,20 +41,6 @@ CONTRIB = [
 ]
 
 
-def found_at(path):
-    """The object of a dotted name, by an import of the longest part that is a module."""
-    parts = path.split(".")
-    for count in range(len(parts), 0, -1):
-        try:
-            value = importlib.import_module(".".join(parts[:count]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[count:]:
-            value = getattr(value, part)
-        return value
-    raise AssertionError(path)
-
-
 def look_up(name):
     spelled = name.replace("tf.", "tensorflow.", 1) if name.startswith("tf.") else name
     found = names.look_up(spelled)
@@ -70,7 +57,7 @@ def unchanged():
         for name in names.TABLE:
             if not name.startswith("tf.contrib."):
                 with contextlib.suppress(AttributeError):
-                    result[name] = found_at(name.replace("tf.", "tensorflow.", 1))
+                    result[name] = pkgutil.resolve_name(name.replace("tf.", "tensorflow.", 1))
         for path, owner in contrib_names.NAMESPACES.items():
             for name, where in contrib_names.MODULES[owner].members.items():
                 if contrib.has_path(*contrib._start(where)):
@@ -87,7 +74,7 @@ def test_every_target_exists():
     assert len(targets) > 500
     for target in targets:
         assert isinstance(target, names.Target), target
-        value = found_at(target.path)
+        value = pkgutil.resolve_name(target.path)
         module = importlib.import_module(target.module)
         for part in target.name.split("."):
             module = getattr(module, part)
@@ -100,14 +87,14 @@ def test_each_target_is_what_an_unchanged_program_finds(unchanged):
         name
         for name, target in names.TABLE.items()
         if isinstance(target, names.Target) and not name.startswith("tf.contrib.")
-        if unchanged.get(name) is not found_at(target.path)
+        if unchanged.get(name) is not pkgutil.resolve_name(target.path)
     ]
     # Functions of feature_columns call those of TensorFlow.
     wrapped = {name for name in different if names.TABLE[name].module == "feature_columns"}
     assert len(wrapped) == 4
     for name in wrapped:
         theirs = inspect.signature(unchanged[name]).parameters.values()
-        ours = inspect.signature(found_at(names.TABLE[name].path)).parameters.values()
+        ours = inspect.signature(pkgutil.resolve_name(names.TABLE[name].path)).parameters.values()
         assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
     # `run` leaves these of TensorFlow 2.15 as they are.
     has_own = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
@@ -122,7 +109,7 @@ def test_contrib_targets_are_what_an_unchanged_program_finds(unchanged):
     for name in CONTRIB:
         if name in LACKING:
             continue
-        actual = found_at(look_up(name).path)
+        actual = pkgutil.resolve_name(look_up(name).path)
         if name.endswith("AsyncCheckpointSaverHook"):  # TensorFlow 2.15 has one of its own.
             assert issubclass(actual, tf.compat.v1.train.CheckpointSaverHook)
         else:
@@ -236,12 +223,12 @@ def test_advice_about_contrib_is_that_of_an_unchanged_program():
     for path in advised:
         if path == "tpu.proto":  # Its modules are in the table.
             path += ".nonsense"
-        assert look_up(f"tf.contrib.{path}") == names.Advice(contrib_names.advice(path)), path
+        assert look_up(f"tf.contrib.{path}") == names.Advice(contrib_names.advice_about(path)), path
     for owner, module in contrib_names.MODULES.items():
         meaning = look_up(f"tf.contrib.{owner}.nonsense")
         has_more = module.members or module.elsewhere or module.modules
         path = f"{owner}.nonsense" if has_more else owner
-        assert meaning == names.Advice(contrib_names.advice(path)), owner
+        assert meaning == names.Advice(contrib_names.advice_about(path)), owner
     for name in SHARED:
         assert " for layers of the package tf_slim, " in look_up(name).text, name
 

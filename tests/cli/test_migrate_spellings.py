@@ -2,6 +2,7 @@
 """estimator-emb migrate: however a program says a name, its rewrite finds the very object."""
 
 import itertools
+import pkgutil
 import re
 import sys
 import textwrap
@@ -9,7 +10,6 @@ import textwrap
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from test_migrate_names import found_at
 
 from estimator_emb.cli.migration import findings
 from estimator_emb.cli.migration.rewrite import rewrite
@@ -149,7 +149,7 @@ def test_a_module_by_any_spelling(module, statement):
     assert left(result) == [], result.text
     values = values_of(result.text)
     for index, expected in enumerate(NAMES[module].values()):
-        assert values[f"VALUE_{index}"] is found_at(expected), result.text
+        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(expected), result.text
     for gone in (r"(?<!compat)\.contrib\b", r"\bv1\.estimator", r"tensorflow\.estimator"):
         assert not re.search(gone, re.sub("#.*", "", result.text)), result.text
 
@@ -174,7 +174,7 @@ def test_many_names_in_one_program(data):
     assert result.text.count("\n") == result.text.count(newline)
     values = values_of(result.text)
     for index, name in enumerate(names):
-        assert values[f"VALUE_{index}"] is found_at(NAMES[module][name]), result.text
+        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(NAMES[module][name]), result.text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_many_names_in_one_program(data):
 )
 def test_a_name_that_is_imported_by_itself(module, name):
     owner, _, leaf = f"{module}.{name}".rpartition(".")
-    expected = found_at(NAMES[module][name])
+    expected = pkgutil.resolve_name(NAMES[module][name])
     for statement, said in (
         (f"from {owner} import {leaf}", leaf),
         (f"from {owner} import {leaf} as other", "other"),
@@ -330,7 +330,7 @@ def test_a_name_that_is_imported_by_itself(module, name):
 def test_other_names(program, expected):
     result = migrated(program + "\n")
     assert left(result) == []
-    assert values_of(result.text)["VALUE"] is found_at(expected), result.text
+    assert values_of(result.text)["VALUE"] is pkgutil.resolve_name(expected), result.text
 
 
 UNTOUCHED = """
@@ -424,12 +424,12 @@ def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
 
 
 IMPORTS = {
-    # In the place of what they replace, after the docstring and __future__; comments stay.
+    # Before what they replace and TensorFlow, after the docstring and __future__; comments stay.
     '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\nimport numpy as np\n'
     "import tensorflow.compat.v1 as tf  # v1\nfrom tensorflow.contrib import tpu  # pylint: x\n\n"
     "tpu.TPUConfig(tf.float32)\n": (
         '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\n'
-        "import numpy as np\nimport tensorflow.compat.v1 as tf  # v1\nimport estimator_emb\n\n"
+        "import numpy as np\nimport estimator_emb\nimport tensorflow.compat.v1 as tf  # v1\n\n"
         "estimator_emb.TPUConfig(tf.float32)\n"
     ),
     # Before anything that may use tf.keras.
@@ -444,6 +444,18 @@ IMPORTS = {
     "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n": (
         "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
         "from tensorflow_estimator.python.estimator.canned import dnn\ndnn.x\n"
+    ),
+    "from tensorflow.estimator import ModeKeys\nimport tensorflow as tf\n"
+    "tf.estimator.RunConfig, ModeKeys\n": (
+        "import estimator_emb  # noqa: F401 - before what uses tf.keras.\n"
+        "from tensorflow_estimator.python.estimator.api._v2 import estimator as tf_estimator\n"
+        "from estimator_emb import ModeKeys\ntf_estimator.RunConfig, ModeKeys\n"
+    ),
+    # Not above a decorator's function, and what a program does first stays first.
+    "import os\nos.environ['A'] = 'b'\n@cache\ndef f():\n  import tensorflow as tf\n"
+    "  return tf.estimator.ModeKeys\n": (
+        "import os\nos.environ['A'] = 'b'\nimport estimator_emb\n@cache\ndef f():\n"
+        "  return estimator_emb.ModeKeys\n"
     ),
     # An import that nothing else uses goes.
     "import tensorflow as tf\ntf.estimator.ModeKeys": (

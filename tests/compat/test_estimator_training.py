@@ -30,7 +30,7 @@ def module(request):
 @pytest.fixture
 def estimator_lib(module, monkeypatch):
     """The modules of tensorflow-estimator which use the module under test, made to do so."""
-    compat.prepare()
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
     found = SimpleNamespace()
     for name in ("run_config", "estimator", "training"):
         user = importlib.import_module(f"tensorflow_estimator.python.estimator.{name}")

@@ -13,23 +13,23 @@ import pathlib
 import shutil
 import tempfile
 
+import columns_program
 import harness
 import numpy as np
 import tensorflow as tf
-import test_estimator
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 FOLDER = pathlib.Path(__file__).parent / "checkpoints"
 
 
 # Without a TPU, stock tensorflow-estimator does not cut sequences off at max_sequence_length.
-DATA = test_estimator.batches(4, seed=5, longest_history=2)
+DATA = columns_program.batches(4, seed=5, longest_history=2)
 
 
 def stock(model_dir):
-    columns = test_estimator.columns()
+    columns = columns_program.columns()
     return tpu_estimator.TPUEstimator(
-        test_estimator.model_fn_of(columns, cross_shard=False),
+        columns_program.model_fn_of(columns, cross_shard=False),
         config=tpu_config.RunConfig(
             model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1
         ),
@@ -62,4 +62,4 @@ def write(name, make):
 if __name__ == "__main__":
     if tf.__version__ == "2.15.1":
         write("stock-2.15.1", stock)
-    write(f"host-{tf.__version__}", test_estimator.make)
+    write(f"host-{tf.__version__}", columns_program.make)

@@ -9,7 +9,7 @@ import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
 from restored_embedding import restored, updated
-from test_statistics import WORDS, write
+from saved_values import WORDS, write
 
 import estimator_emb as ee
 import feature_columns as fc

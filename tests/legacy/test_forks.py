@@ -103,5 +103,5 @@ def test_other_programs_are_no_copies(source, tmp_path):
     try:
         exec(compile(source, str(tmp_path / "other.py"), "exec"), {})
     except ZeroDivisionError as error:
-        assert forks.advice(error) is None
+        assert forks.advice_about_copy(error) is None
     assert forks._line_of_copy(str(ORIGINAL / "tpu_estimator.py")) is None

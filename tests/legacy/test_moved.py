@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import estimator_emb as ee
-from estimator_emb.legacy import moved
+from estimator_emb.names import moved
 
 OLD = json.loads((pathlib.Path(__file__).parents[1] / "data" / "tensorflow_2_9.json").read_text())
 GONE = {

@@ -10,6 +10,7 @@ from tensorflow.python.ops import gen_tpu_ops
 
 import estimator_emb as ee
 from estimator_emb.legacy import emulated_tpu
+from estimator_emb.private.patches import Changes
 
 v1 = tf.compat.v1
 X = np.array([1.0, 2.0, 5.0], np.float32)
@@ -18,7 +19,9 @@ X = np.array([1.0, 2.0, 5.0], np.float32)
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    emulated_tpu.install(monkeypatch.setattr)
+    with Changes() as changes:
+        emulated_tpu.replace_lookups(changes)
+        yield
 
 
 def sharded(loss, w):

@@ -4,261 +4,189 @@
 import functools
 
 import tensorflow as tf
-from program import Program, mistake, v1
+from program import Program, build, evaluate, export, predict, train, v1
 
 import estimator_emb as ee
 
-
-@mistake(
-    "build",
-    ValueError,
-    "model_fn must be provided to Estimator.",
+KERAS = (
+    "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
+    "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
 )
-def no_model_fn(program):
-    program.estimator["model_fn"] = None
-
-
-@mistake(
-    "build",
-    TypeError,
-    "TPUEstimator: model_fn must be a function; got 'my_model'.",
+NO_STEP = (
+    "The train_op of model_fn does not increase the global step, so that training would never "
+    "end: the global step (tf.train.get_global_step) has not been increased. Pass "
+    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give it "
+    "to a Keras optimizer as its iterations."
 )
-def model_fn_is_a_name(program):
-    program.estimator["model_fn"] = "my_model"
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) must include features argument; it takes "
-    "['x', 'labels', 'mode', 'params'].",
+    "model_fn ({name} (model.py, line {line})) must include features argument; it takes ['x', "
+    "'labels', 'mode', 'params'].",
+    at="model_fn",
 )
-def model_fn_without_features(program):
-    def model_fn(x, labels, mode, params):
-        return None
-
-    program.model_fn = model_fn
+def model_fn_without_features(x, labels, mode, params):
+    return None
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) has following not expected args: ['flags']. A "
-    "model_fn takes features, labels, mode, params and config; give it other values by params, "
-    "or by functools.partial.",
+    "model_fn ({name} (model.py, line {line})) has following not expected args: ['flags']. A "
+    "model_fn takes features, labels, mode, params and config; give it other values by params, or "
+    "by functools.partial.",
+    at="model_fn",
 )
-def model_fn_with_another_argument(program):
-    def model_fn(features, labels, mode, params, flags):
-        return None
-
-    program.model_fn = model_fn
+def model_fn_with_another_argument(features, labels, mode, params, flags):
+    return None
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) has following not expected args: ['label']. A "
-    "model_fn takes features, labels, mode, params and config; give it other values by params, "
-    "or by functools.partial. Did you mean 'labels'?",
+    "model_fn ({name} (model.py, line {line})) has following not expected args: ['label']. A "
+    "model_fn takes features, labels, mode, params and config; give it other values by params, or "
+    "by functools.partial. Did you mean 'labels'?",
+    at="model_fn",
 )
-def model_fn_with_a_misspelt_argument(program):
-    def model_fn(features, label, mode, params):
-        return None
-
-    program.model_fn = model_fn
+def model_fn_with_a_misspelt_argument(features, label, mode, params):
+    return None
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) does not include params argument, required by "
+    "model_fn ({name} (model.py, line {line})) does not include params argument, required by "
     "TPUEstimator to pass batch size as params['batch_size'].",
+    at="model_fn",
 )
-def model_fn_without_params(program):
-    good = program.model_fn
-
-    def model_fn(features, labels, mode):
-        return good(features, labels, mode, {})
-
-    program.model_fn = model_fn
+def model_fn_without_params(program, features, labels, mode):
+    return Program.model_fn(program, features, labels, mode, {})
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn does not take labels, but input_fn returns labels.",
+    at="model_fn",
 )
-def model_fn_without_labels(program):
-    good = program.model_fn
-
-    def model_fn(features, mode, params):
-        return good(features, None, mode, params)
-
-    program.model_fn = model_fn
+def model_fn_without_labels(program, features, mode, params):
+    return Program.model_fn(program, features, None, mode, params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn should return an EstimatorSpec. In mode 'train', model_fn (model_fn (model.py, "
-    "line {line})) returned None. Is its `return` missing?",
+    "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
+    "{line})) returned None. Is its `return` missing?",
+    at="model_fn",
 )
-def model_fn_returns_nothing_in_training(program):
-    def model_fn(features, labels, mode, params):
-        program_of_the_model = Program.model_fn(program, features, labels, mode, params)
-        del program_of_the_model
-
-    program.model_fn = model_fn
+def model_fn_returns_nothing_in_training(program, features, labels, mode, params):
+    program_of_the_model = Program.model_fn(program, features, labels, mode, params)
+    del program_of_the_model
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
-    "model_fn should return an EstimatorSpec. In mode 'eval', model_fn (model_fn (model.py, "
-    "line {line})) returned None. Is its `return` missing?",
+    "model_fn should return an EstimatorSpec. In mode 'eval', model_fn ({name} (model.py, line "
+    "{line})) returned None. Is its `return` missing?",
+    at="model_fn",
 )
-def model_fn_returns_nothing_in_evaluation(program):
-    def model_fn(features, labels, mode, params):
-        if mode == ee.ModeKeys.TRAIN:
-            return Program.model_fn(program, features, labels, mode, params)
-        return None
-
-    program.model_fn = model_fn
+def model_fn_returns_nothing_in_evaluation(program, features, labels, mode, params):
+    if mode == ee.ModeKeys.TRAIN:
+        return Program.model_fn(program, features, labels, mode, params)
+    return None
 
 
-@mistake(
-    "predict",
+@predict(
     ValueError,
-    "model_fn should return an EstimatorSpec. In mode 'infer', model_fn (model_fn (model.py, "
-    "line {line})) returned None. Is its `return` missing?",
+    "model_fn should return an EstimatorSpec. In mode 'infer', model_fn ({name} (model.py, line "
+    "{line})) returned None. Is its `return` missing?",
+    at="model_fn",
 )
-def model_fn_returns_nothing_in_prediction(program):
-    def model_fn(features, labels, mode, params):
-        if mode == ee.ModeKeys.TRAIN:
-            return Program.model_fn(program, features, labels, mode, params)
-        return None
-
-    program.model_fn = model_fn
+def model_fn_returns_nothing_in_prediction(program, features, labels, mode, params):
+    if mode == ee.ModeKeys.TRAIN:
+        return Program.model_fn(program, features, labels, mode, params)
+    return None
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn should return an EstimatorSpec. In mode 'train', model_fn (model_fn (model.py, "
-    "line {line})) returned a tuple.",
+    "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
+    "{line})) returned a tuple.",
+    at="model_fn",
 )
-def model_fn_returns_loss_and_train_op(program):
-    def model_fn(features, labels, mode, params):
-        spec = Program.model_fn(program, features, labels, mode, params)
-        return spec.loss, spec.train_op
-
-    program.model_fn = model_fn
+def model_fn_returns_loss_and_train_op(program, features, labels, mode, params):
+    spec = Program.model_fn(program, features, labels, mode, params)
+    return spec.loss, spec.train_op
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn should return an EstimatorSpec. In mode 'train', model_fn (model_fn (model.py, "
-    "line {line})) returned {'mode': 'train'}.",
+    "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
+    "{line})) returned {'mode': 'train'}.",
+    at="model_fn",
 )
-def model_fn_returns_a_dict(program):
-    def model_fn(features, labels, mode, params):
-        return {"mode": mode}
-
-    program.model_fn = model_fn
+def model_fn_returns_a_dict(features, labels, mode, params):
+    return {"mode": mode}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) was called with mode 'eval', and returned a "
+    "model_fn ({name} (model.py, line {line})) was called with mode 'eval', and returned a "
     "TPUEstimatorSpec of mode 'train'. Pass it the mode that model_fn is given.",
+    at="model_fn",
 )
-def model_fn_takes_evaluation_for_training(program):
-    def model_fn(features, labels, mode, params):
-        return Program.model_fn(program, features, labels, "train", params)
-
-    program.model_fn = model_fn
+def model_fn_takes_evaluation_for_training(program, features, labels, mode, params):
+    return Program.model_fn(program, features, labels, "train", params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) was called with mode 'train', and returned a "
+    "model_fn ({name} (model.py, line {line})) was called with mode 'train', and returned a "
     "TPUEstimatorSpec of mode 'eval'. Pass it the mode that model_fn is given.",
+    at="model_fn",
 )
-def model_fn_takes_training_for_evaluation(program):
-    def model_fn(features, labels, mode, params):
-        return Program.model_fn(program, features, labels, "eval", params)
-
-    program.model_fn = model_fn
+def model_fn_takes_training_for_evaluation(program, features, labels, mode, params):
+    return Program.model_fn(program, features, labels, "eval", params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "model_fn (model_fn (model.py, line {line})) was called with mode 'train', and returned a "
+    "model_fn ({name} (model.py, line {line})) was called with mode 'train', and returned a "
     "TPUEstimatorSpec of mode 'training'. Pass it the mode that model_fn is given.",
+    at="model_fn",
 )
-def a_mode_that_does_not_exist(program):
-    def model_fn(features, labels, mode, params):
-        spec = Program.model_fn(program, features, labels, mode, params)
-        return ee.TPUEstimatorSpec("training", loss=spec.loss, train_op=spec.train_op)
-
-    program.model_fn = model_fn
+def a_mode_that_does_not_exist(program, features, labels, mode, params):
+    spec = Program.model_fn(program, features, labels, mode, params)
+    return ee.TPUEstimatorSpec("training", loss=spec.loss, train_op=spec.train_op)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Missing train_op.",
+    at="train_op",
 )
-def no_train_op(program):
-    program.train_op = lambda loss: None
+def no_train_op(loss):
+    return None
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "train_op must be Operation or Tensor, given: [<tf.Tensor 'Mean:0' shape=() dtype=float32>]",
+    at="train_op",
 )
-def train_op_is_a_function(program):
-    program.train_op = lambda loss: [loss]
+def train_op_is_a_function(loss):
+    return [loss]
 
 
-@mistake(
-    "train",
-    ValueError,
-    "Missing loss.",
-)
-def no_loss(program):
-    program.returned = {"loss": None}
-
-
-@mistake(
-    "train",
-    TypeError,
-    "loss must be Tensor, given: 1.0",
-)
-def loss_is_a_number(program):
-    program.returned = {"loss": 1.0}
-
-
-@mistake(
-    "train",
+@train(
     ValueError,
     'Loss must be scalar, given: Tensor("each:0", shape=(4, 1), dtype=float32)',
+    at="loss",
 )
-def loss_of_each_example(program):
-    def loss(logits, labels):
-        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        return tf.identity(each, name="each")
-
-    program.loss = loss
+def loss_of_each_example(logits, labels):
+    each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.identity(each, name="each")
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Invalid type tf.int32 for whole:0, expected: [tf.float32, tf.float64, tf.float16, "
     "tf.bfloat16].",
@@ -268,24 +196,20 @@ def loss_of_integers(program):
     program.loss = lambda logits, labels: tf.cast(good(logits, labels), tf.int32, name="whole")
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"'ages'. The features that model_fn is given are ['age', 'item', 'words']. Did you mean "
     "'age'?\"",
+    at="logits",
 )
-def a_feature_by_a_misspelt_name(program):
-    def logits(features):
-        return v1.layers.dense(features["ages"], 1)
-
-    program.logits = logits
+def a_feature_by_a_misspelt_name(features):
+    return v1.layers.dense(features["ages"], 1)
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
-    "\"params has no 'hidden_unit'; it has ['batch_size', 'context', 'hidden_units', "
-    "'use_tpu']. Did you mean 'hidden_units'?\"",
+    "\"params has no 'hidden_unit'; it has ['batch_size', 'context', 'hidden_units', 'use_tpu']. "
+    "Did you mean 'hidden_units'?\"",
 )
 def a_parameter_that_was_not_given(program):
     program.estimator["params"] = {"hidden_units": 8}
@@ -296,24 +220,12 @@ def a_parameter_that_was_not_given(program):
     program.model_fn = model_fn
 
 
-@mistake(
-    "train",
-    ValueError,
-    "Shapes (4, 1) and (4,) are incompatible",
-)
-def labels_of_another_shape(program):
-    program.labels = [1.0, 0.0, 1.0, 0.0]
-
-
 # Optimizers.
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "Adam.minimize: A Keras optimizer does not train in a model_fn: use an optimizer of "
-    "tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer, or "
-    "estimator_emb.keras.Adagrad.",
+    f"Adam.minimize: {KERAS}",
 )
 def keras_optimizer_minimizes(program):
     program.dense_optimizer = lambda: tf.keras.optimizers.Adam(0.1)
@@ -322,112 +234,88 @@ def keras_optimizer_minimizes(program):
     )
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "Adagrad.minimize: A Keras optimizer does not train in a model_fn: use an optimizer of "
-    "tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer, or "
-    "estimator_emb.keras.Adagrad.",
+    f"Adagrad.minimize: {KERAS}",
+    at="dense_optimizer",
 )
-def keras_optimizer_takes_the_place_of_another(program):
-    program.dense_optimizer = lambda: tf.keras.optimizers.Adagrad(0.1)
+def keras_optimizer_takes_the_place_of_another():
+    return tf.keras.optimizers.Adagrad(0.1)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "SGD.apply_gradients: A Keras optimizer does not train in a model_fn: use an optimizer of "
-    "tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer, or "
-    "estimator_emb.keras.Adagrad.",
+    f"SGD.apply_gradients: {KERAS}",
+    at="train_op",
 )
-def keras_optimizer_applies_gradients(program):
-    def train_op(loss):
-        variables = v1.trainable_variables()
-        pairs = zip(tf.gradients(loss, variables), variables, strict=True)
-        trained = tf.keras.optimizers.SGD(0.1).apply_gradients(pairs)
-        return tf.group(trained, v1.train.get_global_step().assign_add(1))
-
-    program.train_op = train_op
+def keras_optimizer_applies_gradients(loss):
+    variables = v1.trainable_variables()
+    pairs = zip(tf.gradients(loss, variables), variables, strict=True)
+    trained = tf.keras.optimizers.SGD(0.1).apply_gradients(pairs)
+    return tf.group(trained, v1.train.get_global_step().assign_add(1))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "The train_op of model_fn does not increase the global step, so that training would never "
-    "end: the global step (tf.train.get_global_step) has not been increased. Pass "
-    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
-    "it to a Keras optimizer as its iterations.",
+    NO_STEP,
+    at="train_op",
 )
-def keras_optimizer_counts_its_own_steps(program):
-    def train_op(loss):
-        variables = v1.trainable_variables()
-        pairs = zip(tf.gradients(loss, variables), variables, strict=True)
-        return tf.keras.optimizers.legacy.SGD(0.1).apply_gradients(pairs)
-
-    program.train_op = train_op
+def keras_optimizer_counts_its_own_steps(loss):
+    variables = v1.trainable_variables()
+    pairs = zip(tf.gradients(loss, variables), variables, strict=True)
+    return tf.keras.optimizers.legacy.SGD(0.1).apply_gradients(pairs)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "SGD.minimize: A Keras optimizer does not train in a model_fn: use an optimizer of "
-    "tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer, or "
-    "estimator_emb.keras.Adagrad.",
+    f"SGD.minimize: {KERAS}",
+    at="train_op",
 )
-def legacy_keras_optimizer_minimizes(program):
-    program.train_op = lambda loss: tf.keras.optimizers.legacy.SGD(0.1).minimize(
-        loss, v1.trainable_variables()
-    )
+def legacy_keras_optimizer_minimizes(loss):
+    return tf.keras.optimizers.legacy.SGD(0.1).minimize(loss, v1.trainable_variables())
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "The train_op of model_fn does not increase the global step, so that training would never "
-    "end: the global step (tf.train.get_global_step) has not been increased. Pass "
-    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
-    "it to a Keras optimizer as its iterations.",
+    NO_STEP,
+    at="train_op",
 )
-def minimize_without_the_global_step(program):
-    program.train_op = lambda loss: program.dense_optimizer().minimize(loss)
+def minimize_without_the_global_step(program, loss):
+    return program.dense_optimizer().minimize(loss)
 
 
-@mistake(
-    "train",
+@train(
     AttributeError,
     "'AdagradParameters' object has no attribute 'minimize': it trains embedding tables, as "
-    "optimization_parameters of an EmbeddingConfigSpec. For the other variables, use an "
-    "optimizer of tf.compat.v1.train.",
+    "optimization_parameters of an EmbeddingConfigSpec. For the other variables, use an optimizer "
+    "of tf.compat.v1.train.",
 )
 def the_tables_optimizer_for_the_model(program):
     program.dense_optimizer = program.parameters
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "No variables to optimize.",
+    at="train_op",
 )
-def no_variable_to_optimize(program):
-    program.train_op = lambda loss: program.dense_optimizer().minimize(
-        loss, v1.train.get_global_step(), var_list=[]
-    )
+def no_variable_to_optimize(program, loss):
+    return program.dense_optimizer().minimize(loss, v1.train.get_global_step(), var_list=[])
 
 
 # Metrics and predictions.
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     "eval_metrics should be tuple or list",
+    at="metrics",
 )
-def metrics_without_their_tensors(program):
-    program.metrics = lambda labels, logits: {"mean": v1.metrics.mean(logits)}
+def metrics_without_their_tensors(labels, logits):
+    return {"mean": v1.metrics.mean(logits)}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     RuntimeError,
     "In TPUEstimatorSpec.eval_metrics, length of tensors 1 does not match method args of the "
     "function, which takes 2.",
@@ -437,165 +325,116 @@ def metrics_with_too_few_tensors(program):
     program.metrics = lambda labels, logits: (good(labels, logits)[0], [logits])
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
-    "metrics_with_a_misspelt_tensor.<locals>.metrics.<locals>.metric_fn() got an unexpected "
-    "keyword argument 'logit'",
+    "{name}.<locals>.metric_fn() got an unexpected keyword argument 'logit'",
+    at="metrics",
 )
-def metrics_with_a_misspelt_tensor(program):
-    def metrics(labels, logits):
-        def metric_fn(labels, logits):
-            return {"mean": v1.metrics.mean(logits)}
+def metrics_with_a_misspelt_tensor(labels, logits):
+    def metric_fn(labels, logits):
+        return {"mean": v1.metrics.mean(logits)}
 
-        return metric_fn, {"labels": labels, "logit": logits}
-
-    program.metrics = metrics
+    return metric_fn, {"labels": labels, "logit": logits}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
-    "eval_metrics: metric_fn (metric_fn (model.py, line {line})) must return a dict of "
-    "metrics; it returned None. Is its `return` missing?",
+    "eval_metrics: metric_fn (metric_fn (model.py, line {line})) must return a dict of metrics; "
+    "it returned None. Is its `return` missing?",
+    at="metrics",
 )
-def metrics_return_nothing(program):
-    def metrics(labels, logits):
-        def metric_fn(labels, logits):
-            v1.metrics.mean(logits)
+def metrics_return_nothing(labels, logits):
+    def metric_fn(labels, logits):
+        v1.metrics.mean(logits)
 
-        return metric_fn, [labels, logits]
-
-    program.metrics = metrics
+    return metric_fn, [labels, logits]
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
     "eval_metrics[0] should be callable.",
+    at="metrics",
 )
-def metrics_are_not_callable(program):
-    program.metrics = lambda labels, logits: ([labels], logits)
+def metrics_are_not_callable(labels, logits):
+    return ([labels], logits)
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
-    'Metric with name "loss" is not allowed, because Estimator already defines a default '
-    "metric with the same name.",
+    'Metric with name "loss" is not allowed, because Estimator already defines a default metric '
+    "with the same name.",
+    at="metrics",
 )
-def a_metric_called_loss(program):
-    def metrics(labels, logits):
-        def metric_fn(logits):
-            return {"loss": v1.metrics.mean(logits)}
+def a_metric_called_loss(labels, logits):
+    def metric_fn(logits):
+        return {"loss": v1.metrics.mean(logits)}
 
-        return metric_fn, [logits]
-
-    program.metrics = metrics
+    return metric_fn, [logits]
 
 
-@mistake(
-    "predict",
-    ValueError,
-    "Missing predictions.",
-)
-def no_predictions(program):
-    program.returned = {"predictions": None}
-
-
-@mistake(
-    "predict",
+@predict(
     ValueError,
     "model_fn (Program.model_fn (program.py, line {line})): predictions['mean'] is a scalar, "
-    "mean_of_all:0; it must have the batch as its first dimension, for predict hands it out "
-    "one example at a time.",
+    "mean_of_all:0; it must have the batch as its first dimension, for predict hands it out one "
+    "example at a time.",
+    at="predictions",
 )
-def a_prediction_of_the_whole_batch(program):
-    def predictions(logits):
-        return {"mean": tf.reduce_mean(logits, name="mean_of_all")}
-
-    program.predictions = predictions
+def a_prediction_of_the_whole_batch(logits):
+    return {"mean": tf.reduce_mean(logits, name="mean_of_all")}
 
 
-@mistake(
-    "predict",
+@predict(
     ValueError,
     "Argument `multi_class_labels` must not be None.",
+    at="predictions",
 )
-def predictions_that_need_labels(program):
-    program.predictions = lambda logits: {"loss": program.loss(logits, None)}
-
-
-@mistake(
-    "predict",
-    ValueError,
-    "Expected to run at least one output from dict_keys(['logits']), provided ['probability'].",
-)
-def a_prediction_key_that_does_not_exist(program):
-    program.predict = {"predict_keys": ["probability"]}
+def predictions_that_need_labels(program, logits):
+    return {"loss": program.loss(logits, None)}
 
 
 # Rates and factors.
 
 
-def rate(program, function):
-    program.item["learning_rate_fn"] = function
-
-
-@mistake(
-    "train",
+@train(
     TypeError,
-    "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}) returned None; it must "
+    "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) returned None; it must "
     "return a number or a scalar tensor. Is its `return` missing?",
+    at="item.learning_rate_fn",
 )
-def a_rate_function_without_return(program):
-    def decay(step):
-        0.1 * tf.cast(step, tf.float32)
-
-    rate(program, decay)
+def a_rate_function_without_return(step):
+    0.1 * tf.cast(step, tf.float32)
 
 
-@mistake(
-    "train",
+@train(
     RuntimeError,
-    "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}) failed: KeyError: 'item'",
+    "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) failed: KeyError: 'item'",
+    at="item.learning_rate_fn",
 )
-def a_rate_function_that_fails(program):
-    def decay(step):
-        return 0.1 * rates["item"]
-
-    rates = {}
-    rate(program, decay)
+def a_rate_function_that_fails(step):
+    return 0.1 * {}["item"]
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
-    "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}) failed: TypeError: "
-    "a_rate_function_without_step.<locals>.decay() takes 0 positional arguments but 1 was given",
+    "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) failed: TypeError: "
+    "{name}() takes 0 positional arguments but 1 was given",
+    at="item.learning_rate_fn",
 )
-def a_rate_function_without_step(program):
-    def decay():
-        return 0.1
-
-    rate(program, decay)
+def a_rate_function_without_step():
+    return 0.1
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}) must return a number or "
-    "a scalar tensor; got the shape (2,).",
+    "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) must return a number or a "
+    "scalar tensor; got the shape (2,).",
+    at="item.learning_rate_fn",
 )
-def a_rate_for_each_column(program):
-    def decay(step):
-        return tf.constant([0.1, 0.2])
-
-    rate(program, decay)
+def a_rate_for_each_column(step):
+    return tf.constant([0.1, 0.2])
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}): its value must not be "
     "negative; got -0.5.",
@@ -604,65 +443,30 @@ def a_rate_below_zero(program):
     def decay(step):
         return -0.5
 
-    rate(program, functools.partial(decay))
+    program.item["learning_rate_fn"] = functools.partial(decay)
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
-    "EmbeddingConfigSpec: experimental_gradient_multiplier_fn factor (model.py, line {line}) "
+    "EmbeddingConfigSpec: experimental_gradient_multiplier_fn {name} (model.py, line {line}) "
     "returned None; it must return a number or a scalar tensor. Is its `return` missing?",
+    at="spec.experimental_gradient_multiplier_fn",
 )
-def a_multiplier_without_return(program):
-    def factor(step):
-        pass
-
-    program.spec["experimental_gradient_multiplier_fn"] = factor
+def a_multiplier_without_return(step):
+    pass
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
-    "EmbeddingConfigSpec: experimental_gradient_multiplier_fn factor (model.py, line {line}): "
-    "its value must be finite in float32; got inf.",
+    "EmbeddingConfigSpec: experimental_gradient_multiplier_fn {name} (model.py, line {line}): its "
+    "value must be finite in float32; got inf.",
+    at="spec.experimental_gradient_multiplier_fn",
 )
-def a_multiplier_that_is_infinite(program):
-    def factor(step):
-        return float("inf")
-
-    program.spec["experimental_gradient_multiplier_fn"] = factor
+def a_multiplier_that_is_infinite(step):
+    return float("inf")
 
 
-@mistake(
-    "export",
-    KeyError,
-    "\"Feature words of table tbl_words is not among the features of the batch, ['age', "
-    "'item', 'word']. Did you mean 'word'?\"",
-)
-def exported_feature_by_another_name(program):
-    program.exported_features = {"item": [None, 1], "word": [None, 2]}
-
-
-@mistake(
-    "export",
-    TypeError,
-    "Values in `export_outputs` must be ExportOutput objects, received: {'serving_default': 1.0}.",
-)
-def export_outputs_of_tensors(program):
-    program.returned = {"export_outputs": {"serving_default": 1.0}}
-
-
-@mistake(
-    "export",
-    ValueError,
-    "An input_receiver_fn must be defined.",
-)
-def no_serving_input_fn(program):
-    program.export["serving_input_receiver_fn"] = None
-
-
-@mistake(
-    "export",
+@export(
     ValueError,
     "serving_input_receiver_fn (<lambda> (model.py, line {line})) must return a "
     "ServingInputReceiver; it returned None. Is its `return` missing?",

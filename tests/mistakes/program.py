@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
+import functools
+import types
+
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -8,28 +11,69 @@ import feature_columns as fc
 
 v1 = tf.compat.v1
 MISTAKES = []
+MISSING = object()
 
 
-def mistake(action, error=None, message=None, host=None, only=None):
+def mistake(action, error, message, host=None, only=None, at=None):
     """Adds a function that changes a good program to the list, with what is said of the change.
 
     Args:
       action: what the program does with it, see `Program.run`.
       error: the exception that it must raise.
-      message: its whole text; {line} is the line of the function that the text names, {directory}
-        the model's.
+      message: its whole text; {line} is the line of the function that the text names, {name} the
+        mistake's name, {directory} the model's.
       host: error and message, where a TPU is emulated and they differ.
       only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
+      at: the function itself takes this place in the program, see `changed`.
     """
 
     def add(change):
-        for device in ("cpu", "host"):
-            if only in (None, device):
-                expected = (error, message) if device == "cpu" or host is None else host
-                MISTAKES.append((change.__name__, device, action, change, *expected))
+        name = change.__name__
+        mistakes(action, error, {name: ({at: change} if at else change, message, host)}, only)
         return change
 
     return add
+
+
+build, train, evaluate, predict, export = (
+    functools.partial(mistake, action)
+    for action in ("build", "train", "evaluate", "predict", "export")
+)
+"""Decorators of mistakes by what the program does with them."""
+
+
+def mistakes(action, error, changes, only=None):
+    """Adds {name: (change, message, host)}; `changed` describes a change, `mistake` the rest."""
+    for name, (change, message, *host) in changes.items():
+        for device in ("cpu", "host"):
+            if only in (None, device):
+                differs = device == "host" and any(host)
+                expected = host[0] if differs else (error, message)
+                MISTAKES.append((name, device, action, change, *expected))
+
+
+def changed(program, change):
+    """Changes a program by a function of it, or by values of its attributes and their items.
+
+    A value is a function with a first parameter `program` for a method of it, or MISSING.
+    """
+    if callable(change):
+        change(program)
+        return
+    for place, value in change.items():
+        *owners, last = place.split(".")
+        owner = program
+        for name in owners:
+            owner = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+        code = getattr(value, "__code__", None)
+        if code is not None and code.co_varnames[:1] == ("program",):
+            value = types.MethodType(value, program)
+        if value is MISSING:
+            del owner[last]
+        elif isinstance(owner, dict):
+            owner[last] = value
+        else:
+            setattr(owner, last, value)
 
 
 class Program:

@@ -14,11 +14,10 @@ import time
 import types
 
 import harness
-import host_engine
-import numpy as np
+import processes
 import pytest
 import tensorflow as tf
-from test_engine import one_table
+from native_builds import QUICK, reasons, refused
 
 import estimator_emb as ee
 from estimator_emb.native import build, cache, choice, ops
@@ -26,22 +25,7 @@ from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
 
-BATCHES = [({"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)})]
-QUICK = [
-    build.Unit('extern "C" __attribute__((visibility("default"))) int answer() { return 42; }')
-]
 BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
-
-
-def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
-    """Trains with native kernels asked for; returns why they were not used."""
-    caplog.set_level(logging.INFO, "estimator_emb")
-    spec = one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
-    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
-    before = "Tables use TensorFlow's ops, without native kernels: "
-    lines = [line for line in harness.said(caplog) if "native" in line]
-    assert [line[: len(before)] for line in lines] == [before]
-    return lines[0][len(before) :]
 
 
 @pytest.fixture
@@ -95,13 +79,6 @@ def _without_building(info):
             info(text, *args, **kwargs)
 
     return others
-
-
-def refused():
-    """Why a small library cannot be had."""
-    with pytest.raises(build.BuildError) as error:
-        build.library("quick", QUICK)
-    return str(error.value)
 
 
 def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
@@ -274,7 +251,7 @@ try:
 except build.BuildError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = processes.run(program)
     assert done.stdout.splitlines()[-1:] == [
         "this system lacks Python's fcntl, which keeps two builds apart"
     ], done.stderr

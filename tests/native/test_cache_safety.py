@@ -13,7 +13,7 @@ import tempfile
 
 import harness
 import pytest
-from test_build import QUICK, reasons, refused
+from native_builds import QUICK, reasons, refused
 
 from estimator_emb.native import build, cache, ops
 

@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of optimizers that drives the suites holds every class that the package has."""
 
+import importlib
 import json
 import pathlib
+import pkgutil
 
 import pytest
 from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, SURROUNDED, TF2_GOLDEN_CLASSES
 
+import estimator_emb as ee
 from estimator_emb import embedding, optimizers
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 
 
-def exported():
-    """Every class of an optimizer that the packages show and that trains here."""
-    shown = [getattr(module, name) for module in (optimizers, embedding) for name in module.__all__]
-    base = optimizers.OptimizationParameters
-    classes = {one for one in shown if isinstance(one, type) and issubclass(one, base)} - {base}
-    return {one for one in classes if not one.only_on_hardware}
+def written():
+    """Every class of an optimizer that a file of the package defines and that trains here."""
+    names = [info.name for info in pkgutil.iter_modules(optimizers.__path__)]
+    modules = [importlib.import_module(f"{optimizers.__name__}.{name}") for name in names]
+    found = {
+        value
+        for module in modules
+        if not module.__name__.rpartition(".")[2].startswith("_")
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    }
+    return {one for one in found if not one.only_on_hardware}
 
 
 def test_there_is_one_of_each_class():
     classes = {*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS}
-    assert classes == exported()
+    assert classes == written()
     assert {type(one.parameters) for one in OPTIMIZERS} == classes
     assert set(RULES) == classes
+    for one in optimizers.ON_TPUS:
+        assert getattr(ee, one.__name__) is getattr(optimizers, one.__name__) is one
+        assert {one.__name__} <= {*ee.__all__} & {*optimizers.__all__}
+    assert {one.__name__ for one in optimizers.TF2_OPTIMIZERS} < {*embedding.__all__}
 
 
 def test_golden_covers_every_optimizer():

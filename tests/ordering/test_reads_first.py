@@ -7,34 +7,15 @@ expected are those of a step that computes all of its outputs from its inputs, a
 
 import contextlib
 import sys
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from delays import held_back, slowly
 
 from estimator_emb.ordering import reads_first
 
 v1 = tf.compat.v1
-DELAY = 0.02
-
-
-def slowly(value):
-    """`value` as a tensor, after the time that any write takes."""
-
-    def sleep(value):
-        time.sleep(DELAY)
-        return value
-
-    (late,) = v1.py_func(sleep, [value], [value.dtype])
-    late.set_shape(value.shape)
-    return late
-
-
-@contextlib.contextmanager
-def held_back():
-    with tf.control_dependencies([slowly(tf.constant(0.0))]):
-        yield
 
 
 @contextlib.contextmanager

@@ -6,10 +6,11 @@ What step n reads is what n steps have written, as on a TPU; the numbers follow 
 
 import glob
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_reads_first import held_back, slowly
+from delays import held_back, slowly
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -138,14 +139,7 @@ def estimator(program, directory, cores=None, tables=False, loop=1, **_):
             return program.model_fn(features, labels, mode, params)
         return program.model_fn({"other": features["other"]}, labels, mode, params)
 
-    return ee.TPUEstimator(
-        model_fn,
-        config=config,
-        use_tpu=cores is not None,
-        train_batch_size=8,
-        eval_batch_size=8,
-        embedding_config_spec=spec_of(tables),
-    )
+    return harness.configured(model_fn, spec_of(tables), config, 8, use_tpu=cores is not None)
 
 
 @pytest.mark.slow

@@ -225,7 +225,7 @@ class Case:
             patch.setenv("ESTIMATOR_EMB_DEVICE", "host")
             made = self.estimator(model_dir)
         replicas = None if "num_shards" in self.tpu_config else CORES
-        return preflight.check(
+        return preflight.check_program(
             made,
             self.input_fn,
             self.mode,
@@ -392,6 +392,9 @@ RAISE = {
     "v6e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v6e"}),
     "v5e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v5e"}),
     "bad_ids": Case("bad_ids='drop' works on the host only", tpu_config={"bad_ids": "drop"}),
+    "table_summaries": Case(
+        "table_summaries=True works on the host only", tpu_config={"table_summaries": True}
+    ),
     "a prediction with tables": Case("looks up no embedding tables", mode="infer"),
     "pipelined, tables on the host": Case(
         "pipeline_execution_with_tensor_core must be False",

@@ -40,7 +40,7 @@ def lowered(tmp_path, monkeypatch):
         return json.loads((work / f"{result}.json").read_text()), ""
 
     def of(change, **kwargs):
-        monkeypatch.setattr(compiler, "run", run)
+        monkeypatch.setattr(compiler, "run_process", run)
         step = built(programs.model_fn_with(change), **kwargs)
         return compiler._lower(step, tmp_path, timeout=1)
 
@@ -48,7 +48,7 @@ def lowered(tmp_path, monkeypatch):
 
 
 def compiled(model_fn, *generations, **kwargs):
-    return preflight.check(
+    return preflight.check_program(
         programs.estimator(model_fn), programs.input_fn, generations=generations, **kwargs
     )
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
     lowered(change)  # From here on in this process.
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
     estimator = programs.estimator(programs.model_fn_with(change), tables="host")
-    report = preflight.check(estimator, programs.input_fn, generations=("v3", "v4"))
+    report = preflight.check_program(estimator, programs.input_fn, generations=("v3", "v4"))
     assert report.status == 1 and report.versions is None
     assert (
         "\nCompiler: the step did not get that far.\n  v3, v4, dense step, 8 replicas: refused\n"
@@ -229,7 +229,7 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
 
 
 def test_without_the_extra(monkeypatch):
-    monkeypatch.delenv(compiler.PYTHON_VARIABLE, raising=False)
+    monkeypatch.delenv("ESTIMATOR_EMB_COMPILER_PYTHON", raising=False)
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
     how = (
         f"no_such_jax and no_such_libtpu not installed in {sys.executable}: pip install "

@@ -12,11 +12,11 @@ from descriptors import OPTIMIZERS
 
 import estimator_emb as ee
 from estimator_emb import preflight
+from estimator_emb.names.generations import SPARSE_CORES
 from estimator_emb.optimizers import PARAMETERS
 from estimator_emb.preflight import compiler
 from estimator_emb.preflight.sparsecore import compiling
 from estimator_emb.preflight.sparsecore.layout import (
-    SPARSE_CORES,
     Chips,
     SparseCoreLimits,
     stacks_of,
@@ -158,14 +158,14 @@ def fake_compiler(monkeypatch):
                 return json.loads(file.read_text()), ""
             return None, "its process ended with status -6:\nCheck failed"
 
-        monkeypatch.setattr(compiler, "run", run)
+        monkeypatch.setattr(compiler, "run_process", run)
         return asked
 
     return install
 
 
 def ask(given, batch=16, replicas=8, generations=("v4", "v5p", "v6e"), training=True, **kwargs):
-    step = compiling.TableStep(given, None, training, batch, replicas, **kwargs)
+    step = compiling.SparseCoreStep(given, None, training, batch, replicas, **kwargs)
     return compiling.compile_tables(step, generations, "python", 100.0)
 
 
@@ -199,7 +199,7 @@ def test_a_program_is_asked_about_by_its_mode(mode, count, fake_compiler, monkey
 
     def check(**kwargs):
         limits = SparseCoreLimits(9)
-        return preflight.check(
+        return preflight.check_program(
             estimator,
             programs.input_fn,
             mode,
@@ -315,7 +315,7 @@ def test_tables_that_fit_one_by_one_and_not_together_are_refused():
 @pytest.mark.slow
 @needs_compiler
 def test_the_tables_of_a_program_compile_for_v5p_and_v6e():
-    found = preflight.check(
+    found = preflight.check_program(
         programs.estimator(programs.model_fn_with()),
         programs.input_fn,
         generations=["v5p", "v6e"],
@@ -347,7 +347,7 @@ def test_every_optimizer_compiles():
         table(f"t_{name}", 1000, parameters.required_dimension or 32, parameters)
         for name, parameters in longest.items()
     ]
-    step = compiling.TableStep(given, 0.5, True, 64, 8)
+    step = compiling.SparseCoreStep(given, 0.5, True, 64, 8)
     for result in compiling.compile_tables(step, ["v5p", "v6e"], PYTHON, 1200.0):
         assert result.outcome == "compiles", str(result)
 
@@ -391,5 +391,5 @@ def test_the_sparse_cores_of_a_chip_are_those_that_jax_knows():
 
 
 def ask_compiler(given, **kwargs):
-    step = compiling.TableStep(given, None, True, 64, 1, **kwargs)
+    step = compiling.SparseCoreStep(given, None, True, 64, 1, **kwargs)
     return compiling.compile_tables(step, ["v6e"], PYTHON, 600.0)

@@ -26,7 +26,7 @@ PYTHON = "what it computes, in input_fn or host_call; or TensorFlow's own ops."
 
 def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
     estimator = programs.estimator(model_fn, **kwargs)
-    return preflight.check(estimator, input_fn, mode, compile=False)
+    return preflight.check_program(estimator, input_fn, mode, compile=False)
 
 
 def found(change, **kwargs):
@@ -117,7 +117,7 @@ def test_feature_columns():
         feature_columns=[*columns, sequence], optimization_parameters=ee.AdagradParameters(0.1)
     )
     estimator = programs.estimator(model_fn, embedding_config_spec=spec)
-    assert preflight.check(estimator, input_fn, compile=False).findings == ()
+    assert preflight.check_program(estimator, input_fn, compile=False).findings == ()
     assert seen == {
         "a": [16, 8],
         "b": [16, 4],
@@ -492,7 +492,7 @@ def test_an_optimizer_of_one_core():
         "CrossReplicaSum), so every core would train a model of its own. Instead: "
         "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
     ]
-    one = preflight.check(
+    one = preflight.check_program(
         programs.estimator(_batch_of_all(model_fn), num_shards=None),
         programs.input_fn,
         compile=False,
@@ -633,13 +633,13 @@ def test_a_batch_that_cores_cannot_share(monkeypatch):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError) as raised:
         estimator = programs.estimator(programs.model_fn_with())
-        preflight.check(estimator, programs.input_fn, **arguments)
+        preflight.check_program(estimator, programs.input_fn, **arguments)
     assert str(raised.value) == message
 
 
 def test_only_our_estimators():
     with pytest.raises(preflight.CannotCheck) as raised:
-        preflight.check(ee.Estimator(programs.model_fn_with()), programs.input_fn)
+        preflight.check_program(ee.Estimator(programs.model_fn_with()), programs.input_fn)
     assert str(raised.value) == (
         "Only a TPUEstimator of estimator_emb can be checked; got Estimator of "
         "tensorflow_estimator.python.estimator.estimator."

@@ -59,7 +59,7 @@ def checked(made, mode="train", generations=("v3",), cores=8, compilations=(), *
         programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
     )
     request, config = estimator.backend.request, estimator.config
-    return tables.check(request, config, mode, generations, cores, compilations)
+    return tables.check_tables(request, config, mode, generations, cores, compilations)
 
 
 def test_a_hundred_gigabytes_on_a_v3_8():
@@ -164,7 +164,9 @@ def test_a_generation_on_which_no_estimator_runs(named):
     estimator = programs.estimator(
         programs.model_fn_with(), device="host", tpu_generation=generation
     )
-    said = str(preflight.check(estimator, programs.input_fn, generations=["v6e"], compile=False))
+    said = str(
+        preflight.check_program(estimator, programs.input_fn, generations=["v6e"], compile=False)
+    )
     assert f"  What compiles does not run: {NO_ESTIMATOR}\n" in said
     refused = "use_tpu=True raises ValueError: TPUConfig: tpu_generation is 'v6e', and no TPUEst"
     assert (refused in said) == named

@@ -66,15 +66,7 @@ def make(model_dir, bad_ids):
         save_summary_steps=1,
         tpu_config=ee.TPUConfig(bad_ids=bad_ids),
     )
-    return ee.TPUEstimator(
-        harness.gradient_model_fn(["x", "y"]),
-        config=config,
-        use_tpu=False,
-        train_batch_size=2,
-        eval_batch_size=2,
-        predict_batch_size=2,
-        embedding_config_spec=spec,
-    )
+    return harness.configured(harness.gradient_model_fn(["x", "y"]), spec, config, 2, use_tpu=False)
 
 
 def batch(x, y):
@@ -148,22 +140,10 @@ def test_the_environment_asks_for_it(tmp_path, monkeypatch):
         make(tmp_path, None).train(BATCHES, steps=2)
 
 
-def test_other_values_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(ValueError) as error:
-        ee.TPUConfig(bad_ids="ignore")
-    assert str(error.value) == "TPUConfig: bad_ids must be 'error' or 'drop'; got 'ignore'."
-    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "1")
-    with pytest.raises(ValueError) as error:
-        make(tmp_path, None)
-    assert str(error.value) == (
-        "Environment variable ESTIMATOR_EMB_BAD_IDS must be 'error' or 'drop'; got '1'."
-    )
-
-
 def test_a_tpu_cannot_do_it(tmp_path):
     config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(bad_ids="drop"))
     with pytest.raises(ValueError) as error:
-        ee.TPUEstimator(lambda features: None, config=config, train_batch_size=2)
+        harness.configured(lambda features: None, None, config, 2)
     assert str(error.value) == ("bad_ids='drop' works on the host only: a TPU does not check ids.")
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.cli import parsers
+from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import input_checkpoint
 from estimator_emb.ordering import structure
 from estimator_emb.spec import options
@@ -169,9 +169,10 @@ def written(model_dir):
 def trained(
     model_dir, spec, input_fn, cores=None, summaries=True, dropping=False, config=ee.RunConfig
 ):
-    estimator = ee.TPUEstimator(
+    estimator = harness.configured(
         harness.gradient_model_fn([*FEATURES]),
-        config=config(
+        spec,
+        config(
             model_dir=str(model_dir),
             tf_random_seed=1,
             save_summary_steps=2,
@@ -186,9 +187,8 @@ def trained(
                 table_summaries=summaries,
             ),
         ),
+        BATCH,
         use_tpu=cores is not None,
-        train_batch_size=BATCH,
-        embedding_config_spec=spec,
     )
     estimator.train(input_fn, [NothingInOtherSteps()] if summaries else None, max_steps=STEPS)
     return estimator
@@ -319,13 +319,12 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
         ee.StochasticGradientDescentParameters(0.5),
         pipeline_execution_with_tensor_core=pipelined,
     )
-    estimator = ee.TPUEstimator(
+    estimator = harness.configured(
         model_fn,
-        config=ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(table_summaries=True)),
+        spec,
+        ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(table_summaries=True)),
+        2,
         use_tpu=False,
-        train_batch_size=2,
-        eval_batch_size=2,
-        embedding_config_spec=spec,
     )
     estimator.train(input_fn, max_steps=1)
     evaluated = estimator.evaluate(input_fn, steps=1)
@@ -395,18 +394,18 @@ def test_a_pipelined_training_goes_on_where_it_was(native, tmp_path, monkeypatch
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
 
     def train(model_dir, steps, summaries=True):
-        estimator = ee.TPUEstimator(
+        estimator = harness.configured(
             harness.gradient_model_fn([*FEATURES]),
-            config=ee.RunConfig(
+            spec_of(pipelined=True),
+            ee.RunConfig(
                 model_dir=str(model_dir),
                 save_summary_steps=2,
                 save_checkpoints_steps=1,
                 keep_checkpoint_max=None,
                 tpu_config=ee.TPUConfig(1, table_summaries=summaries),
             ),
+            BATCH,
             use_tpu=False,
-            train_batch_size=BATCH,
-            embedding_config_spec=spec_of(pipelined=True),
         )
         hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
         estimator.train(inputs(), hooks=[hook], max_steps=steps)
@@ -487,20 +486,20 @@ def test_flags_of_run():
         ("--table-summaries",): True,
         ("--no-table-summaries",): False,
     }.items():
-        assert parsers.run().parse_args([*flags, "program.py"]).table_summaries is wanted
+        assert main_lib.parser_of("run").parse([*flags, "program.py"]).table_summaries is wanted
 
 
 @pytest.mark.parametrize("tables", ["tpu", "host"])
 def test_a_tpu_has_no_figures(tables, tmp_path):
     with pytest.raises(ValueError) as raised:
-        ee.TPUEstimator(
+        harness.configured(
             harness.gradient_model_fn([*FEATURES]),
-            config=ee.RunConfig(
+            spec_of(),
+            ee.RunConfig(
                 model_dir=str(tmp_path),
                 tpu_config=ee.TPUConfig(device="tpu", tables=tables, table_summaries=True),
             ),
-            train_batch_size=BATCH,
-            embedding_config_spec=spec_of(),
+            BATCH,
         )
     assert str(raised.value) == (
         "table_summaries=True works on the host only, where the tables train beside the summaries; "

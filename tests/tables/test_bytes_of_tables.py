@@ -26,16 +26,9 @@ def model_fn(features, labels, mode, params):
 
 
 def estimator(model_dir, device):
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir), tpu_config=ee.TPUConfig(2, device=device or None)
-        ),
-        use_tpu=device is not None,
-        train_batch_size=8,
-        eval_batch_size=8,
-        predict_batch_size=8,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
+        ee.EmbeddingConfigSpec(
             table_to_config_dict={
                 "large": ee.TableConfig(250_000, 10, combiner="sum"),
                 "small": ee.TableConfig(10, 10, combiner="sum"),
@@ -43,6 +36,9 @@ def estimator(model_dir, device):
             feature_to_config_dict={"a": ee.FeatureConfig("large"), "b": ee.FeatureConfig("small")},
             optimization_parameters=ee.AdamParameters(0.1),
         ),
+        ee.RunConfig(model_dir=str(model_dir), tpu_config=ee.TPUConfig(2, device=device or None)),
+        8,
+        use_tpu=device is not None,
     )
 
 

@@ -31,9 +31,7 @@ def make(model_dir, words, buckets=2, warm_start_from=None, device=None, start=0
         loss = tf.reduce_sum(hidden * hidden)
         if mode == ee.ModeKeys.EVAL:
             return ee.TPUEstimatorSpec(mode, loss=loss)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     return harness.estimator(
         model_fn, spec, model_dir, device=device, warm_start_from=warm_start_from

@@ -24,9 +24,10 @@ TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
 
 def estimator(tpu, model_fn, spec, model_dir, samples, tables=None, loop=1):
     resolver, _ = tpu
-    return ee.TPUEstimator(
+    return harness.configured(
         model_fn,
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             cluster=resolver,
             model_dir=str(model_dir),
             save_summary_steps=None,
@@ -34,10 +35,8 @@ def estimator(tpu, model_fn, spec, model_dir, samples, tables=None, loop=1):
             keep_checkpoint_max=None,
             tpu_config=ee.TPUConfig(iterations_per_loop=loop, tables=tables),
         ),
+        samples,
         use_tpu=True,
-        train_batch_size=samples,
-        eval_batch_size=samples,
-        embedding_config_spec=spec,
     )
 
 

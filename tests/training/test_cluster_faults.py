@@ -71,19 +71,18 @@ def train(directory, hurry):
 
         return harness.dataset([batch]).repeat().map(slowly).prefetch(1)
 
-    estimator = ee.TPUEstimator(
+    estimator = harness.configured(
         harness.gradient_model_fn(optimizers),
-        config=ee.RunConfig(
+        spec,
+        ee.RunConfig(
             model_dir=directory,
             save_checkpoints_secs=3,
             keep_checkpoint_max=None,
             log_step_count_steps=None,
             save_summary_steps=None,
         ),
+        len(IDS),
         use_tpu=False,
-        train_batch_size=len(IDS),
-        eval_batch_size=len(IDS),
-        embedding_config_spec=spec,
     )
     hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
     ee.train_and_evaluate(

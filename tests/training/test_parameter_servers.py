@@ -13,15 +13,15 @@ import estimator_emb as ee
 
 PROGRAM = """
     import sys
-    import harness, test_estimator
+    import columns_program, harness
     import estimator_emb as ee
 
     def input_fn(params):
-        return harness.dataset(test_estimator.batches()).repeat()
+        return harness.dataset(columns_program.batches()).repeat()
 
-    columns = test_estimator.columns()
+    columns = columns_program.columns()
     estimator = ee.TPUEstimator(
-        test_estimator.model_fn_of(columns),
+        columns_program.model_fn_of(columns),
         config=ee.RunConfig(model_dir=sys.argv[1], save_checkpoints_steps=1000),
         use_tpu=False,
         train_batch_size=4,
@@ -97,9 +97,8 @@ ROWS = {"one": 1, "uneven": 7}
 
 
 def make(model_dir):
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in ROWS},
-        table_to_config_dict={
+    spec = harness.tables_spec(
+        {
             name: ee.TableConfig(
                 rows,
                 2,
@@ -107,16 +106,14 @@ def make(model_dir):
             )
             for name, rows in ROWS.items()
         },
-        optimization_parameters=ee.AdagradParameters(0.1),
+        ee.AdagradParameters(0.1),
         partition_strategy="mod",
         pipeline_execution_with_tensor_core=True,
     )
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(tf.square(features[name])) for name in ROWS])
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     return harness.estimator(model_fn, spec, model_dir, batch_size=2)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Function, Request, TableGraph
+from estimator_emb.backends.base import EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
@@ -37,7 +37,7 @@ class EmulatedBackend(HostBackend):
 
     emulates_tpu = True
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         super().__init__(request)
         self._emulated_config = _emulated(super()._config(), request.spec)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Request, TableGraph
+from estimator_emb.backends.base import EstimatorRequest, TableGraph
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
@@ -88,7 +88,7 @@ class EmulatedStep:
     def __init__(
         self,
         ctx: EmulatedTPU,
-        request: Request,
+        request: EstimatorRequest,
         config: Any,
         params: Any,
         dropped: DroppedIds | None,

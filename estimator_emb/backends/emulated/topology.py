@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.names import slices
+from estimator_emb.names import environment, slices
 from estimator_emb.private.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
 from estimator_emb.spec import options
 
@@ -24,7 +24,7 @@ def of_config(tpu_config: Any) -> slices.Slice:
     shards = by_environment or tpu_config.num_shards or 1
     each = tpu_config.num_cores_per_replica or 1
     owner = (
-        f"Environment variable {options.SHARDS_VARIABLE}"
+        f"Environment variable {environment.SHARDS}"
         if by_environment
         else "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it"
     )
@@ -46,7 +46,7 @@ def of_environment() -> slices.Slice:
     """Returns what a program emulates that is asked for no `TPUConfig`."""
     shards = options.asked_shards() or 1
     return options.asked_topology() or of_cores(
-        shards, f"Environment variable {options.SHARDS_VARIABLE}"
+        shards, f"Environment variable {environment.SHARDS}"
     )
 
 

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.backends.base import Function, Request, TableGraph
+from estimator_emb.backends.base import EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host import HostTables, with_context
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
@@ -22,7 +22,7 @@ class TablesOnHostBackend(HostTables):
     reads_ahead = True
     why_not_for_tpus = "with tables on the host"
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
         super().__init__(request)
         assert request.spec is not None

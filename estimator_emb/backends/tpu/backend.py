@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.backends.base import Backend, Function, Request
+from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
@@ -15,7 +15,7 @@ class TPUBackend(Backend):
 
     reads_ahead = True
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
         super().__init__(request)
 

@@ -16,14 +16,11 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.optimizers import (
-    PARAMETERS,
-    MDLAdagradLightParameters,
+    ON_TPUS,
     OptimizationParameters,
 )
 from estimator_emb.private.graphs import colocate_with
 from estimator_emb.tables.partition import Partition
-
-_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
 
 
 def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
@@ -32,7 +29,7 @@ def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
             optimizer.__name__.removesuffix("Parameters") + suffix,
             [slot.legacy_name or slot.name for slot in optimizer.slots],
         )
-        for optimizer in _OPTIMIZERS
+        for optimizer in ON_TPUS
         if optimizer.slots
     }
 

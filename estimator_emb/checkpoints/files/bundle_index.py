@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the index file of a checkpoint, which says which bytes of which data file are a variable's.
+"""Reads the index file of a checkpoint: where in the data files each variable is.
 
-TensorFlow's readers return names, shapes and values, but not the places in the data files, by which
-one sees that a file is too short. The index is a sorted table of keys and values, in blocks: the
-key '' has the header of the bundle, and the others are variables or slices of them.
+TensorFlow's readers do not tell these places, by which one sees that a file is too short. The index
+is a sorted table of keys and values, in blocks: the key '' has the header of the bundle, and the
+others are variables or slices of them.
 
 Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto;
 for the keys of slices, EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h and
@@ -23,19 +23,19 @@ _MAGIC = 0xDB4775248B80FB57
 
 
 class UnknownFormat(Exception):
-    """The index is not one that this module can read."""
+    """The error of an index that this module cannot read."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """Consecutive rows of a variable, or all of it, as they lie in a data file.
+class FilePart:
+    """Consecutive rows of a variable, or all of it, in a data file.
 
     Attributes:
       start: the first row.
-      rows: how many there are; 1 for a scalar.
+      rows: number of rows; 1 for a scalar.
       file: path of the data file.
-      offset: where in it the values begin, in bytes.
-      size: how many bytes they have.
+      offset: where the values begin in it, in bytes.
+      size: their bytes.
       crc32c: their checksum, masked.
     """
 
@@ -48,7 +48,7 @@ class Part:
 
 
 class Index:
-    """The index of a checkpoint.
+    """The index of a checkpoint, as it was when this was made.
 
     Args:
       path: prefix of the checkpoint.
@@ -61,12 +61,12 @@ class Index:
         self._path = path
         self._count, self._entries, self._little_endian = _read(path)
 
-    def parts(self, name: str) -> list[Part]:
+    def parts(self, name: str) -> list[FilePart]:
         """Returns the parts in which a variable is saved, by row: one, unless it was partitioned.
 
         Raises:
-          UnknownFormat: there is no such variable, or its parts are not runs of whole rows that
-            follow each other, or their values are not as this machine's memory would have them.
+          UnknownFormat: there is no such variable, its parts are not runs of whole rows that follow
+            each other, or their bytes are in another order than this machine's.
         """
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:
@@ -95,62 +95,27 @@ class Index:
             raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
         return parts
 
-    def _part(self, entry: tensor_bundle_pb2.BundleEntryProto, start: int, rows: int) -> Part:
+    def data_file(self, name: str) -> str:
+        """Returns the path of the data file that holds a variable.
+
+        Raises:
+          UnknownFormat: there is no such variable, or it is in several parts.
+        """
+        entry = self._entries.get(name.encode())
+        if entry is None or entry.slices:
+            raise UnknownFormat(f"{self._path}.index has no place of {name}.")
+        return _data_file(self._path, entry.shard_id, self._count)
+
+    def data_files(self) -> dict[str, int]:
+        """Returns the path of each data file -> how many bytes it has at least."""
+        sizes = dict.fromkeys(range(self._count), 0)
+        for entry in self._entries.values():
+            sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
+        return {_data_file(self._path, shard, self._count): sizes[shard] for shard in sizes}
+
+    def _part(self, entry: tensor_bundle_pb2.BundleEntryProto, start: int, rows: int) -> FilePart:
         file = _data_file(self._path, entry.shard_id, self._count)
-        return Part(start, rows, file, entry.offset, entry.size, entry.crc32c)
-
-
-def sizes_of_data_files(path: str) -> dict[str, int]:
-    """Returns the name of each data file of a checkpoint -> how many bytes it has at least.
-
-    Args:
-      path: prefix of the checkpoint.
-
-    Raises:
-      UnknownFormat: the index cannot be read.
-    """
-    count, entries, _ = _read(path)
-    sizes = dict.fromkeys(range(count), 0)
-    for entry in entries.values():
-        sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
-    return {_data_file(path, shard, count): size for shard, size in sizes.items()}
-
-
-def data_file_of(path: str, name: str) -> str:
-    """Returns the name of the data file that holds a variable.
-
-    Args:
-      path: prefix of the checkpoint.
-      name: name of the variable.
-
-    Raises:
-      UnknownFormat: the index cannot be read, or has no such variable as a whole.
-    """
-    count, entries, _ = _read(path)
-    entry = entries.get(name.encode())
-    if entry is None or entry.slices:
-        raise UnknownFormat(f"{path}.index has no place of {name}.")
-    return _data_file(path, entry.shard_id, count)
-
-
-def places(path: str) -> dict[str, tuple[str, int]]:
-    """Returns the variables of a checkpoint that are stored as a whole, each with its place.
-
-    Args:
-      path: prefix of the checkpoint.
-
-    Returns:
-      {name: (name of the data file, first byte)}; {} where the index cannot be read.
-    """
-    try:
-        count, entries, _ = _read(path)
-    except UnknownFormat:
-        return {}
-    return {
-        name.decode(errors="replace"): (_data_file(path, entry.shard_id, count), entry.offset)
-        for name, entry in entries.items()
-        if not entry.slices and not name.startswith(b"\0")
-    }
+        return FilePart(start, rows, file, entry.offset, entry.size, entry.crc32c)
 
 
 def _data_file(path: str, shard: int, count: int) -> str:

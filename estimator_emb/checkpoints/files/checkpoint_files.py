@@ -23,7 +23,7 @@ logger = logging.getLogger("estimator_emb")
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 
 TRIES, PAUSE = 4, 0.25
-"""How often a missing checkpoint is looked for, and the seconds between two attempts.
+"""How often a missing checkpoint is looked for, and the seconds in between.
 
 Another process may be writing the first one, or replacing the latest one."""
 
@@ -31,8 +31,7 @@ Another process may be writing the first one, or replacing the latest one."""
 class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
     """The error of a checkpoint that is missing, as a whole or in part.
 
-    Its two bases are the errors that TensorFlow raises, one in some of its functions and the other
-    in the rest.
+    TensorFlow raises one of its bases in some functions, and the other in the rest.
     """
 
     def __init__(self, message: str):
@@ -40,7 +39,7 @@ class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[mi
 
 
 class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
-    """The error of a checkpoint of which a file does not hold what was written."""
+    """The error of a checkpoint that does not hold what was written."""
 
     def __init__(self, message: str):
         super().__init__(None, None, message)
@@ -215,11 +214,11 @@ def explained(path: str | None) -> Iterator[None]:
     """Explains errors inside that come from restoring a damaged or vanished checkpoint.
 
     Args:
-      path: prefix of the checkpoint that may be restored; None if none will be.
+      path: prefix of the checkpoint; None if none will be restored.
 
     Raises:
-      MissingCheckpoint, DamagedCheckpoint: the checkpoint is what the error comes from; the message
-        says what is wrong with which file, and what to do.
+      MissingCheckpoint, DamagedCheckpoint: the message says what is wrong with which file, and what
+        to do.
     """
     try:
         yield
@@ -282,7 +281,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     sizes = {}
     if tf.io.gfile.exists(f"{path}.index"):
         with contextlib.suppress(bundle_index.UnknownFormat):
-            sizes = bundle_index.sizes_of_data_files(path)
+            sizes = bundle_index.Index(path).data_files()
     for file, size in sizes.items():
         if not tf.io.gfile.exists(file):
             return f"'{file}' is missing", True
@@ -300,7 +299,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 
 
 def file_of(path: str, name: str) -> str:
-    """Returns the data file that holds a variable, or a pattern of all where that is not known."""
+    """Returns the data file that holds a variable; a pattern of all files where it is not known."""
     with contextlib.suppress(bundle_index.UnknownFormat):
-        return bundle_index.data_file_of(path, name)
+        return bundle_index.Index(path).data_file(name)
     return f"{path}.data-*"

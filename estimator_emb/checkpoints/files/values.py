@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the values of a checkpoint in pieces.
 
-TensorFlow's readers bring a variable into memory as a whole, or as the slices in which it was
-saved. Here the rows that are asked for are read from the data files themselves, so that a table may
-be larger than the memory.
+TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here
+rows are read from the data files themselves, so that a table may be larger than the memory.
 """
 
 import functools
@@ -14,10 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
-from estimator_emb.checkpoints.files.bundle_index import Part
+from estimator_emb.checkpoints.files.bundle_index import FilePart
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.files.crc32c import Checksum
 from estimator_emb.messages.text_columns import escaped
+from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
 """How many bytes are read at a time."""
@@ -26,8 +26,8 @@ PIECE_BYTES = 32 << 20
 class Values:
     """The values of a checkpoint. As a context, it closes the files at the end.
 
-    Variables whose parts are not runs of rows, strings, and those of an index of another format are
-    read by TensorFlow, each as a whole.
+    TensorFlow reads strings, variables whose parts are not runs of rows, and those of an index in
+    another format, each as a whole.
 
     Args:
       path: prefix of the checkpoint.
@@ -50,7 +50,7 @@ class Values:
         except bundle_index.UnknownFormat:
             self._index = None
         self._files: dict[str, Any] = {}
-        self._parts: dict[str, list[Part] | None] = {}
+        self._parts: dict[str, list[FilePart] | None] = {}
         self._whole = functools.lru_cache(maxsize=1)(self._get_tensor)
 
     def __enter__(self) -> "Values":
@@ -72,16 +72,19 @@ class Values:
         size = 0 if self.dtypes[name] == tf.string else self.dtypes[name].size
         return int(np.prod(self.shapes[name], dtype=np.int64)) * size
 
-    def pieces(self, name: str, piece_bytes: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, values) of consecutive rows of a variable that has rows.
+    def spans(
+        self, name: str, rows: int | None = None, variables: int = 1
+    ) -> Iterator[tuple[int, int]]:
+        """Yields (first row, end) of the pieces in which a variable that has rows is read.
 
         Args:
           name: its name.
-          piece_bytes: bytes of a piece, at least a row; 0 stands for `PIECE_BYTES`.
+          rows: how many rows a piece has; None, the default, for as many as `PIECE_BYTES` hold.
+          variables: how many variables of this shape share those bytes; 1 by default.
         """
-        rows = max(1, (piece_bytes or PIECE_BYTES) // self.row_bytes(name))
+        rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
-            yield start, self.rows(name, start, min(start + rows, self.shapes[name][0]))
+            yield start, min(start + rows, self.shapes[name][0])
 
     def whole(self, name: str) -> Any:
         """Returns a whole variable, as TensorFlow reads it."""
@@ -108,25 +111,31 @@ class Values:
                 values[first - start : last - start] = piece
         return values
 
-    def gather(self, name: str, places: np.ndarray) -> np.ndarray:
-        """Returns the rows at `places`, int64 [n], each run of consecutive places in one read."""
-        values = None
-        for positions, start, end in runs(places):
-            piece = self.rows(name, start, end)
-            if values is None:
-                if len(piece) == len(places):
-                    return piece if (np.diff(positions) > 0).all() else piece[np.argsort(positions)]
-                values = np.empty((len(places), *piece.shape[1:]), piece.dtype)
-            values[positions] = piece
-        return np.empty((0, *self.shapes[name][1:])) if values is None else values
+    def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
+        """Returns the rows of the ids from `start` to before `end` of a variable.
 
-    def parts(self, name: str) -> list[Part] | None:
+        `hosts` says over how many hosts its rows are in the order of 'mod'; 1, the default, is the
+        order of the ids.
+        """
+        if hosts == 1:
+            return self.rows(name, start, end)
+        # Each run of consecutive places is read at once.
+        places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))
+        order = np.argsort(places, kind="stable")
+        breaks = np.flatnonzero(np.diff(places[order]) != 1) + 1
+        values = np.empty((len(places), *self.shapes[name][1:]), self.dtypes[name].as_numpy_dtype)
+        for positions in np.split(order, breaks):
+            first = int(places[positions[0]])
+            values[positions] = self.rows(name, first, first + len(positions))
+        return values
+
+    def parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row; None for what TensorFlow has to read."""
         if name not in self._parts:
             self._parts[name] = self._find_parts(name)
         return self._parts[name]
 
-    def _find_parts(self, name: str) -> list[Part] | None:
+    def _find_parts(self, name: str) -> list[FilePart] | None:
         if self._index is None or self._is_text(name) or not self.shapes[name]:
             return None
         try:
@@ -141,11 +150,7 @@ class Values:
         return parts if fits else None
 
     def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
-        """Compares a variable with its checksums.
-
-        Args:
-          name: its name.
-          progress: function called with the number of bytes that were checked now; None for none.
+        """Compares a variable with its checksums, and tells `progress` of the bytes that it reads.
 
         Raises:
           DamagedCheckpoint: it is not what was saved; the message names the data file.
@@ -172,7 +177,7 @@ class Values:
     def _is_text(self, name: str) -> bool:
         return bool(self.dtypes[name] == tf.string)
 
-    def _read(self, part: Part, offset: int, size: int) -> bytes:
+    def _read(self, part: FilePart, offset: int, size: int) -> bytes:
         file = self._files.get(part.file)
         if file is None:
             file = self._files[part.file] = tf.io.gfile.GFile(part.file, "rb")
@@ -211,17 +216,6 @@ def check_files(path: str) -> None:
         text, missing = found
         text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
         raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
-
-
-def runs(places: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yields (positions in `places`, first place, end) of each run of consecutive places."""
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-    for positions in np.split(order, breaks):
-        if len(positions):
-            start = int(places[positions[0]])
-            yield positions, start, start + len(positions)
 
 
 def _first_line(error: Exception) -> str:

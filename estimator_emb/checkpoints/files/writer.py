@@ -3,7 +3,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ CHUNK_BYTES = 64 << 20
 class Writer:
     """A writer that writes a checkpoint beside its destination, and moves it there at the end.
 
-    As a context, it leaves nothing behind where an error ends it: no files, and no folders that it
-    has made.
+    As a context, it leaves no files or new folders behind where an error ends it.
 
     Args:
       destination: prefix of the new checkpoint.
@@ -48,14 +47,9 @@ class Writer:
         shape: tuple[int, ...] = (),
         start: int | None = None,
     ) -> None:
-        """Adds a variable, or rows of it.
+        """Adds a variable; or some of its rows, from row `start` on, if that is not None.
 
-        Args:
-          name: its name.
-          dtype: its type.
-          value: its values, or those of the rows.
-          shape: shape of the whole variable, where `value` is a part of it.
-          start: the first of the rows; None, the default, for the whole variable.
+        Then `shape` is that of the whole variable.
         """
         place = ""
         if start is not None:
@@ -65,6 +59,15 @@ class Writer:
             self._flush()
         self._waiting.append((name, dtype, value, place))
         self._bytes += value.nbytes
+
+    def add_rows(
+        self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
+    ) -> None:
+        """Adds a variable whose rows come in their order, in pieces."""
+        start = 0
+        for piece in pieces:
+            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
+            start += len(piece)
 
     def merge(self) -> str:
         """Writes what is left, and returns the prefix of the checkpoint before it is moved."""
@@ -97,7 +100,7 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Moves the merged checkpoint to its destination; a folder without one is told of it."""
+        """Moves the merged checkpoint, and names it in the `checkpoint` file if there is none."""
         merged = f"{self._folder}/merged"
         names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
         moved: list[str] = []

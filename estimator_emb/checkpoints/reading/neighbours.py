@@ -3,10 +3,9 @@
 
 import numpy as np
 
-from estimator_emb.checkpoints.files import values as values_module
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.reading import saved_variables
-from estimator_emb.checkpoints.reading import tables as reading
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
@@ -25,11 +24,11 @@ def nearest(
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      table: its name, as that of `checkpoint.table`.
+      table: its name, as in `checkpoint.table`.
       like: id of the row; or its label, a string, which needs a vocabulary.
       vocabulary: file of the labels, as those of `export`; None, the default, for none.
       count: how many rows are returned at most, without the row itself; 10 by default.
-      order: as that of `checkpoint.table`.
+      order: as in `checkpoint.table`.
 
     Returns:
       A list of (id, its label or None, the cosine).
@@ -41,8 +40,8 @@ def nearest(
     if count < 1:
         raise ValueError(f"nearest: count must be at least 1; got {count}.")
     with Values(saved_variables.prefix(path)) as values:
-        weights = reading.find(values, table)
-        rows = weights.shape[0]
+        weights = SavedTable(values, table, order)
+        rows = weights.rows
         labels = Vocabulary(vocabulary, weights.name, rows) if vocabulary is not None else None
         if isinstance(like, str):
             if labels is None:
@@ -54,15 +53,13 @@ def nearest(
         if not 0 <= like < rows:
             raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
         values.check(weights.name)
-        read = reading.reader(values, weights.name, order)
-        row = read(weights.name, like, like + 1)[0].astype(np.float64)
+        row = weights.read(weights.name, like, like + 1)[0].astype(np.float64)
         if not np.isfinite(row).all() or not row.any():
             raise ValueError(f"nearest: row {like} is zero or not finite, so it has no direction.")
         best_ids, best = np.zeros(0, np.int64), np.zeros(0)
-        piece = max(1, values_module.PIECE_BYTES // values.row_bytes(weights.name))
-        for start in range(0, rows, piece):
-            ids = np.arange(start, min(start + piece, rows))
-            part = read(weights.name, start, int(ids[-1]) + 1).astype(np.float64)
+        for start, end in values.spans(weights.name):
+            ids = np.arange(start, end)
+            part = weights.read(weights.name, start, end).astype(np.float64)
             with np.errstate(all="ignore"):
                 norms = np.linalg.norm(part, axis=1) * np.linalg.norm(row)
                 cosines = part @ row / norms

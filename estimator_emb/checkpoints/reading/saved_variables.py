@@ -2,18 +2,15 @@
 """Lists the variables of a checkpoint: which slots belong to which, and which are tables."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.optimizers import (
-    PARAMETERS,
-    MDLAdagradLightParameters,
+    ON_TPUS,
     OptimizationParameters,
 )
 from estimator_emb.spec.resolved import TABLE_PREFIX
@@ -24,11 +21,10 @@ HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
 RECORD = "estimator_emb/row_order"
 """Name of the variable, a scalar string, that says how the rows of a checkpoint are ordered."""
 
-_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (*PARAMETERS, MDLAdagradLightParameters)
-_SUFFIXES = sorted({slot.suffix for optimizer in _OPTIMIZERS for slot in optimizer.slots})
+_SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
-"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
+"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable too."""
 
 _CPU_SLOTS = {
     "Adam": ("/Adam", "/Adam_1"),
@@ -74,9 +70,9 @@ class SavedVariable:
 def inspect(path: str) -> list[SavedVariable]:
     """Returns the variables of a checkpoint, sorted by name, each with its slots.
 
-    A slot is known by the suffix of its name, for example `/Adagrad`, and by the shape, which is
-    the variable's. Tables cannot be told from other matrices, since Adagrad of `tf.compat.v1.train`
-    names its slots as the embedding optimizer does. No values are read.
+    A slot is known by the suffix of its name, for example `/Adagrad`, and by its shape. Tables
+    cannot be told from other matrices, since Adagrad of `tf.compat.v1.train` names its slots as the
+    embedding optimizer does. No values are read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -108,7 +104,7 @@ def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...
 
 
 def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Returns a variable's slots if only an optimizer of `tf.compat.v1.train` has such, else ()."""
+    """Returns a variable's slots if they are those of `tf.compat.v1.train` alone; else ()."""
     for suffixes in _CPU_SLOTS.values():
         slots = tuple(name + suffix for suffix in suffixes)
         if all(shapes.get(slot) == shapes[name] for slot in slots):
@@ -117,13 +113,13 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
-    """Returns the class of which `SavedVariable.optimizer` is the name."""
-    return next(one for one in _OPTIMIZERS if one.__name__ == f"{name}Parameters")
+    """Returns the class that `SavedVariable.optimizer` names."""
+    return next(one for one in ON_TPUS if one.__name__ == f"{name}Parameters")
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
     suffixes = {slot.removeprefix(name) for slot in slots}
-    for optimizer in _OPTIMIZERS:
+    for optimizer in ON_TPUS:
         if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
             return optimizer.__name__.removesuffix("Parameters")
     return None
@@ -168,19 +164,27 @@ def is_matrix_of_rows(variable: SavedVariable) -> bool:
     )
 
 
-def looks_dense(name: str) -> bool:
-    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
+def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariable]:
+    """Returns name -> variable of those of a checkpoint that might be tables."""
+    shapes = {variable.name: variable.shape for variable in variables}
+    of_cpu = {slot for name in shapes for slot in cpu_slots(name, shapes)}
+    return {
+        variable.name: variable
+        for variable in variables
+        if is_matrix_of_rows(variable) and variable.name not in of_cpu
+    }
 
-    A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
-    """
+
+def looks_dense(name: str) -> bool:
+    """Returns whether a name is of a matrix or bias of a dense layer, such as `dense/kernel_1`."""
     return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def own_name(variable: str) -> str:
-    """Returns what the legacy config and TensorBoard call the table of a variable.
+    """Returns the name that a variable's table has in the legacy config and in TensorBoard.
 
     A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
-    share is `tbl_a_b_shared_embedding`; any other is called as its variable is.
+    share is `tbl_a_b_shared_embedding`; any other has the name of its variable.
     """
     column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
     if column.endswith("_shared_embedding"):
@@ -195,14 +199,10 @@ def tables(
 ) -> dict[str, SavedVariable]:
     """Returns name -> variable of those that are embedding tables by what the checkpoint says.
 
-    That is a matrix of floating-point numbers which is no slot and not called as a layer calls its
-    own, and of which one of these is true: a feature column made its name
+    Such a matrix might be a table, and one of these is true: a feature column made its name
     (`.../embedding_weights`, `..._shared_embedding`); it has slots that only embedding optimizers
-    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`.
-
-    Args:
-      variables: those of a checkpoint, as `inspect` returns them.
-      also: names that a record or a graph says to be tables.
+    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`, the names that a
+    record or a graph says to be tables.
     """
     helped = {
         part.removeprefix(HELPER_PREFIX)
@@ -221,37 +221,3 @@ def tables(
         ):
             found[variable.name] = variable
     return found
-
-
-def read_record(contents: Any, path: str) -> dict[str, int]:
-    """Returns table or slot -> over how many hosts its rows are in the order of 'mod'.
-
-    1 stands for the order of the ids.
-
-    Args:
-      contents: value of the variable `RECORD`; None for a checkpoint that has none.
-      path: prefix of the checkpoint, for the message.
-
-    Raises:
-      ValueError: the record is not one that this version can read.
-    """
-    if contents is None:
-        return {}
-    try:
-        read = json.loads(contents)
-        hosts = dict(read["hosts"])
-        if read["format"] != 1 or not all(
-            isinstance(count, int) and count >= 1 for count in hosts.values()
-        ):
-            raise ValueError
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(
-            f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not "
-            "one that this version of estimator_emb can read."
-        ) from None
-    return hosts
-
-
-def record(hosts: Mapping[str, int]) -> bytes:
-    """Returns the value of the variable that `read_record` reads."""
-    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes the values of tables in a checkpoint, and how those of two checkpoints differ."""
+"""Describes the values of tables in a checkpoint: `checkpoint.statistics`."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from estimator_emb.checkpoints.files import values as values_module
+from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
-from estimator_emb.checkpoints.reading import row_order, saved_variables
-from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
-from estimator_emb.tables.partition import Partition
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""Those of the rows' norms that are told."""
+"""The quantiles of the rows' norms that are told."""
 
 _BIN_SHIFT = 15
-"""Bits of a float32 that a bin of the histogram does not tell apart: it is 0.4 % wide."""
+"""Bits of a float32 that a bin of the histogram leaves out, which makes it 0.4 % wide."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,29 +58,6 @@ class TableStatistics:
     histogram: np.ndarray = dataclasses.field(repr=False, compare=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """How a variable differs between two checkpoints.
-
-    Attributes:
-      name: its name.
-      what: 'only in the first', 'only in the second', 'shape', 'type' or 'values'.
-      first, second: its shapes or types, where these differ; else None.
-      rows: how many rows differ, where values do; 1 for a scalar.
-      of_rows: how many rows it has.
-      largest: the largest absolute difference of two numbers; NaN where one of two is NaN, and for
-        strings.
-    """
-
-    name: str
-    what: str
-    first: Any = None
-    second: Any = None
-    rows: int = 0
-    of_rows: int = 0
-    largest: float = 0.0
-
-
 def statistics(
     path: str,
     tables: Sequence[str] | None = None,
@@ -92,61 +67,38 @@ def statistics(
 
     The values are read in pieces, so that memory does not depend on the size of a table.
 
-    A row was never trained if all of its slots are as they began. Most slots begin at 0. Adagrad's
-    and ProximalAdagrad's accumulators begin at a number that the program chooses, and then grow:
-    the smallest number of the table is taken for it if a whole row has it, of two columns or more.
-    It cannot be told without slots, as for stochastic gradient descent.
+    A row was never trained if all of its slots are as they began. Most slots begin at 0. The
+    accumulators of Adagrad and ProximalAdagrad begin at a number that the program chooses, and then
+    grow: where a whole row, of two columns or more, has the smallest number of the table, it is
+    taken for that number. Without slots, as for stochastic gradient descent, nothing tells it.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      tables: names of the tables, as `inspect` lists them. None, the default, stands for all
-        matrices of floating-point numbers that are no slots and not called as dense layers call
-        theirs.
-      progress: function called with the number of bytes done and that of all; None for none.
+      tables: names of the tables, as `inspect` lists them. None, the default, stands for those of
+        `checkpoint.tables`.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.
     """
     with Values(saved_variables.prefix(path)) as values:
-        listed = {
-            variable.name: variable
-            for variable in saved_variables.of_shapes(values.shapes, values.dtypes)
-        }
-        slots_of_cpu = {
-            slot for name in listed for slot in saved_variables.cpu_slots(name, values.shapes)
-        }
+        listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         if tables is None:
-            chosen = [
-                variable
-                for variable in listed.values()
-                if saved_variables.is_matrix_of_rows(variable) and variable.name not in slots_of_cpu
-            ]
+            chosen = list(saved_variables.possible_tables(listed).values())
         else:
             chosen = [_named(listed, name, values) for name in tables]
-        advance = _counter(progress, sum(variable.bytes for variable in chosen))
+        advance = counter(progress, sum(variable.bytes for variable in chosen))
         return [_of_table(values, variable, advance) for variable in chosen]
 
 
-def _named(listed: dict[str, SavedVariable], name: str, values: Values) -> SavedVariable:
-    variable = listed.get(name)
+def _named(listed: Sequence[SavedVariable], name: str, values: Values) -> SavedVariable:
+    variable = next((one for one in listed if one.name == name), None)
     if variable is None or len(variable.shape) != 2 or not variable.dtype.is_floating:
         raise ValueError(
             f"statistics: {name!r} is no table of checkpoint {values.path!r}, whose tables are "
-            f"{[one.name for one in listed.values() if saved_variables.is_matrix_of_rows(one)]}."
+            f"{[one.name for one in listed if saved_variables.is_matrix_of_rows(one)]}."
         )
     return variable
-
-
-def _counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
-    done = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress:
-            progress(done, total)
-
-    return advance
 
 
 def norms_of_bins() -> np.ndarray:
@@ -164,7 +116,8 @@ def _of_table(
     total = largest = 0.0
     for name in (variable.name, *variable.slots):
         values.check(name)
-    for _, piece in values.pieces(variable.name):
+    for start, end in values.spans(variable.name):
+        piece = values.rows(variable.name, start, end)
         piece = piece if piece.dtype.itemsize >= 4 else piece.astype(np.float32)
         nan += int(np.isnan(piece).sum())
         infinite += int(np.isinf(piece).sum())
@@ -177,13 +130,7 @@ def _of_table(
         histogram += np.bincount(clipped.view(np.uint32) >> _BIN_SHIFT, minlength=1 << 16)
         advance(len(piece) * values.row_bytes(variable.name))
     trained = _Untrained(variable, values)
-    size = max(
-        1,
-        values_module.PIECE_BYTES
-        // (values.row_bytes(variable.name) * max(1, len(variable.slots))),
-    )
-    for start in range(0, rows, size):
-        end = min(start + size, rows)
+    for start, end in values.spans(variable.name, variables=len(variable.slots)):
         pieces = {slot: values.rows(slot, start, end) for slot in trained.read}
         trained.add(pieces)
         for piece in pieces.values():
@@ -268,92 +215,3 @@ class _Untrained:
     def result(self) -> tuple[int | None, str]:
         """Returns the number of rows, and why it is None."""
         return (None, self._why) if self._why else (self._count, "")
-
-
-def differences(
-    first: str, second: str, progress: Callable[[int, int], Any] | None = None
-) -> list[Difference]:
-    """Returns how two checkpoints differ, by variable; [] if in nothing.
-
-    Values are compared in pieces; NaN equals NaN. Rows whose order is known, as `convert` knows it,
-    are compared by their ids; those of two checkpoints of which neither is known, as they lie.
-    Legacy helper variables and records of conversions do not count.
-
-    Args:
-      first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      second: the other, likewise.
-      progress: function called with the number of bytes done and that of all; None for none.
-
-    Raises:
-      ValueError: there is no checkpoint, it is damaged, or the rows of a table may be in two
-        orders, of which only one is known.
-    """
-    paths = saved_variables.prefix(first), saved_variables.prefix(second)
-    with Values(paths[0]) as here, Values(paths[1]) as there:
-        names = sorted(
-            name
-            for name in {*here.shapes, *there.shapes}
-            if name != RECORD and not saved_variables.is_helper(name)
-        )
-        advance = _counter(progress, sum(here.size(name) for name in names if name in here.shapes))
-        orders = [row_order.known(one, row_order.saved_graph(one.path)) for one in (here, there)]
-        found = (
-            _difference(here, there, name, _hosts(name, (here, there), orders), advance)
-            for name in names
-        )
-        return [difference for difference in found if difference]
-
-
-def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
-    """Returns the number of hosts in whose order the rows of a variable are in each checkpoint."""
-    told = [order.get(name) for order in orders]
-    if None in told and told != [None, None]:
-        values = both[told.index(None)]
-        helped = any(saved_variables.is_helper(other) for other in values.shapes)
-        if helped and name in values.shapes and len(values.parts(name) or ()) > 1:
-            raise ValueError(
-                f"differences: nothing in {values.path!r} says in which order the rows of {name!r} "
-                "are, as its graph, the .meta file, would. Convert it first (estimator-emb "
-                "convert)."
-            )
-    return [count or 1 for count in told]
-
-
-def _difference(
-    here: Values, there: Values, name: str, hosts: list[int], advance: Callable[[int], None]
-) -> Difference | None:
-    if name not in there.shapes:
-        return Difference(name, "only in the first")
-    if name not in here.shapes:
-        return Difference(name, "only in the second")
-    shape, dtype = here.shapes[name], here.dtypes[name]
-    if shape != there.shapes[name]:
-        return Difference(name, "shape", shape, there.shapes[name])
-    if dtype != there.dtypes[name]:
-        return Difference(name, "type", dtype.name, there.dtypes[name].name)
-    here.check(name)
-    there.check(name)
-    if not shape or dtype == tf.string:
-        one, other = (np.array(values.whole(name), object) for values in (here, there))
-        advance(here.size(name))
-        if one.tolist() == other.tolist():
-            return None
-        largest = float("nan") if dtype == tf.string else float(abs(one - other))
-        return Difference(name, "values", rows=1, of_rows=1, largest=largest)
-    rows, largest = 0, 0.0
-    places = [Partition(max(1, shape[0]), count, "mod").places for count in hosts]
-    piece_rows = max(1, values_module.PIECE_BYTES // here.row_bytes(name))
-    for start in range(0, shape[0], piece_rows):
-        ids = np.arange(start, min(start + piece_rows, shape[0]))
-        one = here.gather(name, places[0](ids)).reshape(len(ids), -1)
-        other = there.gather(name, places[1](ids)).reshape(len(ids), -1)
-        advance(one.nbytes)
-        differ = (one != other) & ~((one != one) & (other != other))
-        if differ.any():
-            rows += int(differ.any(axis=1).sum())
-            with np.errstate(invalid="ignore", over="ignore"):
-                apart = np.abs(one[differ].astype(np.complex128) - other[differ])
-            largest = float(np.maximum(largest, apart.max()))
-    if not rows:
-        return None
-    return Difference(name, "values", rows=rows, of_rows=shape[0], largest=largest)

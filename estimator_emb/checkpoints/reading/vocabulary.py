@@ -41,12 +41,6 @@ class Vocabulary:
                 except UnicodeDecodeError:
                     raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
 
-    def pieces(self, rows: int, piece: int) -> Iterator[list[str | None]]:
-        """Yields the labels of `rows` rows, `piece` at a time; None for rows beyond the file."""
-        labels = iter(self)
-        for start in range(0, rows, piece):
-            yield [next(labels, None) for _ in range(min(piece, rows - start))]
-
     def id_of(self, label: str) -> int | None:
         """Returns the first id that has a label; None if none has."""
         return next((id for id, other in enumerate(self) if other == label), None)

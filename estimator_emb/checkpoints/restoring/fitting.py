@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a graph with the checkpoint that it is about to restore.
 
-TensorFlow lets a variable take whatever shape its values have in the checkpoint. A missing one it
-reports only when the session is open, in a message that begins with the names of all. Here both are
-errors before a session opens, which name the variables and their tables, and say what to do.
+TensorFlow lets a variable take the shape that its values have in the checkpoint, and reports a
+missing one only when the session is open, in a message that begins with the names of all. Here both
+are errors before a session opens, which name variables and tables, and say what to do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,50 +22,15 @@ _ANY = tf.TensorShape(None)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-class Restoring:
-    """The checkpoint, if any, from which the graphs of one call of an estimator begin.
-
-    Args:
-      path: prefix of the checkpoint that they restore; None if they restore none.
-    """
-
-    def __init__(self, path: str | None):
-        self._path = path
-
-    def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
-        """Compares the default graph with what it will be restored or warm-started from.
-
-        Args:
-          scaffold: the scaffold of model_fn; None for TensorFlow's default.
-          warm_start: `WarmStartSettings` for a graph that restores nothing; None if there are none.
-          tables: the tables of the spec.
-
-        Raises:
-          MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as the function `check`.
-        """
-        if tf.distribute.has_strategy():
-            return  # A replica has only a part of the graph.
-        with_optimizers = [(table, _optimizer(table)) for table in tables]
-        if self._path is not None:
-            check(self._path, scaffold, with_optimizers)
-        elif warm_start:
-            check_warm_start(warm_start, with_optimizers)
-
-
-def _optimizer(table: Table) -> str:
-    return type(table.optimizer).__name__.removesuffix("Parameters")
-
-
-def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None:
+def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     """Compares the default graph with the checkpoint that its saver will restore.
 
-    It compares only what the saver restores, and nothing if that is a `tf.train.Checkpoint` or a
-    saver that restores in a way of its own.
+    Nothing is compared where the saver restores in a way of its own, or is a `tf.train.Checkpoint`.
 
     Args:
       path: prefix of the checkpoint.
       scaffold: the scaffold of model_fn; None for TensorFlow's default.
-      tables: the tables of the spec, each with the name of its optimizer.
+      tables: the tables of the spec.
 
     Raises:
       MissingCheckpoint, DamagedCheckpoint: a file of the checkpoint is missing or too short, or the
@@ -91,15 +56,11 @@ def check(path: str, scaffold: Any, tables: Sequence[tuple[Table, str]]) -> None
     misfits.raise_error()
 
 
-def check_warm_start(settings: Any, tables: Sequence[tuple[Table, str]]) -> None:
-    """Compares the default graph with the checkpoint that it will be warm-started from.
-
-    Args:
-      settings: `WarmStartSettings`.
-      tables: the tables of the spec, each with the name of its optimizer.
+def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
+    """Compares the default graph with the checkpoint from which `WarmStartSettings` begin.
 
     Raises:
-      MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `check`.
+      MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `check_restored`.
     """
     path = settings.ckpt_to_initialize_from
     if tf.io.gfile.isdir(path):
@@ -124,11 +85,7 @@ def check_warm_start(settings: Any, tables: Sequence[tuple[Table, str]]) -> None
 
 
 def _restored_by(saver: Any) -> dict[str, Form] | None:
-    """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown.
-
-    Args:
-      saver: the saver; None for TensorFlow's default.
-    """
+    """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown."""
     listed: Any = None
     if saver is not None:
         if not isinstance(saver, tf.compat.v1.train.Saver) or _restores_its_own_way(saver):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
@@ -49,7 +50,7 @@ class Misfits:
 
     Args:
       path: prefix of the checkpoint.
-      tables: the tables of the spec, each with the name of its optimizer.
+      tables: the tables of the spec.
       here: name -> form of the variables of the graph.
       warm_start: True if the checkpoint is one to warm-start from. False by default.
     """
@@ -57,7 +58,7 @@ class Misfits:
     def __init__(
         self,
         path: str,
-        tables: Sequence[tuple[Table, str]],
+        tables: Sequence[Table],
         here: Mapping[str, Form],
         warm_start: bool = False,
     ):
@@ -127,18 +128,18 @@ class Misfits:
         return "train in another model_dir"
 
     def _described(self, name: str) -> str:
-        table, _, weights = self._owner(name)
+        table, weights = self._owner(name)
         if table is None:
             return f"variable {name}"
         return f"table {table.name!r}: {'variable' if name == weights else 'slot'} {name}"
 
-    def _owner(self, name: str) -> tuple[Table | None, str, str]:
-        """Returns (table of a variable or None, name of its optimizer, name of its weights)."""
-        for table, optimizer in self._tables:
+    def _owner(self, name: str) -> tuple[Table | None, str]:
+        """Returns (table of a variable or None, name of its weights)."""
+        for table in self._tables:
             weights = _weights(table, name)
             if weights:
-                return table, optimizer, weights
-        return None, "", ""
+                return table, weights
+        return None, ""
 
     def _describe_shapes(self) -> list[str]:
         texts: list[tuple[bool, str]] = []
@@ -146,7 +147,7 @@ class Misfits:
         columns: list[str] = []
         dense: list[str] = []
         for name, shapes in self._other_shapes.items():
-            table, _, weights = self._owner(name)
+            table, weights = self._owner(name)
             if name != weights and self._other_shapes.get(weights) == shapes:
                 continue  # The text of its table names it.
             here, there = shapes
@@ -154,7 +155,7 @@ class Misfits:
                 slot
                 for slot, slot_shapes in self._other_shapes.items()
                 if table is not None and slot_shapes == shapes
-                if slot != name == weights == self._owner(slot)[2]
+                if slot != name == weights == self._owner(slot)[1]
             ]
             text = self._described(name)
             text += f" and {', '.join(slots)} are" if slots else " is"
@@ -192,12 +193,12 @@ class Misfits:
             )
 
     def _describe_missing(self) -> list[str]:
-        saved = {variable.name: variable for variable in checkpoint.inspect(self._path)}
+        saved = {variable.name: variable for variable in saved_variables.inspect(self._path)}
         tables, others = [], []
         renamed: dict[str, str] = {}
         described = set()
         for name, key in self._missing.items():
-            table, optimizer, weights = self._owner(name)
+            table, weights = self._owner(name)
             if table is None:
                 others.append(self._describe_name(name, key, None, saved.values(), renamed))
             elif name == weights:
@@ -206,9 +207,9 @@ class Misfits:
                 # One text for all slots of a table; a missing table has a text of its own.
                 described.add(weights)
                 slots = [
-                    key for slot, key in self._missing.items() if self._owner(slot)[2] == weights
+                    key for slot, key in self._missing.items() if self._owner(slot)[1] == weights
                 ]
-                tables.append(self._describe_slots(table, optimizer, slots, saved.get(weights)))
+                tables.append(self._describe_slots(table, slots, saved.get(weights)))
         self._advise_on_names(renamed)
         return [*tables, *others]
 
@@ -229,9 +230,8 @@ class Misfits:
     def _describe_slots(
         self,
         table: Table,
-        optimizer: str,
         slots: Sequence[str],
-        saved: checkpoint.SavedVariable | None,
+        saved: SavedVariable | None,
     ) -> str:
         there, as_before = "it has no slots in the checkpoint", ""
         if saved is not None and saved.slots:
@@ -242,12 +242,13 @@ class Misfits:
         if self._warm_start:
             self._advise(f"{as_before}{self._elsewhere(slots)}")
         else:
-            listed = _not_trainable([self._owner(slots[0])[2]]).removesuffix(", ")
+            listed = _not_trainable([self._owner(slots[0])[1]]).removesuffix(", ")
             start = f"WarmStartSettings('{self._path}', {listed})" if listed else f"'{self._path}'"
             self._advise(
                 f"{as_before}train in another model_dir with warm_start_from={start}, which takes "
                 "the tables and begins their slots anew"
             )
+        optimizer = type(table.optimizer).__name__.removesuffix("Parameters")
         nor = f" (nor {', '.join(slots[1:])})" if slots[1:] else ""
         return (
             f"Key {slots[0]} not found in checkpoint{nor}: table {table.name!r} trains with "
@@ -259,7 +260,7 @@ class Misfits:
         name: str,
         key: str,
         table: Table | None,
-        saved: Iterable[checkpoint.SavedVariable],
+        saved: Iterable[SavedVariable],
         renamed: dict[str, str],
     ) -> str:
         """Describes a missing variable, and adds the name it may have had before to `renamed`."""
@@ -281,11 +282,10 @@ class Misfits:
         if alike:
             renamed[name] = alike[0]
             more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
-            return (
-                f"{text}, of which shape the checkpoint has {escaped(', '.join(alike[:3]))}{more}"
-            )
+            names = escaped(", ".join(alike[:3]))
+            return f"{text}, and of that shape the checkpoint has {names}{more}"
         self._advise(f"build the model as it was when it was saved, or {self._elsewhere([name])}")
-        return f"{text}, of which shape the checkpoint has no other"
+        return f"{text}, and of that shape the checkpoint has no other"
 
 
 def _not_trainable(names: Sequence[str]) -> str:
@@ -298,7 +298,6 @@ def _not_trainable(names: Sequence[str]) -> str:
 
 
 def _list(shape: tf.TensorShape) -> str:
-    """Writes a shape as `[2, 3]`."""
     return str(shape.as_list()) if shape.rank is not None else str(shape)
 
 

@@ -5,14 +5,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import (
-    fitting as restoring,
-)
-from estimator_emb.checkpoints.restoring import (
-    training_lock,
-    unfinished_saves,
-)
+from estimator_emb.checkpoints.restoring import fitting, training_lock, unfinished_saves
 from estimator_emb.checks import run_checks
 from estimator_emb.spec.resolved import Table
 
@@ -30,7 +26,7 @@ class ModelDirectory:
     def __init__(self, path: str):
         checkpoint_files.check_folder(path)
         self._path = path
-        self._restored: restoring.Restoring | None = None
+        self._start: tuple[str | None] | None = None
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None where there is none."""
@@ -41,9 +37,8 @@ class ModelDirectory:
 
         Args:
           call: 'evaluate' or 'predict'.
-          checkpoint_path: the checkpoint that the program asks for; None for the latest.
-          warm_start: `WarmStartSettings` for variables without a checkpoint; None for initial
-            values.
+          checkpoint_path: the one that the program asks for; None for the latest.
+          warm_start: the estimator's `WarmStartSettings`, or None.
 
         Raises:
           MissingCheckpoint: there is no checkpoint at `checkpoint_path`, or the `checkpoint` file
@@ -78,14 +73,28 @@ class ModelDirectory:
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
         """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
-        outer, self._restored = self._restored, restoring.Restoring(path)
+        outer, self._start = self._start, (path,)
         try:
             with checkpoint_files.explained(path):
                 yield
         finally:
-            self._restored = outer
+            self._start = outer
 
     def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
-        """Compares the default graph with its first values; see `Restoring.check`."""
-        if self._restored:
-            self._restored.check(scaffold, warm_start, tables)
+        """Compares the default graph with what it will be restored or warm-started from, if any.
+
+        Args:
+          scaffold: the scaffold of model_fn; None for TensorFlow's default.
+          warm_start: `WarmStartSettings` for a graph that restores nothing; None if there are none.
+          tables: the tables of the spec.
+
+        Raises:
+          MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `fitting.check_restored`.
+        """
+        if self._start is None or tf.distribute.has_strategy():
+            return  # A replica has only a part of the graph.
+        (path,) = self._start
+        if path is not None:
+            fitting.check_restored(path, scaffold, tables)
+        elif warm_start:
+            fitting.check_warm_start(warm_start, tables)

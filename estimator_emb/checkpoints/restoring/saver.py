@@ -16,16 +16,8 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
-    """Raises an error if the saver of model_fn leaves embedding variables out.
-
-    Args:
-      scaffold: the scaffold of model_fn; None and one without a saver are good.
-      variables: the embedding variables, which it is to save.
-
-    Raises:
-      ValueError: the saver was made before they were.
-    """
+def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
+    """Raises a ValueError if the saver of model_fn was made before the embedding variables."""
     # A saver has no public list of what it saves.
     listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
     if listed is None:
@@ -45,12 +37,9 @@ def check(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 def take_turns(hooks: Iterable[Any]) -> None:
     """Makes the `CheckpointSaverHook`s among the hooks of a training write one after the other.
 
-    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, be it
-    the program's or the estimator's, both would write the first and the last checkpoint into the
-    same temporary files. TensorFlow 2.15 has one that does not find the graph in its thread.
-
-    Args:
-      hooks: all of the training.
+    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, both
+    would write the first and the last checkpoint into the same temporary files. TensorFlow 2.15 has
+    one that does not find the graph in its thread.
     """
     turn = threading.Lock()
     for hook in hooks:
@@ -74,16 +63,14 @@ class _InTurn:
 
 
 class PartsSaver(tf.compat.v1.train.Saver):
-    """The saver that tensorflow-estimator would create, but one that writes on all cores.
+    """The saver that tensorflow-estimator would create, but for two things.
 
-    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
-    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
-    every reader of checkpoints reads any number of files.
+    It writes on all cores: TensorFlow writes each data file of a checkpoint on one core, where the
+    checksums alone take as long as the writing, or longer. Any reader reads any number of files.
 
-    It does not write a checkpoint again which its session was just restored from. A
-    `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago. The
-    new files would replace the old ones one by one, and a process that is killed meanwhile might
-    leave no readable checkpoint where there had been one.
+    It does not write the checkpoint again from which its session was just restored. A
+    `CheckpointSaverHook` saves whenever a session begins. The new files would replace the old ones
+    one by one, and a process that is killed meanwhile might leave no readable checkpoint.
 
     Args:
       config: the `RunConfig`, which says how many checkpoints to keep.

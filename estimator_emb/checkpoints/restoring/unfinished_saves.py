@@ -23,10 +23,8 @@ OLD_SECONDS = 3600
 def remove(model_dir: str, alone: bool) -> None:
     """Removes the folders of killed saves; only the process that saves calls this.
 
-    Args:
-      model_dir: the model directory.
-      alone: True if this process holds the directory's lock. Otherwise, what has changed within
-        `OLD_SECONDS` stays.
+    Unless it holds the lock of the directory and so is `alone`, what has changed within
+    `OLD_SECONDS` stays.
     """
     for folder in _folders(model_dir):
         if alone or _is_old(folder):
@@ -50,7 +48,6 @@ def _folders(model_dir: str) -> list[str]:
 
 
 def _is_old(folder: str) -> bool:
-    """Returns whether nothing in a folder has changed for `OLD_SECONDS`."""
     try:
         names = [folder, *(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))]
         newest = max(tf.io.gfile.stat(name).mtime_nsec for name in names) / 1e9

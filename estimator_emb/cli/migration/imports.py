@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import libcst as cst
@@ -42,73 +42,62 @@ class Imports:
         """
         for binding in self._program.bindings:
             live = [use for use in binding.uses if use not in edited]
-            self._parts[binding] = self._part(binding, live, left, binding in needed)
+            path = self._new_path(binding, live, left, binding in needed)
+            self._parts[binding] = Part(binding, path)
         for star, module in self._program.stars:
             self._notes.about_star(star, module)
 
-    def _part(self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool) -> Part:
-        module, _, leaf = binding.imported.rpartition(".")
-        is_from = isinstance(binding.statement, cst.ImportFrom)
-        kept = Part(
-            binding, module if is_from else "", leaf if is_from else binding.imported, False
-        )
+    def _new_path(
+        self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool
+    ) -> str | None:
+        """Returns the dotted name to import; None if the import of this name goes."""
+        kept = binding.imported
         if binding.path.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
             return kept
-        removed = Part(binding, None, "")
-        found = self._program.look_up(binding.imported)
+        found = self._program.look_up(kept)
         if found is None:
             is_unused = binding.uses and not live and not is_needed
-            return removed if is_unused and self._may_remove(binding) else kept
+            return None if is_unused and self._may_remove(binding) else kept
         meaning, count = found
+        is_from = isinstance(binding.statement, cst.ImportFrom)
         if isinstance(meaning, names.Advice):
             self._notes.left(binding.alias, meaning.text)
             return kept
         if isinstance(meaning, names.Target):
-            if count < binding.imported.count(".") + 1 or not is_from:
-                self._notes.left(binding.alias, f"{binding.imported} is no module.")
-                return kept
-            module, _, leaf = meaning.path.rpartition(".")
-            return Part(binding, module, leaf)
-        if not is_from and binding.alias.asname is None:
-            live = [use for use in live if _goes_through(use, binding.imported)]
+            if is_from and count == kept.count(".") + 1:
+                return meaning.path
+            self._notes.left(binding.alias, f"{kept} is no module.")
+            return kept
+        is_whole = is_from or binding.alias.asname is not None
+        if not is_whole:
+            live = [use for use in live if _goes_through(use, kept)]
         if not binding.uses and self._program.is_in_try(binding.statement):
-            self._notes.left(binding.alias, f"{binding.imported} is imported, but not used.")
+            self._notes.left(binding.alias, f"{kept} is imported, but not used.")
             return kept
         is_used = bool(binding.uses) or not meaning.moved
         if not live and is_used and self._may_remove(binding):
-            is_whole = is_from or binding.alias.asname is not None
-            return removed if is_whole else self._root_of(binding, is_needed)
-        if live and left.isdisjoint(live):
-            if meaning.moved in ("", binding.imported):
-                return kept
-            if is_from or binding.alias.asname:
-                module, _, leaf = meaning.moved.rpartition(".")
-                return Part(binding, module if is_from else "", leaf if is_from else meaning.moved)
+            return None if is_whole else self._root_of(binding, is_needed)
+        if live and left.isdisjoint(live) and (is_whole or meaning.moved in ("", kept)):
+            return meaning.moved or kept
         if not binding.uses and meaning.moved:
-            module, _, leaf = meaning.moved.rpartition(".")
-            is_same = meaning.moved == binding.imported
-            return kept if is_same or not is_from else Part(binding, module, leaf)
-        self._notes.left(
-            binding.alias, f"{names.canonical(binding.imported)} is still used, see below."
-        )
+            return meaning.moved if is_from else kept
+        self._notes.left(binding.alias, f"{names.canonical(kept)} is still used, see below.")
         return kept
 
-    def _root_of(self, binding: Binding, is_needed: bool) -> Part:
-        """Returns what becomes of `import a.b.c`, of which nothing needs more than `a`."""
-        others = [
-            other
-            for other in self._program.bindings
-            if other is not binding
+    def _root_of(self, binding: Binding, is_needed: bool) -> str | None:
+        """Returns `a` if a program needs no more of `import a.b.c`; None if it needs nothing."""
+        has_other = any(
+            other is not binding
             and other.local == binding.local
             and self._program.is_unconditional(other.statement)
-            and self._parts.get(other, Part(other, None, "")).module is not None
-        ]
+            and other in self._parts
+            and self._parts[other].path is not None
+            for other in self._program.bindings
+        )
         is_used = is_needed or any(
             use.paths and not _goes_through(use, binding.imported) for use in binding.uses
         )
-        if others or not is_used:
-            return Part(binding, None, "")
-        return Part(binding, "", binding.local)
+        return binding.local if is_used and not has_other else None
 
     def _may_remove(self, binding: Binding) -> bool:
         return not self._is_package and not self._program.is_named_in_text(binding.local)
@@ -131,8 +120,8 @@ class Imports:
             for statement, parts in statements.items()
             if any(part.is_changed for part in parts)
         }
-        self.new.add(changed, has_edits)
-        merged = self._merge_tries(statements)
+        self.new.add(has_edits or bool(changed))
+        merged = self._merge_tries(changed)
         for assignment in removed:
             if assignment not in merged:
                 self._remove_statement(assignment)
@@ -140,7 +129,7 @@ class Imports:
             if statement not in merged:
                 self._write_statement(statement, parts)
 
-    def _merge_tries(self, statements: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
+    def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
         """Replaces `try: import ... except ImportError: import ...` where both import the same now.
 
         Returns:
@@ -154,23 +143,10 @@ class Imports:
                 continue
             inside = [_small_statements(block) for block in blocks]
             flat = [statement for block in inside for statement in block]
-            if not all(
-                statement in self._removed
-                or (
-                    statement in statements
-                    and any(part.is_changed for part in statements[statement])
-                    and len(statements[statement]) == len(statement.names)
-                )
-                for statement in flat
-            ):
+            if not all(one in self._removed or one in changed for one in flat):
                 continue
             new = [
-                [
-                    line
-                    for statement in block
-                    if statement not in self._removed
-                    for line in self._lines_of(statements[statement])
-                ]
+                [line for one in block for line in self._lines(changed.get(one, ()))]
                 for block in inside
             ]
             if any(lines != new[0] for lines in new):
@@ -182,13 +158,18 @@ class Imports:
                 self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
         return merged
 
-    def _lines_of(self, parts: list[Part]) -> list[str]:
-        """Returns the new imports for the names of one, without comments."""
+    def _lines(
+        self,
+        parts: Iterable[Part],
+        comments: dict[cst.ImportAlias, Comments] | None = None,
+        indent: str = "",
+    ) -> list[str]:
+        """Returns imports of names, changed ones first; with `comments`, each in its own line."""
         groups: dict[str, list[Part]] = {}
         for part in sorted(parts, key=lambda part: not part.is_changed):
-            if part.module is not None:
+            if part.path is not None:
                 groups.setdefault(part.module, []).append(part)
-        return [self._import(module, group, {}, "", False) for module, group in groups.items()]
+        return [self._import(module, group, comments, indent) for module, group in groups.items()]
 
     def _remove_statement(self, statement: cst.BaseSmallStatement) -> None:
         """Removes a statement, with its line where it has one of its own."""
@@ -223,86 +204,65 @@ class Imports:
 
     def _is_gone(self, statement: cst.Import | cst.ImportFrom) -> bool:
         parts = [part for part in self._parts.values() if part.binding.statement is statement]
-        return bool(parts) and all(part.module is None for part in parts)
+        return bool(parts) and all(part.path is None for part in parts)
 
     def _write_statement(self, statement: cst.CSTNode, parts: list[Part]) -> None:
         assert isinstance(statement, (cst.Import, cst.ImportFrom))
         comments = comments_of(statement)
-        kept = [part for part in parts if part.module is not None]
+        kept = [part for part in parts if part.path is not None]
         lost = [
             text
             for part in parts
-            if part.module is None
+            if part.path is None
             for text in (*comments[part.binding.alias].above, comments[part.binding.alias].behind)
             if text
         ]
         start, end = self._program.start(statement), self._program.end(statement)
-        if not kept and not lost:
-            self._remove_statement(statement)
-            return
         line = self._program.parent(statement)
         is_alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        if not kept:
+        if not kept and not lost:
+            self._remove_statement(statement)
+        elif not kept:
             self._edits.replace(
                 start, end, self._joined(lost, start) + ("" if is_alone else "pass")
             )
-            return
-        modules = {part.module for part in kept}
-        if len(modules) == 1 and not lost and len(kept) == len(parts):
+        elif len(kept) == len(parts) and len({part.module for part in kept}) == 1:
             self._replace_names(statement, kept)
-            return
-        groups: dict[str, list[Part]] = {}
-        for part in sorted(kept, key=lambda part: not part.is_changed):
-            groups.setdefault(part.module or "", []).append(part)
-        is_split = isinstance(statement, cst.ImportFrom) and b"\n" in self._source[start:end]
-        lines = [
-            self._import(module, group, comments, self._edits.indent(start), is_split and is_alone)
-            for module, group in groups.items()
-        ]
-        if is_alone:
+        elif is_alone:
+            is_split = isinstance(statement, cst.ImportFrom) and b"\n" in self._source[start:end]
+            lines = self._lines(kept, comments if is_split else None, self._edits.indent(start))
             self._edits.replace(start, end, self._joined([*lost, *lines], start))
         else:
-            self._edits.replace(start, end, "; ".join(lines))
+            self._edits.replace(start, end, "; ".join(self._lines(kept)))
 
     def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[Part]) -> None:
         """Replaces the module and the names alone, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
-            module = parts[0].module or ""
-            if module != dotted(statement.module):
-                start, end = (
-                    self._program.start(statement.module),
-                    self._program.end(statement.module),
-                )
-                self._edits.replace(start, end, module)
+            self._replace_dotted(statement.module, parts[0].module, parts[0].module)
         for part in parts:
             alias = part.binding.alias
-            if part.name != dotted(alias.name):
-                text = part.name if alias.asname else _named(part)
-                self._edits.replace(
-                    self._program.start(alias.name), self._program.end(alias.name), text
-                )
+            self._replace_dotted(alias.name, part.name, part.name if alias.asname else _named(part))
+
+    def _replace_dotted(self, node: cst.CSTNode, name: str, text: str) -> None:
+        if name != dotted(node):
+            self._edits.replace(self._program.start(node), self._program.end(node), text)
 
     def _import(
         self,
         module: str,
         parts: list[Part],
-        comments: dict[cst.ImportAlias, Comments],
+        comments: dict[cst.ImportAlias, Comments] | None,
         indent: str,
-        is_split: bool,
     ) -> str:
         said = [_named(part) for part in parts]
         if not module:
             return f"import {', '.join(said)}"
-        if not is_split or (
-            len(parts) == 1
-            and not comments[parts[0].binding.alias].above
-            and not comments[parts[0].binding.alias].behind
-        ):
+        beside = [(comments or {}).get(part.binding.alias, Comments()) for part in parts]
+        if comments is None or (len(parts) == 1 and beside == [Comments()]):
             return f"from {module} import {', '.join(said)}"
         lines = [f"from {module} import ("]
-        for part, text in zip(parts, said, strict=True):
-            of_part = comments[part.binding.alias]
+        for of_part, text in zip(beside, said, strict=True):
             lines += [f"{indent}    {comment}" for comment in of_part.above]
             lines.append(f"{indent}    {text},{'  ' + of_part.behind if of_part.behind else ''}")
         return self._newline.join([*lines, f"{indent})"])

@@ -8,14 +8,20 @@ spelling to one of these.
 
 from __future__ import annotations
 
+import pathlib
 import re
 from dataclasses import dataclass
 
 from estimator_emb.names import contrib as contrib_names
+from estimator_emb.names.legacy import (
+    API_V1,
+    API_V2,
+    ESTIMATOR,
+    FROM_TENSORFLOW,
+    LACKING,
+    REPLACED,
+)
 
-ESTIMATOR = "tensorflow_estimator.python.estimator"
-API_V1 = f"{ESTIMATOR}.api._v1.estimator"
-API_V2 = f"{ESTIMATOR}.api._v2.estimator"
 TF1 = "tensorflow.compat.v1"
 OURS = "estimator_emb"
 COLUMNS = "feature_columns"
@@ -47,9 +53,9 @@ class Namespace:
 
     Attributes:
       path: its name, as the table spells it.
-      moved: where all that is not in the table is now; '' if that is nowhere, or differs.
-      is_whole: whether the module of the name `moved` may take its place as an object: no name in
-        it has been replaced.
+      moved: the module that has all names outside the table today; '' if there is no such module.
+      is_whole: whether the module `moved` may take its place as an object, because none of its
+        names is replaced by estimator_emb's.
     """
 
     path: str
@@ -68,12 +74,10 @@ def _advise(owner: str, names: str, text: str) -> dict[str, Target | Advice]:
     return {f"{owner}.{name}": Advice(text) for name in names.split()}
 
 
-PARAMETERS = (
-    "AdadeltaParameters AdagradMomentumParameters AdagradParameters AdamParameters "
-    "CenteredRMSPropParameters FrequencyEstimatorParameters FtrlParameters "
-    "MDLAdagradLightParameters MomentumParameters ProximalAdagradParameters "
-    "ProximalYogiParameters RMSPropParameters StochasticGradientDescentParameters"
-)
+_CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
+PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
+"""The optimizers of this package, read from their list, which needs TensorFlow."""
+
 _PUBLIC = (
     "BestExporter EstimatorSpec EvalSpec Exporter FinalExporter LatestExporter ModeKeys TrainSpec "
     "VocabInfo WarmStartSettings train_and_evaluate"
@@ -167,37 +171,24 @@ TABLE: dict[str, Target | Advice] = {
         f"{OURS}.compat.async_checkpoint", "AsyncCheckpointSaverHook"
     ),
     # The modules of tensorflow-estimator.
-    **_same(f"{ESTIMATOR}.tpu.tpu_estimator", OURS, "ExportSavedModelApiVersion TPUEstimator"),
-    **_same(f"{ESTIMATOR}.tpu.tpu_estimator", OURS, "TPUEstimatorSpec"),
-    **_same(f"{ESTIMATOR}.tpu.tpu_config", OURS, "InputPipelineConfig RunConfig TPUConfig"),
+    **{
+        f"{ESTIMATOR}.{module}.{name}": Target(OURS, name)
+        for module, replaced in REPLACED.items()
+        for name in replaced.split()
+    },
+    **_same(f"{ESTIMATOR}.tpu.tpu_estimator", OURS, "ExportSavedModelApiVersion TPUEstimatorSpec"),
+    **_same(f"{ESTIMATOR}.tpu.tpu_config", OURS, "InputPipelineConfig"),
     **_same(f"{ESTIMATOR}.tpu.tpu_context", OURS, "TPUContext"),
-    **_same(f"{ESTIMATOR}.tpu._tpu_estimator_embedding", OURS, "EmbeddingConfigSpec " + PARAMETERS),
-    **_same(f"{ESTIMATOR}.training", OURS, "EvalSpec TrainSpec train_and_evaluate"),
+    **_same(f"{ESTIMATOR}.tpu._tpu_estimator_embedding", OURS, PARAMETERS),
+    **_same(f"{ESTIMATOR}.training", OURS, "EvalSpec TrainSpec"),
     **_same(f"{ESTIMATOR}.estimator", OURS, "Estimator VocabInfo WarmStartSettings"),
     **_same(f"{ESTIMATOR}.model_fn", OURS, "EstimatorSpec"),
     **_same(f"{ESTIMATOR}.mode_keys", OURS, "ModeKeys"),
     **_same(f"{ESTIMATOR}.exporter", OURS, "BestExporter Exporter FinalExporter LatestExporter"),
 }
-"""Legacy name, but for those of tf.contrib -> where it is now, or what a person must decide."""
+"""Legacy name outside tf.contrib -> where it is now, or what a person must decide."""
 
-_REPLACED_MODULES = frozenset(
-    f"{ESTIMATOR}.{name}"
-    for name in (
-        "tpu.tpu_estimator",
-        "tpu.tpu_config",
-        "training",
-        "tpu._tpu_estimator_embedding",
-    )
-)
-"""Modules in which names of estimator_emb replace others: as an object, none may be handed on."""
-
-NEED_OURS = (
-    "tensorflow_estimator",
-    "tensorflow.python.tpu.tpu_embedding",
-    "tensorflow.python.tpu.tpu_embedding_gradient",
-    "tensorflow.python.tpu.session_support",
-    "tensorflow.python.distribute.estimator_training",
-)
+NEED_OURS = ("tensorflow_estimator", *LACKING)
 """Modules that can be imported on TensorFlow >= 2.16 after estimator_emb only."""
 
 _LEGACY_MODULES = frozenset(
@@ -216,7 +207,7 @@ _LEGACY_MODULES = frozenset(
         "tensorflow.python.tpu.async_checkpoint",
     }
 )
-"""Modules that the newest TensorFlow has no more: there, each name in them is legacy."""
+"""Modules that the newest TensorFlow lacks: every name in them is legacy."""
 
 _CONTRIB_MODULES = [
     *contrib_names.MOVED,
@@ -226,7 +217,7 @@ _CONTRIB_MODULES = [
         if contrib_names.MODULES[owner].members or contrib_names.MODULES[owner].elsewhere
     ),
 ]
-"""Modules below tf.contrib about whose names there is more to say than about them."""
+"""Modules below tf.contrib whose names have entries of their own in the tables."""
 
 _SPELLINGS = [
     (re.compile(pattern + r"(?=\.|$)"), canonical)
@@ -234,10 +225,7 @@ _SPELLINGS = [
         (r"tensorflow\._api(\.v2)+", "tensorflow"),
         (r"tensorflow(\.compat\.v[12])*\.compat\.v1", "tf.compat.v1"),
         (r"tensorflow\.python\.estimator", ESTIMATOR),
-        (
-            r"tensorflow\.python\.tpu\.(error_handling|tpu_config|tpu_context|tpu_estimator|util)",
-            rf"{ESTIMATOR}.tpu.\1",
-        ),
+        (rf"tensorflow\.python\.tpu\.({'|'.join(FROM_TENSORFLOW)})", rf"{ESTIMATOR}.tpu.\1"),
         (r"tensorflow(\.compat\.v2)*(?!\.(python|core)\b)", "tf"),
         (r"tensorflow_estimator\.(_api\.v1\.)?estimator", "tf.compat.v1.estimator"),
         (r"tensorflow_estimator\._api\.v2\.estimator", "tf.estimator"),
@@ -260,11 +248,11 @@ def canonical(name: str) -> str:
 
 
 def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
-    """Returns what a dotted name means, and how many of its parts are that name.
+    """Returns the meaning of the legacy name at the beginning of a dotted name, and its length.
 
     Args:
-      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`, of which the first five parts
-        are a legacy name, and the last one is an attribute of what it names.
+      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`. Its first five parts are a
+        legacy name, and the last one is an attribute of it.
       means_v1: whether `tensorflow` means TensorFlow 1 in the program.
 
     Returns:
@@ -302,7 +290,8 @@ def _meaning(name: str, means_v1: bool) -> Meaning | None:
     if path.startswith("tf.contrib."):
         return _of_contrib(path.removeprefix("tf.contrib."))
     if path == ESTIMATOR or path.startswith(ESTIMATOR + "."):
-        replaced = any((module + ".").startswith(path + ".") for module in _REPLACED_MODULES)
+        # A module in which names of estimator_emb replace others may not be handed on as an object.
+        replaced = any(f"{ESTIMATOR}.{module}.".startswith(path + ".") for module in REPLACED)
         return Namespace(path, moved=path, is_whole=not replaced)
     if name.startswith("tensorflow.contrib.") or ".contrib." in name:
         return Namespace(path, moved=path, is_whole=True)  # A module of contrib_names.MOVED.
@@ -316,7 +305,7 @@ def _of_contrib(path: str) -> Meaning | None:
         is_module = any(f"{name}.".startswith(f"{path}.") for name in _CONTRIB_MODULES)
         return Namespace(f"tf.contrib.{path}") if is_module else None
     if leaf in module.shared:
-        return Advice(contrib_names.advice(path))
+        return Advice(contrib_names.advice_about(path))
     where = module.members[leaf]
     if where.startswith("tf."):
         where = f"{TF1}.{where.removeprefix('tf.')}"
@@ -333,5 +322,5 @@ def _unlisted(namespace: Namespace, count: int, parts: list[str]) -> tuple[Advic
     """Returns advice about a name of a legacy module that is in no table."""
     name = f"{namespace.path}.{parts[count]}"
     if name.startswith("tf.contrib."):
-        return Advice(contrib_names.advice(name.removeprefix("tf.contrib."))), count + 1
+        return Advice(contrib_names.advice_about(name.removeprefix("tf.contrib."))), count + 1
     return Advice(f"neither estimator_emb nor tensorflow-estimator 2.15 has {name}."), count + 1

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -21,7 +22,7 @@ _LOCAL_NAMES = {
     names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
     names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
 }
-"""Module -> what it is called in a program, the first one that means nothing else there."""
+"""Module -> local names for it in order of preference; a program gets the first free one."""
 
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""
@@ -29,18 +30,31 @@ _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", 
 _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
-    """What becomes of one name of an import: `from module import name as local`.
+    """One name of an import, after the rewrite.
 
     Attributes:
-      module: None where the name is not imported any more; '' for `import name as local`.
+      binding: the name.
+      path: the dotted name that is imported now; None where the name is no longer imported.
     """
 
     binding: Binding
-    module: str | None
-    name: str
-    is_changed: bool = True
+    path: str | None
+
+    @property
+    def is_changed(self) -> bool:
+        return self.path != self.binding.imported
+
+    @property
+    def module(self) -> str:
+        """The module of `from module import name`; '' in `import name`."""
+        is_from = isinstance(self.binding.statement, cst.ImportFrom)
+        return (self.path or "").rpartition(".")[0] if is_from else ""
+
+    @property
+    def name(self) -> str:
+        return (self.path or "").removeprefix(f"{self.module}.")
 
 
 class NewImports:
@@ -48,8 +62,8 @@ class NewImports:
 
     Args:
       program: the program.
-      edits: where they are written.
-      parts: what becomes of each name that the program imports, once that is decided.
+      edits: receives the lines.
+      parts: each name that the program imports -> what becomes of it; filled in later.
       notes: the findings about the program.
     """
 
@@ -61,23 +75,25 @@ class NewImports:
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)
+        self._bindings: dict[cst.CSTNode, list[Binding]] = {one: [] for one in self._statements}
+        for binding in program.bindings:
+            self._bindings[program.top_level(binding.statement)].append(binding)
         self._taken: set[str] = set()
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
 
-    def take_names(self, edited: Iterable[cst.CSTNode], removed: Iterable[cst.CSTNode]) -> None:
+    def take_names(self, gone: Iterable[cst.CSTNode]) -> None:
         """Learns which names are free once these nodes are gone."""
-        gone = [*edited, *removed]
-        gone += [part.binding.alias for part in self._parts.values() if part.module is None]
-        spans = sorted((self._program.start(node), self._program.end(node)) for node in gone)
+        removed = {part.binding.alias for part in self._parts.values() if part.path is None}
+        nodes = {*gone, *removed}
         self._taken = {
             name.value
             for name in self._program.identifiers
-            if not any(start <= self._program.start(name) < end for start, end in spans)
+            if name not in nodes and nodes.isdisjoint(self._program.ancestors(name))
         }
 
     def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:
-        """Returns what a target is called where `use` stands; imports its module if need be."""
+        """Returns an expression for a target in the place of `use`, and imports its module."""
         module, name = target.module, target.name
         if module == f"{names.OURS}.export":
             module, name = names.OURS, f"export.{name}"
@@ -99,40 +115,37 @@ class NewImports:
                 leaf = f"contrib_{leaf}"
             wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
             taken = self._taken | set(self._new.values())
-            free = [name for name in wanted if name not in taken]
-            free += [
-                name for name in (f"{wanted[-1]}{i}" for i in range(2, 99)) if name not in taken
-            ]
-            self._new[module] = free[0]
+            more = (f"{wanted[-1]}{i}" for i in itertools.count(2))
+            self._new[module] = next(n for n in itertools.chain(wanted, more) if n not in taken)
         return self._new[module]
 
-    def add(self, changed: dict[cst.CSTNode, list[Part]], has_edits: bool) -> None:
-        """Adds the imports of new names, and that of estimator_emb before what needs it."""
-        is_changed = bool(changed) or has_edits
-        lines: list[str] = []
-        if not is_changed and not self._needs_ours():
+    def add(self, is_changed: bool) -> None:
+        """Adds the imports of new names, and that of estimator_emb before what needs it.
+
+        Args:
+          is_changed: whether anything of the program changes.
+        """
+        needs_ours = self._needs_ours()
+        if not (is_changed or needs_ours):
             return
-        installs = self._notes.looks_tpus_up() and is_changed and self._needs_ours()
-        if installs and not self._notes.is_installed():
+        is_called = is_changed and needs_ours and not self._notes.is_installed()
+        call = ""
+        if is_called and self._notes.looks_tpus_up():
             call = f"{self._local(names.OURS, None)}.{_INSTALL}"
-        else:
-            call = ""
-        limit = min([*self._unsafe(), *self._places_that_need_ours(changed)], default=None)
-        at = self._place(changed, limit)
+        limit = self._limit()
+        at = self._place(limit)
+        lines: list[str] = []
         if names.OURS in self._new:
             lines.append(_as("import estimator_emb", names.OURS, self._new[names.OURS]))
-        elif self._needs_ours() and not self._is_ours_before(limit, at):
+        elif needs_ours and not self._is_ours_before(limit, at):
             lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
         for module, local in sorted(self._new.items(), key=lambda item: item[0] != names.COLUMNS):
-            if module == names.OURS:
-                continue
             parent, _, leaf = module.rpartition(".")
             if module in (names.COLUMNS, names.TF1):
                 lines.append(_as(f"import {module}", module, local))
-            else:
+            elif module != names.OURS:
                 lines.append(_as(f"from {parent} import {leaf}", leaf, local))
-        if lines:
-            self._edits.replace(at, at, "".join(line + self._newline for line in lines))
+        self._edits.replace(at, at, "".join(line + self._newline for line in lines))
         if call:
             after = max(at, self._end_of_imports())
             is_near = self._source[after : after + 1].strip()
@@ -140,120 +153,71 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def _needs_ours(self) -> bool:
-        """Returns whether anything here can be imported only with, or after, estimator_emb."""
-        modules = {*self._new, *(part.module for part in self._parts.values() if part.is_changed)}
-        stay = [part for part in self._parts.values() if part.module is not None]
+        """Returns whether an import of the result needs estimator_emb."""
+        changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(
-            module is not None and module.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))
-            for module in modules
-        ) or any(_needs_ours(f"{part.module}.{part.name}".lstrip(".")) for part in stay)
+            path.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))
+            for path in (*self._new, *changed)
+        ) or any(_needs_ours(part.path) for part in self._parts.values() if part.path)
 
     def _is_ours_before(self, limit: int | None, at: int) -> bool:
         """Returns whether estimator_emb is imported in time without a line of its own."""
-        if limit is None:
+        if names.COLUMNS in self._new:  # Its line is the first one, and imports estimator_emb.
+            return True
+        if any(_needs_ours(module) for module in self._new):
+            limit = at - 1
+        elif limit is None:
+            limit = len(self._source)
             if b"keras" not in self._source:
                 return True
-            limit = len(self._source)
-        if names.COLUMNS in self._new and names.API_V1 not in self._new:
-            return names.API_V2 not in self._new
-        for binding in self._program.bindings:
-            module = binding.path
-            if self._parts[binding].is_changed:
-                module = self._parts[binding].module or ""
-            if (
-                module.partition(".")[0] in (names.OURS, names.COLUMNS)
-                and self._program.is_unconditional(binding.statement)
-                and self._program.start(binding.statement) <= limit
-            ):
-                return True
-        return False
-
-    def _place(self, changed: dict[cst.CSTNode, list[Part]], limit: int | None) -> int:
-        """Returns where new imports go: to the first that they replace, before any use of Keras."""
-        imported = [
-            binding.statement
-            for binding in self._program.bindings
-            if binding.path.startswith("tensorflow")
-            and self._program.is_unconditional(binding.statement)
-        ]
-        replaced = [one for one in changed if self._program.is_unconditional(one)]
-        places = [self._before(statement) for statement in replaced or imported]
-        if not places:
-            places = [
-                self._before(statement)
-                for statement in self._statements
-                if not (
-                    isinstance(statement, cst.SimpleStatementLine) and self._is_import(statement)
-                )
-            ]
-        places += [] if limit is None else [limit]
-        return min(places, default=len(self._source))
-
-    def _before(self, statement: cst.CSTNode) -> int:
-        """Returns where a line goes before a statement; a docstring stays the first one."""
-        top = self._program.top_level(statement)
-        if top is not None and _is_preamble(top):
-            return self._edits.line_end(self._program.end(top))
-        return self._edits.line_start(self._program.start(statement))
-
-    def _is_import(self, statement: cst.CSTNode) -> bool:
-        """Returns whether a statement of the module imports, or is a docstring."""
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            return False
-        if isinstance(statement, cst.SimpleStatementLine) and any(
-            isinstance(one, (cst.Import, cst.ImportFrom)) for one in statement.body
-        ):
-            return True
-        return _is_preamble(statement) or any(
-            self._program.top_level(binding.statement) is statement
-            for binding in self._program.bindings
+        return any(
+            (part.path or "").partition(".")[0] in (names.OURS, names.COLUMNS)
+            and self._program.is_unconditional(part.binding.statement)
+            and self._program.start(part.binding.statement) <= limit
+            for part in self._parts.values()
         )
 
-    def _places_that_need_ours(self, changed: dict[cst.CSTNode, list[Part]]) -> Iterator[int]:
-        """Yields where a module is imported anew that needs estimator_emb before."""
-        if any(_needs_ours(module) for module in self._new):
-            yield self._place(changed, None)
-        for statement, parts in changed.items():
-            top = self._program.top_level(statement)
-            if top is not None and any(
-                part.is_changed and part.module and _needs_ours(f"{part.module}.{part.name}")
-                for part in parts
-            ):
-                yield self._before(top)
+    def _place(self, limit: int | None) -> int:
+        """Returns where new imports go: before any of TensorFlow, any definition and `limit`."""
+        places = [] if limit is None else [limit]
+        for statement in self._statements:
+            imported = [binding.path for binding in self._bindings[statement]]
+            if _is_definition(statement) or any(one.startswith("tensorflow") for one in imported):
+                places.append(self._before(statement))
+        return min(places, default=len(self._source))
 
-    def _unsafe(self) -> Iterator[int]:
-        """Yields where a statement begins that may use tf.keras; the first one is enough."""
+    def _limit(self) -> int | None:
+        """Returns where, after the rewrite, the first statement begins that may use tf.keras."""
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
-            start = self._edits.line_start(self._program.start(statement))
-            own = [
-                binding
-                for binding in self._program.bindings
-                if self._program.top_level(binding.statement) is statement
-            ]
+            paths = [self._parts[binding].path for binding in self._bindings[statement]]
             stars = [
                 module
                 for star, module in self._program.stars
                 if self._program.top_level(star) is statement
             ]
-            text = self._source[start : self._program.end(statement)]
-            is_function = isinstance(statement, cst.FunctionDef)
-            if (
-                any(_may_use_keras(path) for path in (*self._remaining(own), *stars))
-                or (not own and not is_function and b"keras" in text)
-                or (not is_function and b"from ." in text)
+            text = self._source[self._program.start(statement) : self._program.end(statement)]
+            has_keras = b"keras" in text and not paths or b"from ." in text
+            if any(path and _may_use_keras(path) for path in (*paths, *stars)) or (
+                has_keras and not isinstance(statement, cst.FunctionDef)
             ):
-                yield start
-                return
+                return self._before(statement)
+        return None
 
-    def _remaining(self, bindings: list[Binding]) -> list[str]:
-        return [binding.imported for binding in bindings if not self._parts[binding].is_changed]
+    def _before(self, statement: cst.CSTNode) -> int:
+        """Returns where a line goes before a statement; a docstring stays the first one."""
+        if _is_preamble(statement):
+            return self._edits.line_end(self._program.end(statement))
+        first = [*getattr(statement, "decorators", ()), statement][0]
+        return self._edits.line_start(self._program.start(first))
 
     def _end_of_imports(self) -> int:
         end = 0
+        imports = {self._program.top_level(node) for node in self._program.imports}
         for statement in self._statements:
-            if not self._is_import(statement):
+            is_import = statement in imports and not _is_definition(statement)
+            if not (is_import or _is_preamble(statement)):
                 break
             end = self._edits.line_end(self._program.end(statement))
         return end
@@ -271,6 +235,10 @@ def _may_use_keras(path: str) -> bool:
     if path.partition(".")[0] == "tensorflow" and not _needs_ours(path):
         return "keras" in path.split(".")
     return path.partition(".")[0] not in (*_WITHOUT_KERAS, names.OURS, names.COLUMNS)
+
+
+def _is_definition(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, (cst.FunctionDef, cst.ClassDef))
 
 
 def _is_preamble(statement: cst.CSTNode) -> bool:

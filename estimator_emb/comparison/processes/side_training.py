@@ -4,7 +4,7 @@
 import os
 
 
-class Training:
+class TrainingOfSide:
     """The steps of one model directory."""
 
     def __init__(self, watch, number):

@@ -2,8 +2,8 @@
 """The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
 
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
-the modules beside this have what does not. Any other name is an error that says where it is today.
-`estimator_emb.names.contrib` says it all.
+the modules in this folder have the rest. Any other name is an error that says where it is today.
+`estimator_emb.names.contrib` has the table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Namespace(ModuleType):
             found = _member(contrib_names.MODULES[self._owner], name)
             if found is not None:
                 return found
-        raise AttributeError(contrib_names.advice(f"{self._path}.{name}" if self._path else name))
+        path = f"{self._path}.{name}" if self._path else name
+        raise AttributeError(contrib_names.advice_about(path))
 
     def __dir__(self) -> list[str]:
         module = contrib_names.MODULES.get(self._owner)
@@ -60,7 +61,7 @@ class _Namespace(ModuleType):
 
 
 def _member(module: contrib_names.Module, name: str) -> Any:
-    """Returns what has a name in a module of tf.contrib; None where there is nothing."""
+    """Returns the object with this name in a module of tf.contrib; None if there is none."""
     where = module.members.get(name)
     shared = module.shared.get(name)
     if shared is not None and _installed(shared.partition(".")[0]):
@@ -102,7 +103,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
             return importlib.machinery.ModuleSpec(fullname, _Found(module))
-        raise ImportError(contrib_names.advice(rest), name=fullname)
+        raise ImportError(contrib_names.advice_about(rest), name=fullname)
 
 
 class _Found(importlib.abc.Loader):
@@ -115,7 +116,7 @@ class _Found(importlib.abc.Loader):
         sys.modules[module.__name__] = self._module
 
 
-def install(changes: Changes) -> ModuleType:
+def add_contrib(changes: Changes) -> ModuleType:
     """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
     top = _Namespace("")
     changes.hide_modules(NAME)

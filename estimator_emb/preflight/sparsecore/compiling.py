@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.names.generations import GENERATIONS, SPARSE_CORES
 from estimator_emb.preflight import compiler
 from estimator_emb.preflight.sparsecore import module
 from estimator_emb.preflight.sparsecore.layout import (
-    SPARSE_CORES,
     Chips,
     SparseCoreLimits,
     Stack,
@@ -28,7 +28,7 @@ _WORDS = 700
 
 
 @dataclasses.dataclass(frozen=True)
-class TableStep:
+class SparseCoreStep:
     """What the tables of a spec do in one step.
 
     Attributes:
@@ -56,7 +56,7 @@ def of_program(
     replicas: int,
     batch: int | None = None,
     limits: SparseCoreLimits | None = None,
-) -> TableStep | None:
+) -> SparseCoreStep | None:
     """Returns what the tables of a program do in a step; None if it uses none on a TPU.
 
     Args:
@@ -76,7 +76,7 @@ def of_program(
         batch = (size or 0) // replicas
     if not batch:
         return None
-    return TableStep(
+    return SparseCoreStep(
         tables,
         asked.spec.clipping_limit,
         training,
@@ -88,7 +88,7 @@ def of_program(
 
 
 def compile_tables(
-    step: TableStep | None, generations: Sequence[str], python: str, timeout: float
+    step: SparseCoreStep | None, generations: Sequence[str], python: str, timeout: float
 ) -> tuple[SparseCoreResult, ...]:
     """Compiles lookup and update of tables for each generation that has SparseCores.
 
@@ -110,7 +110,9 @@ def compile_tables(
     )
 
 
-def _compile(step: TableStep, generation: str, python: str, timeout: float) -> SparseCoreResult:
+def _compile(
+    step: SparseCoreStep, generation: str, python: str, timeout: float
+) -> SparseCoreResult:
     chips = Chips(step.replicas, SPARSE_CORES[generation])
     topology, problem = _topology(step, generation, chips)
     result = SparseCoreResult(
@@ -156,13 +158,13 @@ def _compile(step: TableStep, generation: str, python: str, timeout: float) -> S
         result,
         stacks=tuple(stack_results),
         libtpu=libtpu,
-        memory_bytes=compiler.GENERATIONS[generation].core_bytes,
+        memory_bytes=GENERATIONS[generation].core_bytes,
     )
 
 
-def _topology(step: TableStep, generation: str, chips: Chips) -> tuple[str, str]:
+def _topology(step: SparseCoreStep, generation: str, chips: Chips) -> tuple[str, str]:
     """Returns (libtpu's name of the topology or '', why it cannot be compiled for it or '')."""
-    sizes = compiler.GENERATIONS[generation].topologies
+    sizes = GENERATIONS[generation].topologies
     size = min(sizes) if chips.count == 1 else chips.count
     if step.cores_per_replica > 1:
         return "", (
@@ -180,7 +182,7 @@ def _topology(step: TableStep, generation: str, chips: Chips) -> tuple[str, str]
     return f"{generation}:{sizes[size]}", ""
 
 
-def _update(stack: Stack, chips: Chips, step: TableStep) -> str:
+def _update(stack: Stack, chips: Chips, step: SparseCoreStep) -> str:
     optimizer = stack.tables[0].optimizer
     if optimizer is None:
         raise NoRule("it has no optimizer")
@@ -212,7 +214,9 @@ def _ask(
                 "programs": names[len(answers) :],
             }
             (work / "tables.json").write_text(json.dumps(asked))
-            result, words = compiler.run(python, "compile_tables.py", work, "compiled", left)
+            result, words = compiler.run_process(
+                python, "compile_tables.py", work, "compiled", left
+            )
             if result is None:
                 file = work / "compiled.json"
                 if file.exists():  # It ended in the middle of a later program.

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 
 from estimator_emb.spec.resolved import Table
 
-SPARSE_CORES = {"v5p": 4, "v6e": 2}
-"""Generation -> number of SparseCores of a chip, as Google Cloud's documentation says."""
-
 PADDING = 8
 """A table's dimension, and its rows on one SparseCore, are padded to a multiple of this."""
 

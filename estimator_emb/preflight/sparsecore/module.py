@@ -22,7 +22,7 @@ from estimator_emb.preflight.sparsecore.layout import (
     Stack,
     padded,
 )
-from estimator_emb.preflight.sparsecore.rule import ROW, Rule, tuple_of, types
+from estimator_emb.preflight.sparsecore.rule import ROW, RowFunction, tuple_of, types
 
 LOOKUP = "SparseDenseMatmulWithMinibatchingOp"
 UPDATE = "SparseDenseMatmulGradOptimizerUpdateWithMinibatchingOp"
@@ -55,7 +55,7 @@ module @lookup {{
 """
 
 
-def update(stack: Stack, rule: Rule, chips: Chips, limits: SparseCoreLimits) -> str:
+def update(stack: Stack, rule: RowFunction, chips: Chips, limits: SparseCoreLimits) -> str:
     """Returns the program that updates a stack: ids, weights, slots, gradients, rate -> new ones.
 
     The learning rate is an argument, because a step may have its own; all other numbers of the
@@ -92,7 +92,7 @@ module @update {{
 """
 
 
-def evaluation(rule: Rule, columns: int) -> str:
+def evaluation(rule: RowFunction, columns: int) -> str:
     """Returns a program that calls the function of a rule, and nothing of SparseCore.
 
     It runs wherever XLA does, and so shows the numbers of the very function that `update` has.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import Math, OptimizationParameters, step
+from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
 
 ROW, BOOLS = "!row", "!bools"
 """The types of a row's float32 numbers and of their comparisons, which `types` defines."""
@@ -21,7 +22,7 @@ class NoRule(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class RowFunction:
     """An optimizer's step as a function of StableHLO.
 
     Attributes:
@@ -47,8 +48,8 @@ class Rule:
 
         Each argument is a row [1, dimension]; the learning rate is the same number in each column.
         """
-        slots = [f"%s{slot}" for slot in range(self.slots)]
-        arguments = ", ".join(f"{name}: {ROW}" for name in ("%g", "%w", *slots, "%lr"))
+        names = ("%g", "%w", *_slots(self.slots), "%lr")
+        arguments = ", ".join(f"{name}: {ROW}" for name in names)
         lines = [
             f"func.func private @{name}({arguments}) -> {self.result_type} {{",
             *(f"  {statement}" for statement in self.statements),
@@ -69,8 +70,10 @@ def tuple_of(types: list[str]) -> str:
     return f"tuple<{', '.join(types)}>"
 
 
-def trace(parameters: OptimizationParameters, clipping_limit: float | None, cores: int) -> Rule:
-    """Returns `optimizers.step` of an optimizer as a `Rule`.
+def trace(
+    parameters: OptimizationParameters, clipping_limit: float | None, cores: int
+) -> RowFunction:
+    """Returns `optimizers.step` of an optimizer as a `RowFunction`.
 
     Args:
       parameters: the optimizer.
@@ -94,110 +97,42 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None, core
             f"it up, and SparseCore sums the gradients of all {cores} cores before one update: use "
             "use_gradient_accumulation=True"
         )
-    function = _Function()
+    program = _StableHLO()
+    lr, g, w, *slots = (
+        Symbol(program, name) for name in ("%lr", "%g", "%w", *_slots(len(parameters.slots)))
+    )
     try:
-        results = step(
-            parameters,
-            function.math(),
-            _Symbol(function, "%lr"),
-            _Symbol(function, "%g"),
-            _Symbol(function, "%w"),
-            tuple(_Symbol(function, f"%s{slot}") for slot in range(len(parameters.slots))),
-            clipping_limit,
-        )
-        names = tuple(function.name_of(result) for result in results)
+        results = step(parameters, program.math(), lr, g, w, tuple(slots), clipping_limit)
+        names = tuple(map(program.name_of, results))
     except Exception as error:  # A rule of the program's own may do anything.
         raise NoRule(
             f"the rule of {name} is more than arithmetic on rows: {type(error).__name__}: {error}"
         ) from error
-    return Rule(tuple(function.statements), names)
+    return RowFunction(tuple(program.statements), names)
 
 
-class _Function:
-    """A list of StableHLO's statements, each of which names the value of one operation."""
+def _slots(count: int) -> list[str]:
+    return [f"%s{slot}" for slot in range(count)]
 
-    def __init__(self) -> None:
-        self.statements: list[str] = []
-        self._names: dict[str, str] = {}
 
-    def value(self, text: str, type_name: str = ROW) -> "_Symbol":
-        """Returns the symbol of an operation's value; of the same operation, the same symbol."""
-        if text not in self._names:
-            self._names[text] = f"%{len(self._names)}"
-            self.statements.append(f"{self._names[text]} = {text}")
-        return _Symbol(self, self._names[text], type_name)
+class _StableHLO(Program):
+    prefix = "%"
 
-    def name_of(self, value: Any) -> str:
-        """Returns the name of a symbol, or of the constant that a number becomes."""
-        if isinstance(value, _Symbol):
-            if value.type_name != ROW:
-                raise TypeError("A comparison is no number: use where().")
-            return value.name
-        bits = int(np.float32(value).view(np.uint32))
-        return self.value(f"stablehlo.constant dense<0x{bits:08X}> : {ROW}").name
+    def text(self, operation: str, operands: Any) -> str:
+        first = self.name_of(operands[0], operation == "select")
+        names = ", ".join([first, *map(self.name_of, operands[1:])])
+        if operation in COMPARISONS:
+            return f"stablehlo.compare {operation.upper()}, {names} : ({ROW}, {ROW}) -> {BOOLS}"
+        types = f"{BOOLS}, {ROW}" if operation == "select" else ROW
+        return f"stablehlo.{operation} {names} : {types}"
 
-    def call(self, operation: str, *operands: Any) -> "_Symbol":
-        names = ", ".join(self.name_of(operand) for operand in operands)
-        return self.value(f"stablehlo.{operation} {names} : {ROW}")
-
-    def compare(self, direction: str, x: Any, y: Any) -> "_Symbol":
-        names = f"{self.name_of(x)}, {self.name_of(y)}"
-        types = f"({ROW}, {ROW}) -> {BOOLS}"
-        return self.value(f"stablehlo.compare {direction}, {names} : {types}", BOOLS)
-
-    def select(self, condition: Any, x: Any, y: Any) -> "_Symbol":
-        if not isinstance(condition, _Symbol) or condition.type_name != BOOLS:
-            raise TypeError("A rule's where() needs a comparison of rows as its condition.")
-        names = f"{condition.name}, {self.name_of(x)}, {self.name_of(y)}"
-        return self.value(f"stablehlo.select {names} : {BOOLS}, {ROW}")
+    def constant(self, number: np.float32) -> str:
+        return self.value(
+            f"stablehlo.constant dense<0x{int(number.view(np.uint32)):08X}> : {ROW}"
+        ).name
 
     def math(self) -> Math:
-        return Math(
-            sqrt=lambda x: self.call("sqrt", x),
-            pow=lambda x, y: self.call("power", x, y),
-            minimum=lambda x, y: self.call("minimum", x, y),
-            maximum=lambda x, y: self.call("maximum", x, y),
-            sign=lambda x: self.call("sign", x),
-            where=self.select,
-            divide_no_nan=lambda x, y: self.select(self.compare("EQ", y, 0.0), 0.0, x / y),
-        )
+        def divide_no_nan(x: Any, y: Any) -> Symbol:
+            return self.apply("select", self.apply("eq", y, 0.0), 0.0, x / y)
 
-
-class _Symbol:
-    """A value that has a name in a function; arithmetic on it appends to the function."""
-
-    __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, function: _Function, name: str, type_name: str = ROW):
-        self.function, self.name, self.type_name = function, name, type_name
-
-    def __neg__(self) -> "_Symbol":
-        return self.function.call("negate", self)
-
-    def __bool__(self) -> bool:
-        raise TypeError("A rule cannot branch on the rows it updates: use where().")
-
-
-def _operator(operation: str, swapped: bool = False) -> Any:
-    def operator(self: _Symbol, other: Any) -> _Symbol:
-        operands = (other, self) if swapped else (self, other)
-        return self.function.call(operation, *operands)
-
-    return operator
-
-
-def _comparison(direction: str) -> Any:
-    return lambda self, other: self.function.compare(direction, self, other)
-
-
-for _name, _operation in (
-    ("add", "add"),
-    ("sub", "subtract"),
-    ("mul", "multiply"),
-    ("truediv", "divide"),
-):
-    setattr(_Symbol, f"__{_name}__", _operator(_operation))
-    setattr(_Symbol, f"__r{_name}__", _operator(_operation, swapped=True))
-for _name in ("lt", "le", "gt", "ge", "eq"):
-    setattr(_Symbol, f"__{_name}__", _comparison(_name.upper()))
+        return dataclasses.replace(super().math(), divide_no_nan=divide_no_nan)

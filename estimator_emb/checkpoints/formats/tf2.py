@@ -14,10 +14,9 @@ tensorflow/python/trackable/trackable_utils.py, `TPUEmbedding` and `TPUEmbedding
 tensorflow/python/tpu/tpu_embedding_v2.py and tpu_embedding_for_serving.py, TF 2.15.1 and 2.21.0.
 """
 
-import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,10 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats.exported import Exported
+from estimator_emb.checkpoints.formats.base import TableFormat
 from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
+from estimator_emb.messages.text_columns import aligned
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
 from estimator_emb.private.protos import trackable_object_graph_pb2
 
@@ -44,24 +45,9 @@ _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 _LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 
-@dataclasses.dataclass(frozen=True)
-class TableValues:
-    """A table to write.
-
-    Attributes:
-      name: name of its `TableConfig`.
-      rows: number of its rows.
-      dimension: number of its columns.
-      optimizer: class of the TF2 vocabulary whose slots it has; None for no slots.
-      pieces: slot, or `WEIGHTS` -> function that returns its consecutive rows, float32
-        [rows, dimension], piece by piece.
-    """
-
-    name: str
-    rows: int
-    dimension: int
-    optimizer: type[OptimizationParameters] | None
-    pieces: Mapping[str, Callable[[], Iterator[np.ndarray]]]
+Written = tuple[str, SavedTable, type[OptimizationParameters] | None]
+"""A table to write: its name in the TF2 vocabulary; the table; and the class of the TF2 vocabulary
+whose slots are written, or None for no slots."""
 
 
 def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
@@ -69,43 +55,60 @@ def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParam
     return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
 
 
-def write(prefix: str, tables: Sequence[TableValues], step: int | None) -> Keys:
+def suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
+    """Returns slot, or `WEIGHTS` -> what its variable's name here has after that of the table."""
+    slots = optimizer.slots if optimizer else ()
+    return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
+
+
+def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
     """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`.
 
     It is that of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=tf.Variable(...))`, with
-    the counter of `tf.train.Checkpoint.save`.
+    the counter of `tf.train.Checkpoint.save`; without `step` if that is None.
 
-    Args:
-      prefix: its prefix.
-      tables: the tables.
-      step: the global step; None leaves `step` out.
-
-    Returns:
-      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
+    Raises:
+      ValueError: the values of a table are float64, and those of `TPUEmbedding` are float32.
     """
+    for _, table, _ in tables:
+        if table.dtype == np.float64:
+            raise ValueError(
+                f"export: table {table.name!r} is float64, and the tables of TPUEmbedding are "
+                "float32."
+            )
     graph, keys = _object_graph(tables, step)
     with Writer(prefix) as out:
         out.add(_GRAPH, tf.string, np.array(graph, object))
         out.add(f"save_counter/{_VALUE}", tf.int64, np.array(1, np.int64))
         if step is not None:
             out.add(f"step/{_VALUE}", tf.int64, np.array(step, np.int64))
-        for table in tables:
-            shape = table.rows, table.dimension
-            for slot, key in keys[table.name].items():
-                start = 0
-                for piece in table.pieces[slot]():
-                    out.add(key, tf.float32, piece.astype(np.float32), shape, start)
-                    start += len(piece)
+        for name, table, optimizer in tables:
+            for slot, suffix in suffixes(optimizer).items():
+                pieces = (piece.astype(np.float32) for piece in table.pieces(table.name + suffix))
+                shape = table.rows, table.dimension
+                out.add_rows(keys[name][slot], tf.float32, shape, pieces)
         out.merge()
         out.finish()
     return keys
 
 
-def _object_graph(tables: Sequence[TableValues], step: int | None) -> tuple[bytes, Keys]:
-    """Returns the graph of the objects that are saved, serialized, and the tensors' names.
+def moved(written: Written, keys: Keys) -> dict[str, str]:
+    """Returns variable of a table -> its name in the checkpoint that `write` has written."""
+    name, table, optimizer = written
+    return {table.name + suffix: keys[name][slot] for slot, suffix in suffixes(optimizer).items()}
 
-    It is what `tf.train.Checkpoint` saves of a `TPUEmbedding`, but for objects without values. It
-    is made here, as TensorFlow makes it only of variables, and eagerly.
+
+def left_out(written: Written) -> list[str]:
+    """Returns the names of a table's slots that `write` does not write."""
+    _, table, optimizer = written
+    kept = {table.name + suffix for suffix in suffixes(optimizer).values()}
+    return [variable for variable in table.variables if variable not in kept]
+
+
+def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, Keys]:
+    """Returns the serialized graph of what `tf.train.Checkpoint` saves, and the tensors' names.
+
+    It is made here, as TensorFlow makes it only of variables, and eagerly.
     """
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
@@ -128,24 +131,18 @@ def _object_graph(tables: Sequence[TableValues], step: int | None) -> tuple[byte
         add(root, counter, counter)
     by_table = graph.nodes[add(layer, "_variables").node_id]
     keys: Keys = {}
-    for table in tables:
-        slots = graph.nodes[add(by_table, table.name).node_id]
-        for slot in table.pieces:
-            name = table.name if slot == WEIGHTS else f"{table.name}/{slot}"
+    for table, _, optimizer in tables:
+        slots = graph.nodes[add(by_table, table).node_id]
+        for slot in suffixes(optimizer):
+            name = table if slot == WEIGHTS else f"{table}/{slot}"
             place = add(layer, name, "embedding", name).node_id
             slots.children.add(node_id=place, local_name=slot)
-            keys.setdefault(table.name, {})[slot] = graph.nodes[place].attributes[0].checkpoint_key
+            keys.setdefault(table, {})[slot] = graph.nodes[place].attributes[0].checkpoint_key
     return graph.SerializeToString(deterministic=True), keys
 
 
 def saved_tables(values: Values) -> Keys:
     """Returns the tables of a checkpoint of TPUEmbedding, by the graph of its objects.
-
-    Args:
-      values: the checkpoint.
-
-    Returns:
-      Table -> slot, or `WEIGHTS` -> the tensor's name in the checkpoint.
 
     Raises:
       ValueError: it is no such checkpoint, it has two tables of one name, or its tables are those
@@ -210,90 +207,13 @@ def global_step(values: Values) -> int | None:
 def own_names(variables: Sequence[str]) -> dict[str, str]:
     """Returns variable -> the name of its table in the TF2 vocabulary, as `to_tensorflow` has it.
 
-    A column's table `.../words_embedding/embedding_weights` is `tbl_words`; any other is called as
-    its variable is. Where two would share a name, both are called as their variables.
+    Where two would share a name, both have those of their variables.
     """
     wanted = {variable: saved_variables.own_name(variable) for variable in variables}
     names = list(wanted.values())
     return {
         variable: name if names.count(name) == 1 else variable for variable, name in wanted.items()
     }
-
-
-def table_values(
-    table: Exported, name: str, optimizer: type[OptimizationParameters] | None
-) -> tuple[TableValues, list[str]]:
-    """Returns a table as `write` takes it, and the names of the slots that it leaves out.
-
-    Args:
-      table: the table, with its slots or without.
-      name: its name in the TF2 vocabulary.
-      optimizer: class of the TF2 vocabulary whose slots are written; None for no slots.
-
-    Raises:
-      ValueError: its values are float64, and those of `TPUEmbedding` are float32.
-    """
-    if table.dtype == np.float64:
-        raise ValueError(
-            f"export: table {table.name!r} is float64, and the tables of TPUEmbedding are float32."
-        )
-    variables = {WEIGHTS: table.name}
-    if optimizer:
-        variables |= {slot.name: table.name + slot.suffix for slot in optimizer.slots}
-    pieces = {slot: _pieces(table, variable) for slot, variable in variables.items()}
-    left_out = [slot for slot in table.variables[1:] if slot not in variables.values()]
-    return TableValues(name, table.rows, table.dimension, optimizer, pieces), left_out
-
-
-def _pieces(table: Exported, variable: str) -> Callable[[], Iterator[np.ndarray]]:
-    return lambda: table.pieces(variable)
-
-
-def _of_slots(table: Exported) -> type[OptimizationParameters] | None:
-    """Returns the class of the TF2 vocabulary that has the slots of a table; None without."""
-    if not table.optimizer or len(table.variables) == 1:
-        return None
-    return tf2_class(saved_variables.optimizer_class(table.optimizer))
-
-
-def write_tables(folder: str, tables: Sequence[Exported]) -> None:
-    """Writes the checkpoint of an export, and `tables.json`, which says what is what in it.
-
-    Args:
-      folder: the folder, which is there.
-      tables: the tables, all of one checkpoint.
-    """
-    names = own_names([table.name for table in tables])
-    both = [table_values(table, names[table.name], _of_slots(table)) for table in tables]
-    source = tables[0].source
-    step = global_step(source)
-    keys = write(f"{folder}/{FILE}", [values for values, _ in both], step)
-    described: list[dict[str, Any]] = []
-    for table, (values, left_out) in zip(tables, both, strict=True):
-        own = values.optimizer.slots if values.optimizer else ()
-        suffixes = {WEIGHTS: "", **{slot.name: slot.suffix for slot in own}}
-        described.append(
-            {
-                "name": values.name,
-                "vocabulary_size": table.rows,
-                "dim": table.dimension,
-                "optimizer": values.optimizer.__name__ if values.optimizer else None,
-                "variables": {
-                    table.name + suffixes[slot]: key for slot, key in keys[values.name].items()
-                },
-                "left_out": left_out,
-            }
-        )
-    contents = {
-        "format": 1,
-        "source": source.path,
-        "checkpoint": FILE,
-        "step": step,
-        "tables": described,
-        "not_in_a_checkpoint": NOT_IN_A_CHECKPOINT,
-    }
-    with tf.io.gfile.GFile(f"{folder}/tables.json", "w") as file:
-        file.write(json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
 
 
 NOT_IN_A_CHECKPOINT = [
@@ -306,3 +226,73 @@ NOT_IN_A_CHECKPOINT = [
     "vocabularies",
 ]
 """What only the program's `EmbeddingConfigSpec` says of its tables."""
+
+
+class _Tf2(TableFormat):
+    """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which says what is what in it."""
+
+    labels = False
+    by_variable = True
+
+    def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
+        names = own_names([table.name for table in tables])
+        written = [(names[table.name], table, _of_slots(table)) for table in tables]
+        source = tables[0].values
+        step = global_step(source)
+        keys = write(f"{folder}/{FILE}", written, step)
+        described = [
+            {
+                "name": name,
+                "vocabulary_size": table.rows,
+                "dim": table.dimension,
+                "optimizer": optimizer.__name__ if optimizer else None,
+                "variables": moved((name, table, optimizer), keys),
+                "left_out": left_out((name, table, optimizer)),
+            }
+            for name, table, optimizer in written
+        ]
+        contents = {
+            "format": 1,
+            "source": source.path,
+            "checkpoint": FILE,
+            "step": step,
+            "tables": described,
+            "not_in_a_checkpoint": NOT_IN_A_CHECKPOINT,
+        }
+        with tf.io.gfile.GFile(f"{folder}/tables.json", "w") as file:
+            file.write(json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
+
+    def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
+        return {}
+
+    def told(self, folder: str, slots: bool) -> str:
+        """Returns which variable became which, and what is not in the checkpoint."""
+        with tf.io.gfile.GFile(f"{folder}/tables.json") as file:
+            contents = json.load(file)
+        rows = [("table", "optimizer", "variable", "in the new checkpoint")]
+        for table in contents["tables"]:
+            first = table["name"], table["optimizer"] or ("none" if slots else "")
+            places = {name: shown(key) for name, key in table["variables"].items()}
+            places |= dict.fromkeys(table["left_out"], "left out, as TensorFlow 2 has no such slot")
+            for name, place in places.items():
+                rows.append((*first, name, place))
+                first = "", ""
+        if contents["step"] is not None:
+            rows.append(("", "", "global_step", f"step, {contents['step']}"))
+        missing = ", ".join(contents["not_in_a_checkpoint"])
+        return (
+            f"\n{aligned(rows)}\n\n"
+            f"Not in a checkpoint, but in the program's EmbeddingConfigSpec: {missing}.\n"
+            "estimator_emb.embedding.checkpoint_to_tensorflow takes the spec, and translates these "
+            "too."
+        )
+
+
+def _of_slots(table: SavedTable) -> type[OptimizationParameters] | None:
+    """Returns the class of the TF2 vocabulary that has the slots of a table; None without."""
+    if not table.optimizer or len(table.variables) == 1:
+        return None
+    return tf2_class(saved_variables.optimizer_class(table.optimizer))
+
+
+FORMAT = _Tf2()

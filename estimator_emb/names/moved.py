@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives private modules of TensorFlow, and what was in them, their old names back.
+"""Where private modules of TensorFlow, and what was in them, have moved.
 
-Programs write `ops.Tensor`, `control_flow_ops.cond` or `from tensorflow.python.training.tracking
-import base`. The tables hold what TensorFlow 2.9, or 1.15, had elsewhere than 2.15 or 2.21 has it.
-What moved without keeping its public names, as the layers of `tensorflow.python.keras`, is left.
+The tables hold what TensorFlow 2.9, or 1.15, had elsewhere than 2.15 or 2.21 has it. What moved
+without keeping its public names, as the layers of `tensorflow.python.keras`, is left out.
 """
 
 from __future__ import annotations
-
-import importlib
-import importlib.util
-
-from estimator_emb.private.patches import AliasFinder, Changes
-
-_ROOT = "tensorflow.python"
 
 MODULES = {
     "distribute.distribution_strategy_context": "distribute.distribute_lib",
@@ -119,33 +111,3 @@ NAMES = {
 
 It may itself be one that has moved; then its new place is meant.
 """
-
-_RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
-"""Module that TensorFlow itself imports by a name that tf-keras no longer has -> its name."""
-
-
-def supply(changes: Changes) -> None:
-    """Adds what is absent under its old name, by changes that can be undone."""
-    aliases = {f"{_ROOT}.{old}": f"{_ROOT}.{new}" for old, new in MODULES.items()}
-    aliases = {old: new for old, new in aliases.items() if _is_absent(old)}
-    for name in aliases:
-        changes.hide_modules(name)  # Undoing it forgets them.
-        parent, _, leaf = name.rpartition(".")
-        if parent not in aliases:
-            changes.hide_attribute(importlib.import_module(parent), leaf)
-    changes.add_finder(AliasFinder({**aliases, **_RENAMED}))
-    for old, places in NAMES.items():
-        module = importlib.import_module(f"{_ROOT}.{old}")
-        for place, names in places.items():
-            for name in names.split():
-                name, _, now = name.partition("=")
-                if not hasattr(module, name):
-                    found = importlib.import_module(f"{_ROOT}.{place}")
-                    changes.set_attribute(module, name, getattr(found, now or name))
-
-
-def _is_absent(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is None
-    except ModuleNotFoundError:  # So is the package that it was in.
-        return True

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.legacy import file_paths
-from estimator_emb.private import files, tensorflow_files
+from estimator_emb.private import file_paths, files, tensorflow_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 tf1 = tf.compat.v1
@@ -132,9 +131,9 @@ def test_a_program_with_constants_of_buckets(tmp_path):
 def bucket(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.txt").write_text("one\n")
-    file_paths.install({"gs://b": str(tmp_path / "a")}, refuses_gs=True)
+    file_paths.map_paths({"gs://b": str(tmp_path / "a")}, refuses_gs=True)
     yield tmp_path
-    file_paths.uninstall()
+    file_paths.unmap_paths()
 
 
 def test_ops_that_run_at_once(bucket):
@@ -173,7 +172,7 @@ def test_paths_that_are_known_when_an_op_runs(bucket):
 def test_a_checkpoint_of_a_graph(folders, prefix, tmp_path):
     """Its saver feeds a constant, which TensorFlow forbids where its value was asked for."""
     folders = {one: str(tmp_path / folder) for one, folder in folders.items()}
-    file_paths.install(folders, refuses_gs=True)
+    file_paths.map_paths(folders, refuses_gs=True)
     prefix = prefix or f"{tmp_path}/a/c/ckpt"
     try:
         with tf.Graph().as_default(), tf1.Session() as session:
@@ -185,7 +184,7 @@ def test_a_checkpoint_of_a_graph(folders, prefix, tmp_path):
             checkpoint.restore(f"{prefix}-1").assert_consumed().run_restore_ops(session)
             assert session.run(variable).tolist() == [1, 1]
     finally:
-        file_paths.uninstall()
+        file_paths.unmap_paths()
     assert (tmp_path / "a" / "c" / "ckpt-1.index").exists()
 
 
@@ -198,7 +197,7 @@ def test_without_folders_graphs_stay_as_they_are():
         return graph.as_graph_def().SerializeToString(deterministic=True)
 
     expected = build()
-    file_paths.install({}, refuses_gs=True)
+    file_paths.map_paths({}, refuses_gs=True)
     try:
         assert build() == expected
         with pytest.raises(ValueError, match="^'gs://b/x': nothing is read from or written to"):
@@ -206,7 +205,7 @@ def test_without_folders_graphs_stay_as_they_are():
         with tf.Graph().as_default(), pytest.raises(ValueError, match="--map gs://b=DIR"):
             tf.io.read_file("gs://b/x")
     finally:
-        file_paths.uninstall()
+        file_paths.unmap_paths()
 
 
 def test_a_bucket_may_be_left_alone(tmp_path):
@@ -223,10 +222,10 @@ def test_uninstall_restores_everything(tmp_path):
         return names, tf.io.TFRecordWriter.__init__
 
     before = state()
-    file_paths.install({"gs://b": str(tmp_path)}, True)
-    file_paths.install({"gs://c": str(tmp_path)}, True)
-    file_paths.uninstall()
-    file_paths.uninstall()
+    file_paths.map_paths({"gs://b": str(tmp_path)}, True)
+    file_paths.map_paths({"gs://c": str(tmp_path)}, True)
+    file_paths.unmap_paths()
+    file_paths.unmap_paths()
     assert state() == before
 
 

@@ -34,7 +34,7 @@ class Tolerance:
 
 
 @dataclasses.dataclass
-class Difference:
+class Distance:
     """How far two arrays of the same shape are apart.
 
     Attributes:
@@ -52,7 +52,7 @@ class Difference:
     nan: int = 0
     count: int = 0
 
-    def add(self, other: Difference) -> None:
+    def add(self, other: Distance) -> None:
         """Adds what is true of further pairs."""
         self.absolute = max(self.absolute, other.absolute)
         self.relative = max(self.relative, other.relative)
@@ -72,7 +72,7 @@ def scale_of(*arrays: Any) -> float:
     return min(1.0, largest)
 
 
-def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Difference:
+def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distance:
     """Returns how far two arrays of the same shape are apart.
 
     Floating-point values may differ by the tolerance; integers, booleans and texts may not differ.
@@ -93,7 +93,7 @@ def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Differe
         past = ~(apart <= tolerance.atol * scale + tolerance.rtol * size) | ~np.isfinite(apart)
         relative = np.where(np.isfinite(apart), apart / size, np.inf)
     relative = relative[apart > tolerance.atol * scale]
-    return Difference(
+    return Distance(
         float(apart.max(initial=0.0)),
         float(relative.max(initial=0.0)),
         int(past.sum()),
@@ -102,14 +102,14 @@ def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Differe
     )
 
 
-def _between_exact(a: np.ndarray, b: np.ndarray) -> Difference:
+def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
     unequal = np.asarray(a != b)
     past = int(unequal.sum())
     if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
-        return Difference(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
+        return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
     x, y = (one[unequal].astype(np.float64) for one in (a, b))
     apart = np.maximum(np.abs(x - y), 1.0)  # Large integers are no float64 of their own.
-    return Difference(
+    return Distance(
         float(apart.max()),
         float((apart / np.maximum(np.abs(x), np.abs(y))).max()),
         past,
@@ -118,14 +118,14 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Difference:
     )
 
 
-def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Difference:
+def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Distance:
     """Returns how far two values of a variable are apart.
 
     Args:
       pieces: reads both anew, and returns pairs of parts of them.
       tolerance: how far they may be apart.
     """
-    scale, total = 0.0, Difference()
+    scale, total = 0.0, Distance()
     for a, b in pieces():
         scale = max(scale, scale_of(a, b))
         if scale == 1.0:

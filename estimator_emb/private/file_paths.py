@@ -15,17 +15,17 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.private import files, tensorflow_files
-from estimator_emb.private.patches import Changes
+from estimator_emb.private.patches import Changes, all_or_none
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
-"""Where a path goes whose op runs without a folder for it: nothing can exist there."""
+"""Stands in a graph for a path without a folder: nothing can exist there."""
 
 _installed: Changes | None = None
 _paths: _Paths | None = None
 
 
-def install(folders: dict[str, str], refuses_gs: bool) -> None:
-    """Makes TensorFlow use folders in place of paths, and no others; `uninstall` undoes it.
+def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:
+    """Makes TensorFlow use folders in place of paths, and no others; `unmap_paths` undoes it.
 
     Args:
       folders: prefix of paths -> folder, or the prefix itself for paths to leave alone. The longest
@@ -33,21 +33,17 @@ def install(folders: dict[str, str], refuses_gs: bool) -> None:
       refuses_gs: True makes other paths that begin with gs:// an error.
     """
     global _installed, _paths
-    uninstall()
+    unmap_paths()
     if not (folders or refuses_gs):
         return
     paths = _Paths(folders, refuses_gs)
-    changes = Changes()
-    try:
+    with all_or_none() as changes:
         tensorflow_files.redirect(files, changes.set_attribute, paths)
-    except BaseException:
-        changes.undo()
-        raise
     _installed, _paths = changes, paths
 
 
-def uninstall() -> None:
-    """Undoes `install`."""
+def unmap_paths() -> None:
+    """Undoes `map_paths`."""
     global _installed, _paths
     if _installed is not None:
         _installed.undo()
@@ -55,19 +51,19 @@ def uninstall() -> None:
 
 
 def local(path: str) -> str:
-    """Returns where TensorFlow finds a path of the program on this machine."""
+    """Returns where a path of the program is on this machine."""
     return path if _paths is None else _paths.read(path)
 
 
 class _Paths:
-    """Prefixes of paths, and the folders in their place; see `install`."""
+    """Prefixes of paths, and the folders in their place; see `map_paths`."""
 
     def __init__(self, folders: dict[str, str], refuses_gs: bool):
         self._folders = sorted(folders.items(), key=lambda one: -len(one[0]))
         self._refuses_gs = refuses_gs
 
     def read(self, path: Any) -> Any:
-        """Returns where a path is on this machine, as the type that it has; others as they are."""
+        """Returns where a str or bytes is on this machine, as the same type; others as they are."""
         if not isinstance(path, (str, bytes)):
             return path
         text = os.fsdecode(path)
@@ -85,7 +81,7 @@ class _Paths:
         return path
 
     def written(self, path: Any) -> Any:
-        """Does what `read` does, and makes the folder of a file, which a bucket needs not."""
+        """Returns the same as `read`, and makes the folder, which a bucket does not need."""
         found = self.read(path)
         if found != path:
             os.makedirs(os.path.dirname(os.fsdecode(found)), exist_ok=True)
@@ -101,7 +97,7 @@ class _Paths:
         return names_in(self.read(path))
 
     def matching(self, match: Callable[[Any], list[Any]], pattern: Any) -> list[Any]:
-        """Returns what a pattern finds, with the prefix that the pattern has."""
+        """Returns the files that match a pattern, with the prefix of the pattern."""
         found, text = match(self.read(pattern)), os.fsdecode(pattern)
         for prefix, folder in self._folders:
             if text == prefix or text.startswith(prefix + "/"):

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a table of a checkpoint by its own name, in the order of its ids."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from estimator_emb.checkpoints.files import values as values_module
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
-from estimator_emb.tables.partition import Partition
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 def tables(path: str) -> dict[str, SavedVariable]:
     """Returns the embedding tables of a checkpoint, name of the variable -> its description.
 
-    They are the matrices which the checkpoint says to be tables, as `convert` knows them, and
-    besides those that might be: of floating-point numbers, no slots, and not called as a dense
-    layer calls its own. No values are read.
+    Besides those that `convert` knows, it lists all that might be tables: matrices of
+    floating-point numbers that are no slots and have no name of a dense layer. No values are read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -25,14 +26,7 @@ def tables(path: str) -> dict[str, SavedVariable]:
     Raises:
       ValueError: there is no checkpoint.
     """
-    listed = saved_variables.inspect(path)
-    shapes = {variable.name: variable.shape for variable in listed}
-    of_cpu = {slot for name in shapes for slot in saved_variables.cpu_slots(name, shapes)}
-    return {
-        variable.name: variable
-        for variable in listed
-        if saved_variables.is_matrix_of_rows(variable) and variable.name not in of_cpu
-    }
+    return saved_variables.possible_tables(saved_variables.inspect(path))
 
 
 def table(path: str, name: str, slot: str | None = None, order: str | None = None) -> np.ndarray:
@@ -42,9 +36,9 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      name: name of the variable, or the table's own name: the key of its `TableConfig`, or the name
-        of its column, with or without `_embedding` or `_shared_embedding` at its end, or what the
-        legacy config and TensorBoard call it, such as `tbl_words`.
+      name: name of the variable, or the table's own: the key of its `TableConfig`; the name of its
+        column, with or without `_embedding` or `_shared_embedding` at its end; or its name in the
+        legacy config and TensorBoard, such as `tbl_words`.
       slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
         'Adam/m'.
       order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
@@ -54,8 +48,9 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
       ValueError: there is no checkpoint, it is damaged, it has no such table or slot or several, or
         nothing says in which order its rows are.
     """
-    with _Table(path, name, slot, order) as opened:
-        return opened.rows(0, opened.shape[0])
+    with Values(saved_variables.prefix(path)) as values:
+        opened = SavedTable(values, name, order)
+        return opened.read(opened.variable(slot), 0, opened.rows)
 
 
 def table_pieces(
@@ -68,10 +63,10 @@ def table_pieces(
     """Yields (first id, rows) of consecutive rows of a table, for one larger than the memory.
 
     Args:
-      path: as of `table`.
-      name: as of `table`.
-      slot: as of `table`.
-      order: as of `table`.
+      path: as in `table`.
+      name: as in `table`.
+      slot: as in `table`.
+      order: as in `table`.
       rows: how many to yield at a time; None, the default, for about 32 MB of them.
 
     Raises:
@@ -79,57 +74,87 @@ def table_pieces(
     """
     if rows is not None and rows < 1:
         raise ValueError(f"table_pieces: rows must be at least 1; got {rows}.")
-    with _Table(path, name, slot, order) as opened:
-        size = rows or max(1, values_module.PIECE_BYTES // opened.row_bytes)
-        for start in range(0, opened.shape[0], size):
-            yield start, opened.rows(start, min(start + size, opened.shape[0]))
+    with Values(saved_variables.prefix(path)) as values:
+        opened = SavedTable(values, name, order)
+        variable = opened.variable(slot)
+        for start, end in values.spans(opened.name, rows):
+            yield start, opened.read(variable, start, end)
 
 
-class _Table:
-    """An opened table or slot, whose rows are read by their ids."""
-
-    def __init__(self, path: str, name: str, slot: str | None, order: str | None):
-        values = Values(saved_variables.prefix(path))
-        with values:  # It opens files again when it reads.
-            weights = find(values, name)
-            self._read = reader(values, weights.name, order)
-        self.name = weights.name if slot is None else _slot(values, weights, slot)
-        self.shape = weights.shape
-        self.row_bytes = values.row_bytes(weights.name)
-        self._values = values
-
-    def __enter__(self) -> "_Table":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._values.__exit__(*error)
-
-    def rows(self, start: int, end: int) -> np.ndarray:
-        """Returns the rows of the ids from `start` to before `end`."""
-        return self._read(self.name, start, end)
-
-
-def reader(values: Values, name: str, order: str | None) -> Callable[[str, int, int], np.ndarray]:
-    """Returns a function of (variable, first id, end), which reads rows of a table or its slot.
+class SavedTable:
+    """A table of an open checkpoint, with row i for id i.
 
     Args:
       values: the checkpoint.
-      name: name of the table's variable.
-      order: as that of `table`.
+      name: the table's name, as `find` takes it.
+      order: as in `table`.
+      widen: True reads bfloat16 as float32. False by default.
+
+    Attributes:
+      name: name of its variable.
+      variables: names of its variables, the weights first, then the slots.
+      rows, dimension: its shape.
+      dtype: NumPy's type of the values as they are read.
+      optimizer: as in `SavedVariable`.
+      vocabulary: labels of its rows; None, at first, for none.
+      advance: function called with the number of bytes that `pieces` has read; it does nothing at
+        first.
     """
-    _check_order(order)
-    hosts = _hosts(values, name, order)
-    places = Partition(max(1, values.shapes[name][0]), hosts, "mod").places
-    return lambda variable, start, end: values.gather(variable, places(np.arange(start, end)))
 
+    def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
+        if order not in (None, "div", "mod"):
+            raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
+        found = find(values, name)
+        self.values = values
+        self.name = found.name
+        self.variables = (found.name, *found.slots)
+        self.rows, self.dimension = found.shape
+        self.optimizer = found.optimizer
+        self.vocabulary: Vocabulary | None = None
+        self.advance: Callable[[int], None] = lambda size: None
+        self._hosts = _hosts(values, found.name, order)
+        self._widened = widen and found.dtype == tf.bfloat16
+        own = np.float32 if self._widened else found.dtype.as_numpy_dtype
+        self.dtype: np.dtype[Any] = np.dtype(own)
 
-def _check_order(order: str | None) -> None:
-    if order not in (None, "div", "mod"):
-        raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
+    @property
+    def safe_name(self) -> str:
+        """Returns the table's name for a file, with `_` for what a file's name may not have."""
+        return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
+
+    def variable(self, slot: str | None) -> str:
+        """Returns the name of the variable of a slot by its suffix; None stands for the weights."""
+        if slot is None:
+            return self.name
+        name = f"{self.name}/{slot.removeprefix('/')}"
+        if self.values.shapes.get(name) != (self.rows, self.dimension):
+            raise ValueError(
+                f"table: {self.name!r} has no slot {slot!r}; it has "
+                f"{[one.removeprefix(f'{self.name}/') for one in self.variables[1:]]}."
+            )
+        return name
+
+    def read(self, variable: str, start: int, end: int) -> np.ndarray:
+        """Returns the rows of the ids from `start` to before `end` of one of its variables."""
+        rows = self.values.of_ids(variable, start, end, self._hosts)
+        return rows.astype(np.float32) if self._widened else rows
+
+    def pieces(self, variable: str) -> Iterator[np.ndarray]:
+        """Yields the rows of one of its variables, [rows, dimension], piece by piece."""
+        for start, end in self.values.spans(self.name):
+            piece = self.read(variable, start, end)
+            self.advance(piece.nbytes)
+            yield np.ascontiguousarray(piece)
+
+    def labels(self) -> Iterator[list[str | None]]:
+        """Yields the labels of the same pieces; None for a row without."""
+        labels = iter(self.vocabulary or ())
+        for start, end in self.values.spans(self.name):
+            yield [next(labels, None) for _ in range(start, end)]
 
 
 def find(values: Values, name: str) -> SavedVariable:
-    """Returns the table that a name means: its variable's, its column's, or `own_name`.
+    """Returns the table with a name: of its variable, of its column, or by `own_name`.
 
     Raises:
       ValueError: there is none, or there are several.
@@ -157,16 +182,6 @@ def find(values: Values, name: str) -> SavedVariable:
             f"matrices are {sorted(possible)}."
         )
     return matrices[found[0]]
-
-
-def _slot(values: Values, weights: SavedVariable, slot: str) -> str:
-    name = f"{weights.name}/{slot.removeprefix('/')}"
-    if values.shapes.get(name) != weights.shape:
-        raise ValueError(
-            f"table: {weights.name!r} has no slot {slot!r}; it has "
-            f"{[one.removeprefix(f'{weights.name}/') for one in weights.slots]}."
-        )
-    return name
 
 
 def _hosts(values: Values, name: str, order: str | None) -> int:

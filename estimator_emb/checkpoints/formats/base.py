@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the formats of `export` have in common."""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files.progress import counter
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+
+class TableFormat:
+    """A format that `export` writes; its module has one as `FORMAT`.
+
+    Attributes:
+      slots: whether it holds slots.
+      labels: whether it holds labels of rows.
+      widens: whether it holds bfloat16 as float32.
+      by_variable: whether it names tables as their variables, and not as files.
+    """
+
+    slots = True
+    labels = True
+    widens = True
+    by_variable = False
+
+    def check_package(self) -> None:
+        """Raises a ValueError if a package is missing."""
+
+    def check_labels(self, vocabulary: Vocabulary) -> None:
+        """Raises a ValueError for labels that it cannot hold."""
+
+    def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
+        """Writes tables of one checkpoint into a folder that is there and empty."""
+        raise NotImplementedError
+
+    def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
+        """Returns name of a file, an array or a layer -> variable that it stands for."""
+        return {table.safe_name: table.name for table in tables}
+
+    def written(self, folder: str) -> list[str]:
+        """Returns the paths of what was written, sorted."""
+        return sorted(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))
+
+    def told(self, folder: str, slots: bool) -> str:
+        """Returns what the command says of a written folder besides its files; '' for nothing."""
+        return ""
+
+
+@contextlib.contextmanager
+def new_folder(destination: str) -> Iterator[str]:
+    """Yields a temporary folder, which becomes `destination`, a new one, when all went well."""
+    temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
+    tf.io.gfile.makedirs(temporary)
+    try:
+        yield temporary
+        tf.io.gfile.rename(temporary, destination)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+
+
+def tables_to_write(
+    values: Values,
+    names: Sequence[str],
+    format: TableFormat,
+    slots: bool,
+    vocabularies: Mapping[str, str],
+    order: str | None,
+    progress: Callable[[int, int], Any] | None,
+) -> list[SavedTable]:
+    """Returns the tables of a checkpoint to write as a format; the arguments are those of `export`.
+
+    Raises:
+      ValueError: a table or a vocabulary is not there, two tables would share a name, or nothing
+        says in which order rows are.
+    """
+    tables: list[SavedTable] = []
+    taken: dict[str, str] = {}
+    for name in names:
+        table = SavedTable(values, name, order, format.widens)
+        own = table.name if format.by_variable else table.safe_name.lower()
+        if own in taken:
+            raise ValueError(
+                f"export: tables {taken[own]!r} and {table.name!r} would share a name."
+            )
+        taken[own] = table.name
+        if not slots:
+            table.variables = table.variables[:1]
+        if name in vocabularies:
+            table.vocabulary = Vocabulary(vocabularies[name], table.name, table.rows)
+        tables.append(table)
+    advance = counter(
+        progress, sum(values.size(variable) for table in tables for variable in table.variables)
+    )
+    for table in tables:
+        table.advance = advance
+    return tables
+
+
+class Sequential:
+    """A file that is written from its beginning to its end, by a library that would close it."""
+
+    closed = False
+
+    def __init__(self, file: Any):
+        self._file = file
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        self._position += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def write_labels(file: str, table: SavedTable, missing: str) -> None:
+    """Writes the labels of a table, one on a line; `missing` with the id for rows without one."""
+    with tf.io.gfile.GFile(file, "wb") as opened:
+        start = 0
+        for labels in table.labels():
+            lines = (
+                missing.format(id) if label is None else label
+                for id, label in enumerate(labels, start)
+            )
+            opened.write("".join(f"{line}\n" for line in lines).encode())
+            start += len(labels)

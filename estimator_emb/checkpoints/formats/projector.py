@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tables for TensorBoard's projector."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+
+class _Projector(TableFormat):
+    """A text file of rows for each table, and one of its labels."""
+
+    slots = False
+
+    def check_labels(self, vocabulary: Vocabulary) -> None:
+        vocabulary.check_single_lines("a projector's file")
+
+    def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
+        from google.protobuf import text_format
+        from tensorboard.plugins import projector
+
+        config = projector.ProjectorConfig()
+        for table in tables:
+            described = config.embeddings.add()
+            described.tensor_name = table.name
+            described.tensor_path = f"{table.safe_name}.tsv"
+            described.tensor_shape.extend([table.rows, table.dimension])
+            with tf.io.gfile.GFile(f"{folder}/{described.tensor_path}", "wb") as file:
+                for piece in table.pieces(table.name):
+                    # As many digits as give a float32 back.
+                    np.savetxt(file, piece, fmt="%.9g", delimiter="\t")
+            if table.vocabulary:
+                described.metadata_path = f"{table.safe_name}.labels.tsv"
+                write_labels(f"{folder}/{described.metadata_path}", table, "({})")
+        with tf.io.gfile.GFile(f"{folder}/projector_config.pbtxt", "w") as file:
+            file.write(text_format.MessageToString(config))
+
+
+FORMAT = _Projector()

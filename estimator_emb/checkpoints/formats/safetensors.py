@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tables as a file of safetensors."""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+_TYPES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
+
+
+class _Safetensors(TableFormat):
+    """A tensor for each table and slot under its name, and files of labels.
+
+    The library would hold all tensors in memory, so the published format is written here.
+
+    Source: https://huggingface.co/docs/safetensors, "Format".
+    """
+
+    widens = False
+
+    def check_labels(self, vocabulary: Vocabulary) -> None:
+        vocabulary.check_single_lines("a file of labels")
+
+    def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
+        return super().names([table for table in tables if table.vocabulary])
+
+    def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
+        header: dict[str, Any] = {}
+        position = 0
+        for table in tables:
+            size = table.rows * table.dimension * table.dtype.itemsize
+            for variable in table.variables:
+                header[variable] = {
+                    "dtype": _TYPES[table.dtype.name],
+                    "shape": [table.rows, table.dimension],
+                    "data_offsets": [position, position + size],
+                }
+                position += size
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with tf.io.gfile.GFile(f"{folder}/tables.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for table in tables:
+                for variable in table.variables:
+                    for piece in table.pieces(variable):
+                        file.write(piece.tobytes())
+        for table in tables:
+            if table.vocabulary:
+                write_labels(f"{folder}/{table.safe_name}.labels.txt", table, "")
+
+
+FORMAT = _Safetensors()

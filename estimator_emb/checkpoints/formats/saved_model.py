@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tables as a SavedModel that looks them up."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.writer import Writer
+from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.reading.saved_tables import SavedTable
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+
+
+class _SavedModel(TableFormat):
+    """A signature for each table that takes ids, and one that takes labels."""
+
+    slots = False
+
+    def check_labels(self, vocabulary: Vocabulary) -> None:
+        vocabulary.check_distinct()
+
+    def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
+        return {}
+
+    def written(self, folder: str) -> list[str]:
+        return [folder]
+
+    def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                raise ValueError(
+                    "export: saved-model needs TensorFlow 2's eager execution, which the program "
+                    "has disabled."
+                )
+            module = tf.Module()
+            module.kept = []  # type: ignore[attr-defined]
+            signatures = {}
+            values: dict[str, SavedTable] = {}
+            for table in tables:
+                # TensorFlow saves a model from memory: it saves a row, `_fill` writes the table.
+                row = tf.zeros([1, table.dimension], table.dtype)
+                shape = [None, table.dimension]
+                name = table.safe_name.lstrip("_-") or None  # TensorFlow allows no other beginning.
+                weights = tf.Variable(row, trainable=False, name=name, shape=shape)
+                place = f"kept/{len(module.kept)}/.ATTRIBUTES/VARIABLE_VALUE"  # type: ignore[arg-type]
+                values[place] = table
+                name = re.sub(r"[^A-Za-z0-9]", "_", table.safe_name)
+                module.kept.append(weights)  # type: ignore[attr-defined]
+                signatures[name] = _lookup(weights, table.rows)
+                if table.vocabulary:
+                    ids = tf.lookup.StaticHashTable(
+                        tf.lookup.TextFileInitializer(
+                            table.vocabulary.file,
+                            tf.string,
+                            tf.lookup.TextFileIndex.WHOLE_LINE,
+                            tf.int64,
+                            tf.lookup.TextFileIndex.LINE_NUMBER,
+                        ),
+                        -1,
+                    )
+                    module.kept.append(ids)  # type: ignore[attr-defined]
+                    signatures[f"{name}_labels"] = _lookup_by_label(weights, ids)
+            if len(tables) == 1:
+                signatures["serving_default"] = next(iter(signatures.values()))
+            tf.saved_model.save(module, folder, signatures=signatures)
+            _fill(f"{folder}/variables/variables", values)
+            fingerprint = f"{folder}/fingerprint.pb"
+            if tf.io.gfile.exists(fingerprint):  # It is of the variables that TensorFlow has saved.
+                tf.io.gfile.remove(fingerprint)
+
+
+def _lookup(weights: tf.Variable, rows: int) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+    def lookup(ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        within = tf.debugging.assert_equal(
+            tf.reduce_all((ids >= 0) & (ids < rows)), True, f"ids must be from 0 to {rows - 1}."
+        )
+        with tf.control_dependencies([within]):
+            return {"embeddings": tf.gather(weights, ids)}
+
+    return lookup
+
+
+def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "labels")])
+    def lookup_by_label(labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = table.lookup(labels)
+        known = tf.debugging.assert_equal(
+            tf.reduce_all(ids >= 0), True, "A label is not in the vocabulary."
+        )
+        with tf.control_dependencies([known]):
+            return {"embeddings": tf.gather(weights, ids)}
+
+    return lookup_by_label
+
+
+def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
+    """Replaces variables of the small checkpoint at a prefix, by name, by tables of any size."""
+    with Writer(path) as out:
+        with Values(path) as small:
+            for name, dtype in small.dtypes.items():
+                if name not in tables:
+                    is_text = dtype == tf.string
+                    out.add(name, dtype, np.array(small.whole(name), object if is_text else None))
+            for name, table in tables.items():
+                shape = table.rows, table.dimension
+                out.add_rows(name, small.dtypes[name], shape, table.pieces(table.name))
+        merged = out.merge()
+        for old in tf.io.gfile.glob(f"{path}.data-*"):
+            tf.io.gfile.remove(old)
+        for new in tf.io.gfile.glob(f"{merged}.*"):
+            tf.io.gfile.rename(new, path + new.removeprefix(merged), overwrite=True)
+
+
+FORMAT = _SavedModel()

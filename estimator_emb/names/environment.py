@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every environment variable of this package: its name, its meaning and its values.
+
+docs/api/index.md has the same list for users. The files that run without this package,
+`comparison/processes/side_*.py`, and the rooms beside this one read theirs by name; a test holds
+that they are here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentVariable:
+    """An environment variable of this package; as a text, its name.
+
+    Attributes:
+      name: begins with ESTIMATOR_EMB_.
+      meaning: what it decides.
+      choices: its values, where there are only these.
+    """
+
+    name: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def value(self) -> str | None:
+        """Returns its value; None where it is unset or empty."""
+        return os.environ.get(self.name) or None
+
+
+DEVICE = EnvironmentVariable(
+    "ESTIMATOR_EMB_DEVICE",
+    "where a program with use_tpu=True runs: on an emulated TPU or on a TPU",
+    ("host", "tpu"),
+)
+SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cores")
+TOPOLOGY = EnvironmentVariable(
+    "ESTIMATOR_EMB_TOPOLOGY", "the emulated TPU, by its name, such as v3-32"
+)
+TABLES = EnvironmentVariable(
+    "ESTIMATOR_EMB_TABLES",
+    "where a program on a TPU keeps its tables: in the TPU's embedding hardware or on its host",
+    ("tpu", "host"),
+)
+BAD_IDS = EnvironmentVariable(
+    "ESTIMATOR_EMB_BAD_IDS",
+    "what an id outside the vocabulary does: it stops the training or is left out",
+    ("error", "drop"),
+)
+TABLE_SUMMARIES = EnvironmentVariable(
+    "ESTIMATOR_EMB_TABLE_SUMMARIES", "whether TensorBoard shows how each table trains", ("0", "1")
+)
+WAIT_LIMIT = EnvironmentVariable(
+    "ESTIMATOR_EMB_WAIT_LIMIT",
+    "the seconds after which a process of a cluster no longer waits for another",
+)
+FULL_TRACEBACK = EnvironmentVariable(
+    "ESTIMATOR_EMB_FULL_TRACEBACK", "1 shows the frames and messages of TensorFlow too"
+)
+COMPILER_PYTHON = EnvironmentVariable(
+    "ESTIMATOR_EMB_COMPILER_PYTHON", "the Python that has the TPU's compiler"
+)
+NATIVE = EnvironmentVariable("ESTIMATOR_EMB_NATIVE", "0 trains without the native kernels")
+CACHE = EnvironmentVariable("ESTIMATOR_EMB_CACHE", "the folder of the built native kernels")
+NATIVE_SANITIZE = EnvironmentVariable(
+    "ESTIMATOR_EMB_NATIVE_SANITIZE", "1 builds the native kernels with sanitizers"
+)
+
+VARIABLES = tuple(
+    sorted(
+        (value for value in globals().values() if isinstance(value, EnvironmentVariable)), key=str
+    )
+)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generations of TPUs, each declared once.
+
+Source: Google Cloud's documentation of each generation for memory, SparseCores and slices; libtpu
+0.0.42.1 for topologies. It allows a program on one core of v2 to v6e 7.48, 15.48, 15.25, 15.75,
+95.74 and 31.25 GiB, as its refusals say.
+"""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A generation of TPUs.
+
+    Attributes:
+      embedding: its embedding hardware: 'TPUEmbedding', which `backends.tpu` drives, 'SparseCore'
+        or 'none'.
+      chip_gib: memory of one chip in GiB.
+      cores: TensorCores of a chip, each of which libtpu counts as a device.
+      shapes: libtpu's names of its topologies: numbers of chips in each direction.
+      slices: the slices that can be emulated, in the same form.
+      megacore: whether TensorFlow shows the two TensorCores of a chip as one device.
+      sparse_cores: SparseCores of a chip.
+      pjrt: whether its only runtime is PJRT. TensorFlow's older one, on which TPUEstimator stands,
+        drives the others. Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends
+        with "No TPU platform registered"; nobody has tried it here.
+    """
+
+    embedding: str
+    chip_gib: int
+    cores: int
+    shapes: tuple[str, ...]
+    slices: tuple[str, ...] = ()
+    megacore: bool = False
+    sparse_cores: int = 0
+    pjrt: bool = False
+
+    @property
+    def core_bytes(self) -> int:
+        """Returns the memory of one core in bytes."""
+        return self.chip_gib * 2**30 // self.cores
+
+    @property
+    def topologies(self) -> dict[int, str]:
+        """Returns number of devices -> libtpu's name of the topology that has them."""
+        return {self.cores * math.prod(map(int, name.split("x"))): name for name in self.shapes}
+
+
+_SQUARES = ("2x2", "4x4", "8x8", "16x16")
+_PLANES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
+_V2_SLICES = ("2x2", "4x4", "8x8", "8x16", "16x16")
+_V3_SLICES = (*_V2_SLICES, "16x32", "32x32")
+
+GENERATIONS = {
+    "v2": Generation("TPUEmbedding", 16, 2, _SQUARES, _V2_SLICES),
+    "v3": Generation("TPUEmbedding", 32, 2, _SQUARES, _V3_SLICES),
+    "v4": Generation("TPUEmbedding", 32, 2, _CUBES, _CUBES, megacore=True),
+    "v5e": Generation("none", 16, 1, _PLANES, pjrt=True),
+    "v5p": Generation("SparseCore", 95, 1, _CUBES, sparse_cores=4, pjrt=True),
+    "v6e": Generation("SparseCore", 32, 1, _PLANES, sparse_cores=2, pjrt=True),
+}
+"""Name -> generation."""
+
+PJRT = tuple(name for name, one in GENERATIONS.items() if one.pjrt)
+"""Generations on which no TPUEstimator runs."""
+
+SPARSE_CORES = {name: one.sparse_cores for name, one in GENERATIONS.items() if one.sparse_cores}
+"""Generation -> SparseCores of a chip, where it has any."""

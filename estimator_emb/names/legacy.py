@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of tensorflow-estimator: by which names programs know them, and what is ours in them."""
+
+from __future__ import annotations
+
+ESTIMATOR = "tensorflow_estimator.python.estimator"
+API_V1 = f"{ESTIMATOR}.api._v1.estimator"
+API_V2 = f"{ESTIMATOR}.api._v2.estimator"
+
+EMBEDDING = "tpu._tpu_estimator_embedding"
+REPLACED = {
+    "tpu.tpu_estimator": "TPUEstimator",
+    "tpu.tpu_config": "TPUConfig RunConfig",
+    "training": "train_and_evaluate",
+    EMBEDDING: "EmbeddingConfigSpec",
+}
+"""Module below `ESTIMATOR` -> names that estimator_emb replaces in it.
+
+In `EMBEDDING`, they are those of the optimizers too.
+"""
+
+FROM_TENSORFLOW = (
+    "_tpu_estimator_embedding error_handling tpu_config tpu_context tpu_estimator util"
+).split()
+"""Modules below `ESTIMATOR`.tpu that were once below tensorflow.python.tpu."""
+
+LACKING = (
+    "tensorflow.python.distribute.estimator_training",
+    "tensorflow.python.tpu.session_support",
+    "tensorflow.python.tpu.tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient",
+)
+"""Modules that tensorflow-estimator imports and TensorFlow >= 2.16 lacks."""

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every optimizer of the legacy vocabulary: its own file, and a line here, make one."""
+
+from estimator_emb.optimizers.adadelta import AdadeltaParameters as AdadeltaParameters
+from estimator_emb.optimizers.adagrad import AdagradParameters as AdagradParameters
+from estimator_emb.optimizers.adagrad_momentum import (
+    AdagradMomentumParameters as AdagradMomentumParameters,
+)
+from estimator_emb.optimizers.adam import AdamParameters as AdamParameters
+from estimator_emb.optimizers.centered_rmsprop import (
+    CenteredRMSPropParameters as CenteredRMSPropParameters,
+)
+from estimator_emb.optimizers.frequency_estimator import (
+    FrequencyEstimatorParameters as FrequencyEstimatorParameters,
+)
+from estimator_emb.optimizers.ftrl import FtrlParameters as FtrlParameters
+from estimator_emb.optimizers.mdl_adagrad_light import (
+    MDLAdagradLightParameters as MDLAdagradLightParameters,
+)
+from estimator_emb.optimizers.momentum import MomentumParameters as MomentumParameters
+from estimator_emb.optimizers.proximal_adagrad import (
+    ProximalAdagradParameters as ProximalAdagradParameters,
+)
+from estimator_emb.optimizers.proximal_yogi import ProximalYogiParameters as ProximalYogiParameters
+from estimator_emb.optimizers.rmsprop import RMSPropParameters as RMSPropParameters
+from estimator_emb.optimizers.sgd import (
+    StochasticGradientDescentParameters as StochasticGradientDescentParameters,
+)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a rule on symbols in place of arrays, which writes it in another language."""
+
+from typing import Any
+
+import numpy as np
+
+from estimator_emb.optimizers._math import Math
+
+COMPARISONS = ("lt", "le", "gt", "ge", "eq")
+
+
+class Program:
+    """A rule in one language: statements, each of which names the value of one operation."""
+
+    prefix = ""
+    """How the names of values begin."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def text(self, operation: str, operands: Any) -> str:
+        """Returns an operation in the language.
+
+        Args:
+          operation: 'add', 'subtract', 'multiply', 'divide', 'negate', 'sqrt', 'power', 'minimum',
+            'maximum', 'sign', 'select', or one of `COMPARISONS`.
+          operands: symbols and numbers, to be named by `name_of`.
+        """
+        raise NotImplementedError
+
+    def constant(self, number: np.float32) -> str:
+        """Returns the name of a number."""
+        raise NotImplementedError
+
+    def declared(self, name: str, text: str, is_condition: bool) -> str:
+        """Returns the statement that names a value."""
+        return f"{name} = {text}"
+
+    def value(self, text: str, is_condition: bool = False) -> "Symbol":
+        """Returns the symbol of an operation's value; of the same operation, the same symbol."""
+        if text not in self._names:
+            self._names[text] = f"{self.prefix}{len(self._names)}"
+            self.statements.append(self.declared(self._names[text], text, is_condition))
+        return Symbol(self, self._names[text], is_condition)
+
+    def apply(self, operation: str, *operands: Any) -> "Symbol":
+        return self.value(self.text(operation, operands), operation in COMPARISONS)
+
+    def name_of(self, value: Any, is_condition: bool = False) -> str:
+        """Returns the name of a symbol, or of the constant that a number becomes."""
+        if is_condition != getattr(value, "is_condition", False):
+            raise TypeError(
+                "A rule's where() needs a comparison of rows as its condition."
+                if is_condition
+                else "A comparison is no number: use where()."
+            )
+        return value.name if isinstance(value, Symbol) else self.constant(np.float32(value))
+
+    def math(self) -> Math:
+        def function(operation: str) -> Any:
+            return lambda *operands: self.apply(operation, *operands)
+
+        return Math(*map(function, ("sqrt", "power", "minimum", "maximum", "sign", "select")))
+
+
+class Symbol:
+    """A value that has a name in a program; arithmetic on it appends to the program."""
+
+    __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, program: Program, name: str, is_condition: bool = False):
+        self.program, self.name, self.is_condition = program, name, is_condition
+
+    def __neg__(self) -> "Symbol":
+        return self.program.apply("negate", self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("A rule cannot branch on the rows it updates: use where().")
+
+
+def _operator(operation: str) -> Any:
+    return lambda self, other: self.program.apply(operation, self, other)
+
+
+def _swapped(operation: str) -> Any:
+    return lambda self, other: self.program.apply(operation, other, self)
+
+
+for _name, _sign in (
+    ("add", "add"),
+    ("subtract", "sub"),
+    ("multiply", "mul"),
+    ("divide", "truediv"),
+):
+    setattr(Symbol, f"__{_sign}__", _operator(_name))
+    setattr(Symbol, f"__r{_sign}__", _swapped(_name))
+for _name in COMPARISONS:
+    setattr(Symbol, f"__{_name}__", _operator(_name))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with an embedding column, a shared one and a sequence, in every mode."""
+
+import harness
+import numpy as np
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+VOCABULARY = 20
+DIMENSION = 3
+
+
+def batches(count=6, batch=4, seed=0, longest_history=4):
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        features = {
+            "item": rng.integers(0, VOCABULARY, batch),
+            "words": harness.sparse(
+                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
+            ),
+            "history": harness.sparse(
+                [
+                    rng.integers(0, VOCABULARY, rng.integers(0, longest_history + 1))
+                    for _ in range(batch)
+                ]
+            ),
+            "age": rng.random([batch, 1]).astype(np.float32),
+        }
+        made.append((features, rng.random(batch).astype(np.float32)))
+    return made
+
+
+def columns():
+    item = fc.categorical_column_with_identity("item", VOCABULARY)
+    words = fc.categorical_column_with_identity("words", VOCABULARY)
+    history = fc.sequence_categorical_column_with_identity("history", VOCABULARY)
+    return [
+        fc.embedding_column(item, DIMENSION, combiner="sum"),
+        *fc.shared_embedding_columns(
+            [words, history], DIMENSION, combiner="sqrtn", max_sequence_lengths=[0, 2]
+        ),
+    ]
+
+
+def model_fn_of(tpu_columns, seen=None, cross_shard=True):
+    def model_fn(features, labels, mode, params):
+        if seen is not None:
+            seen.append((dict(features), dict(params)))
+        flat = fc.DenseFeatures([*tpu_columns[:2], fc.numeric_column("age")])(features)
+        sequence, lengths = fc.SequenceFeatures(tpu_columns[2:])(features)
+        hidden = tf.concat(
+            [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]], axis=1
+        )
+        output = tf.compat.v1.layers.dense(
+            hidden,
+            1,
+            kernel_initializer=tf.compat.v1.glorot_uniform_initializer(seed=3),
+            name="output",
+        )[:, 0]
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(
+                mode,
+                predictions={"output": output, "hidden": hidden},
+                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
+            )
+        loss = tf.reduce_mean(tf.square(output - labels))
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+            if cross_shard:
+                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            eval_metrics=(
+                lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
+                [output],
+            ),
+        )
+
+    return model_fn
+
+
+def make(model_dir, device=None, parameters=None, seen=None, **kwargs):
+    tpu_columns = columns()
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=tpu_columns,
+        optimization_parameters=parameters or ee.AdagradParameters(0.1),
+    )
+    return harness.estimator(
+        model_fn_of(tpu_columns, seen), spec, model_dir, device=device, **kwargs
+    )

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and writes that come late, for tests of their order."""
+
+import contextlib
+import time
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+DELAY = 0.02
+
+
+def slowly(value):
+    """`value` as a tensor, after the time that any write takes."""
+
+    def sleep(value):
+        time.sleep(DELAY)
+        return value
+
+    (late,) = v1.py_func(sleep, [value], [value.dtype])
+    late.set_shape(value.shape)
+    return late
+
+
+@contextlib.contextmanager
+def held_back():
+    with tf.control_dependencies([slowly(tf.constant(0.0))]):
+        yield

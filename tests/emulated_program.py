@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with words and a sequence, on an emulated TPU of any number of cores."""
+
+import functools
+
+import harness
+import numpy as np
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+v1 = tf.compat.v1
+PIPELINES = ee.InputPipelineConfig
+VOCABULARY = 30
+RNG = np.random.default_rng(5)
+IDS = RNG.integers(0, VOCABULARY, [48, 3])
+HISTORY = [RNG.integers(0, VOCABULARY, RNG.integers(0, 4)) for _ in range(48)]
+AGES = RNG.random([48, 2]).astype(np.float32)
+LABELS = RNG.random([48, 1]).astype(np.float32)
+
+WORDS, PAST = fc.shared_embedding_columns(
+    [
+        fc.categorical_column_with_identity("words", VOCABULARY),
+        fc.sequence_categorical_column_with_identity("past", VOCABULARY),
+    ],
+    4,
+    combiner="sqrtn",
+    initializer=harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32)),
+    max_sequence_lengths=[0, 2],
+)
+SPEC = ee.EmbeddingConfigSpec(
+    feature_columns=[WORDS, PAST],
+    optimization_parameters=ee.AdamParameters(0.01, sum_inside_sqrt=False),
+)
+
+
+def examples(count=48):
+    past = harness.sparse(HISTORY[:count])
+    features = {"words": IDS[:count], "past": past, "ages": AGES[:count]}
+    return tf.data.Dataset.from_tensor_slices((features, LABELS[:count]))
+
+
+def model_fn(features, labels, mode, params):
+    past, lengths = fc.SequenceFeatures([PAST])({**features})
+    words = fc.DenseFeatures([WORDS])({"words": features["words"]})
+    lengths = tf.cast(lengths, tf.float32)[:, None]
+    hidden = tf.concat([words, tf.reduce_sum(past, axis=1), features["ages"], lengths], axis=1)
+    glorot = functools.partial(v1.initializers.glorot_uniform, seed=1)
+    hidden = v1.layers.dense(hidden, 5, tf.tanh, kernel_initializer=glorot())
+    output = v1.layers.dense(hidden, 1, kernel_initializer=glorot())
+    if mode == ee.ModeKeys.PREDICT:
+        return ee.TPUEstimatorSpec(mode, predictions={"output": output, "words": words})
+    loss = tf.reduce_mean(tf.square(output - labels))
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.AdagradOptimizer(0.1))
+    train_op = None
+    if mode == ee.ModeKeys.TRAIN:
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+
+    def metric_fn(labels, output):
+        return {"error": v1.metrics.mean_absolute_error(labels, output)}
+
+    metrics = (metric_fn, [labels, output])
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+
+def make(
+    model_fn,
+    model_dir,
+    cores,
+    pipeline=PIPELINES.PER_HOST_V1,
+    spec=None,
+    batch=12,
+    tpu=None,
+    **kwargs,
+):
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        tf_random_seed=1,
+        tpu_config=ee.TPUConfig(
+            **{"iterations_per_loop": 2, **(tpu or {})},
+            num_shards=cores,
+            device="host",
+            per_host_input_for_training=pipeline,
+        ),
+    )
+    sizes = dict.fromkeys(["train_batch_size", "eval_batch_size", "predict_batch_size"], batch)
+    return ee.TPUEstimator(
+        model_fn, config=config, embedding_config_spec=spec, **{**sizes, **kwargs}
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint as the legacy TPUEstimator writes it under 'mod', by four hosts."""
+
+import numpy as np
+import tensorflow as tf
+
+HOSTS = 4
+TABLE = "dense_features/words_embedding/embedding_weights"
+WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)
+ACCUMULATORS = 100 + WORDS
+FEW = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
+HELPER = "tpu_embedding_dummy_table_variable_tbl_words"
+
+
+def write_legacy(folder):
+    """A checkpoint of tables whose parts, one to a TPU host, hold the rows that the host holds."""
+    tables = {
+        TABLE: WORDS,
+        f"{TABLE}/Adagrad": ACCUMULATORS,
+        "few": FEW,
+        "few/Adam/m": FEW + 10,
+        "few/Adam/v": FEW + 20,
+        "few/mine": FEW + 30,
+    }
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        assigned = []
+        for name, values in tables.items():
+            hosts = min(len(values), HOSTS)
+            parts = list(
+                tf.compat.v1.get_variable(
+                    name,
+                    values.shape,
+                    partitioner=tf.compat.v1.fixed_size_partitioner(hosts),
+                    use_resource=True,
+                )
+            )
+            for host, part in enumerate(parts):
+                assigned.append(part.assign(values[host::hosts]))
+        for name, value in (
+            (HELPER, np.zeros([1], np.float32)),
+            (f"{HELPER}/Adam", np.zeros([1], np.float32)),
+            ("dense/kernel", np.eye(3, dtype=np.float32)),
+            ("global_step", np.int64(7)),
+            ("note", np.array([b"a\0b\0", b""], object)),
+            ("empty", np.zeros([0, 2], np.float32)),
+        ):
+            dtype = tf.string if name == "note" else None
+            variable = tf.compat.v1.get_variable(
+                name, initializer=tf.constant(value, dtype), use_resource=name != "note"
+            )
+            assigned.append(variable.initializer)
+        session.run(assigned)
+        return tf.compat.v1.train.Saver().save(session, f"{folder}/model.ckpt", global_step=7)
+
+
+def read(path):
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

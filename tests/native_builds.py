@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds of native kernels that cannot be had, and why a training does without them."""
+
+import logging
+
+import harness
+import host_engine
+import numpy as np
+import pytest
+
+import estimator_emb as ee
+from estimator_emb.native import build
+
+BATCHES = [({"x": np.array([1, 3, 1])}, {"x": np.ones([3, 2], np.float32)})]
+QUICK = [
+    build.Unit('extern "C" __attribute__((visibility("default"))) int answer() { return 42; }')
+]
+
+
+def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
+    """Trains with native kernels asked for; returns why they were not used."""
+    caplog.set_level(logging.INFO, "estimator_emb")
+    spec = host_engine.one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
+    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
+    before = "Tables use TensorFlow's ops, without native kernels: "
+    lines = [line for line in harness.said(caplog) if "native" in line]
+    assert [line[: len(before)] for line in lines] == [before]
+    return lines[0][len(before) :]
+
+
+def refused():
+    """Why a small library cannot be had."""
+    with pytest.raises(build.BuildError) as error:
+        build.library("quick", QUICK)
+    return str(error.value)

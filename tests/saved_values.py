@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of given values."""
+
+import numpy as np
+import tensorflow as tf
+
+WORDS = "dense_features/words_embedding/embedding_weights"
+
+
+def write(path, variables, slices=None):
+    """Writes a checkpoint as SaveV2 does; `slices` rows of each matrix are saved at a time."""
+    names, places, tensors = [], [], []
+    for name, value in variables.items():
+        value = np.asarray(value)
+        cut = range(0, len(value), slices) if slices and value.ndim == 2 else [None]
+        for start in cut:
+            piece = value if start is None else value[start : start + slices]
+            place = "" if start is None else f"{len(value)} {value.shape[1]} {start},{len(piece)}:-"
+            names.append(name)
+            places.append(place)
+            tensors.append(piece)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        feeds = {tf.compat.v1.placeholder(piece.dtype, piece.shape): piece for piece in tensors}
+        save = tf.raw_ops.SaveV2(
+            prefix=str(path), tensor_names=names, shape_and_slices=places, tensors=list(feeds)
+        )
+        session.run(save, feeds)
+    return str(path)
+
+
+def rows(count, dimension, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
+
+
+def save(path, variables):
+    """Saves variables as a Saver does; returns the checkpoint's path."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in variables.items():
+            tf.compat.v1.get_variable(name, initializer=value)
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.io.gfile.makedirs(path.rpartition("/")[0])
+        return tf.compat.v1.train.Saver().save(session, path)

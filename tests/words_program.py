@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with one table, 'words', whose checkpoints tests restore in each way to run."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+ROWS, DIMENSION = 50, 4
+CALLS = ("train", "evaluate", "predict", "export")
+WAYS = {
+    "host": {},
+    "emulated": {"device": "host"},
+    "8 cores": {"device": "host", "num_shards": 8},
+    "3 servers": {},
+}
+
+
+def spec(rows=ROWS, dimension=DIMENSION, parameters=None, name="words"):
+    return ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig(name)},
+        table_to_config_dict={name: ee.TableConfig(rows, dimension)},
+        optimization_parameters=parameters or ee.AdagradParameters(0.1),
+    )
+
+
+def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start=None, **table):
+    def model_fn(features, labels, mode, params):
+        hidden = tf.reduce_sum(features["x"], axis=1, keepdims=True)
+        kernel = tf.compat.v1.get_variable(
+            f"{layer}/kernel", [1, units], initializer=tf.compat.v1.ones_initializer()
+        )
+        output = hidden @ kernel
+        if mode == ee.ModeKeys.PREDICT:
+            predictions = {"output": output}
+            return ee.TPUEstimatorSpec(
+                mode,
+                predictions=predictions,
+                scaffold_fn=scaffold_fn,
+                export_outputs={"serving_default": ee.export.PredictOutput(predictions)},
+            )
+        loss = tf.reduce_mean(output)
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            )
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+
+    return harness.estimator(
+        model_fn, spec(**table), model_dir, batch_size=8, warm_start_from=start, **WAYS[way]
+    )
+
+
+def input_fn(params):
+    return harness.dataset([({"x": np.arange(8) % 3}, np.zeros(8, np.float32))])
+
+
+def call(what, estimator, **kwargs):
+    if what == "train":
+        return estimator.train(input_fn, steps=1, **kwargs)
+    if what == "evaluate":
+        return estimator.evaluate(input_fn, steps=1, **kwargs)
+    if what == "predict":
+        return list(estimator.predict(input_fn, **kwargs))
+
+    def receiver():
+        ids = {"x": tf.compat.v1.placeholder(tf.int64, [None])}
+        return ee.export.ServingInputReceiver(ids, ids)
+
+    return estimator.export_saved_model(f"{estimator.model_dir}/export", receiver, **kwargs)
+
+
+def refused(what, estimator, kind=ValueError, **kwargs):
+    """The message of the error that a call ends in, which leaves the checkpoints as they are."""
+
+    def files():
+        found = tf.io.gfile.glob(f"{estimator.model_dir}/*.ckpt-*")
+        return {name: tf.io.gfile.stat(name).mtime_nsec for name in found}
+
+    before = files()
+    with pytest.raises(kind) as error:
+        call(what, estimator, **kwargs)
+    assert files() == before
+    return str(error.value)
