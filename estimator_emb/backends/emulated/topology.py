@@ -34,7 +34,7 @@ def of_config(tpu_config: Any) -> slices.Slice:
 
 
 def of_cores(cores: int, owner: str) -> slices.Slice:
-    """Returns a slice of so many cores; `owner` begins the message of its error."""
+    """Returns the slice that has this number of cores; `owner` begins the message of its error."""
     mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
     try:
         return slices.of_cores(cores, None if mesh is None else tuple(mesh))

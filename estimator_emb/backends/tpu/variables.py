@@ -168,7 +168,7 @@ def retrieve_ops(
 
 
 def _same(partition: Partition) -> bool:
-    """Whether the rows that the hardware wants on a host are those of the host's part."""
+    """Returns whether the hardware wants, on each host, the rows of that host's part."""
     one_at_most = partition.vocabulary_size <= partition.shards
     return partition.strategy == "div" or partition.shards == 1 or one_at_most
 
