@@ -29,7 +29,7 @@ _MAKERS = tuple(
 
 
 class ProgramError(CannotCheck):
-    """The error that a function of the program has raised one."""
+    """The error of a function of the program that failed."""
 
 
 def line_of(op: tf.Operation) -> str | None:
@@ -47,7 +47,7 @@ def line_of(op: tf.Operation) -> str | None:
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op of whose gradient an op is a part; None if it is of none."""
+    """Returns the op that another one helps to differentiate, or None."""
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original
@@ -80,7 +80,7 @@ def _is_of_program(file: str) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether a class or column of an estimator's refuses what a program makes it with.
+    """Returns whether an estimator's class or column refuses the arguments of the program.
 
     What only an emulated TPU refuses says nothing about a TPU.
     """
@@ -111,7 +111,7 @@ def refusal(error: Exception) -> Finding:
 
 @contextlib.contextmanager
 def explained(function: str) -> Iterator[None]:
-    """Raises a `ProgramError` for any error inside, which is a function of the program."""
+    """Turns any error of a function of the program into a `ProgramError`."""
     try:
         yield
     except CannotCheck:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs and how, as its TPUConfig or the environment say."""
+"""Where a program runs and how, by its TPUConfig or the environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +28,12 @@ class RunConfig(StockRunConfig):
         cluster: Any = None,
         **kwargs: Any,
     ):
-        tf_config.read()
+        tf_config.read_tf_config()
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
 class CannotEmulate(ValueError):
-    """The error of what a TPU may run, and an emulated one does not."""
+    """The error of what a TPU may run and an emulated one does not."""
 
 
 class TPUConfig(StockTPUConfig):
@@ -111,7 +111,7 @@ class TPUConfig(StockTPUConfig):
         tables: str | None = None,
         table_summaries: bool | None = None,
     ) -> "TPUConfig":
-        tf_config.read()  # As tensorflow-estimator's does, for the TPU's job.
+        tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(
             cls,
             iterations_per_loop,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the TPU embedding hardware is told about tables and features before it starts.
+"""Describes tables and features to the TPU embedding hardware, before it starts.
 
 Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what
 `TPUEmbedding` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
