@@ -7,12 +7,10 @@ import inspect
 import itertools
 import json
 import pathlib
-import subprocess
-import sys
-import textwrap
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
@@ -822,8 +820,9 @@ def test_program_that_disables_v2_behavior():
             change = 0.05 * np.array([1, 2]) / np.sqrt([1.1, 4.1])
             np.testing.assert_allclose(session.run(w), [1, 2] - change, rtol=1e-6)
             assert session.run(v1.train.get_global_step()) == 1
+        print("trained")
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+    assert processes.run(program).stdout == "trained\n"
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
