@@ -12,6 +12,7 @@ from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
+from estimator_emb.names import environment
 from estimator_emb.spec import options
 
 
@@ -35,13 +36,13 @@ BACKENDS = (
     Choice(
         EmulatedBackend,
         "use_tpu=True, and TPUConfig(device='host') or the environment variable "
-        f"{options.DEVICE_VARIABLE}=host",
+        f"{environment.DEVICE}=host",
         lambda request: options.asked(request.config) == "host",
     ),
     Choice(
         TablesOnHostBackend,
         "use_tpu=True with embedding tables, and TPUConfig(tables='host') or the environment "
-        f"variable {options.TABLES_VARIABLE}=host",
+        f"variable {environment.TABLES}=host",
         lambda request: bool(request.tables) and options.asked_tables(request.config) == "host",
     ),
     Choice(TPUBackend, "use_tpu=True", lambda request: True),

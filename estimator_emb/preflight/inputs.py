@@ -97,7 +97,7 @@ class CoreInputs:
             owner = f"feature {feature.key!r} of table {table.name!r}"
             ids = features.get(feature.key)
             key = feature.weight_key
-            weights = features.get(key)
+            weights = None if key is None else features.get(key)
             if ids is None:
                 given = ", ".join(map(repr, sorted(map(str, features)))) or "none"
                 self._found(
