@@ -77,11 +77,11 @@ def named(name: str) -> Slice:
 
 
 def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
-    """Returns a slice with a number of cores: on one host up to eight, else on hosts of eight.
+    """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
     Args:
       cores: at least 1.
-      mesh: the usual mesh of this number of cores; None where there is none.
+      mesh: the usual mesh of that number; None where there is none.
 
     Raises:
       ValueError: `cores` is above eight and no multiple of eight.
