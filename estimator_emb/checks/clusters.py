@@ -37,7 +37,7 @@ def check_emulated() -> None:
     Raises:
       ValueError: TF_CONFIG names other processes than this and an evaluator.
     """
-    config = tf_config.read()
+    config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
     if sum(training.values()) <= 1:

@@ -15,10 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.optimizers import (
-    ON_TPUS,
-    OptimizationParameters,
-)
+from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.private.graphs import colocate_with
 from estimator_emb.tables.partition import Partition
 
