@@ -4,10 +4,10 @@
 import importlib
 import os
 import pathlib
-import subprocess
 import sys
 import textwrap
 
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
@@ -17,7 +17,6 @@ from estimator_emb import compat
 from estimator_emb.names.legacy import STAND_INS
 from estimator_emb.step.cores import Cores
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 IS_2_15 = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
 on_2_15 = pytest.mark.skipif(not IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
 on_2_16 = pytest.mark.skipif(IS_2_15, reason="TensorFlow 2.15 has all of this itself")
@@ -42,32 +41,11 @@ KERAS_3 = (
 )
 
 
-def run(program, **environment):
-    """Runs a program in a process of its own, in the repository.
-
-    TF_USE_LEGACY_KERAS is what `environment` says, by default not set.
-    """
-    inherited = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=REPOSITORY,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-    )
-
-
-def printed(program, **environment):
-    done = run(program, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def import_error(program, **environment):
-    """The error of a program that fails to import estimator_emb."""
-    done = run(program + "\nimport estimator_emb", **environment)
-    assert done.returncode == 1
-    return [line for line in done.stderr.splitlines() if "Error: " in line][-1]
+@pytest.fixture
+def run(monkeypatch):
+    """Runs programs where TF_USE_LEGACY_KERAS is set only if it is given."""
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    return processes.run
 
 
 # The modules
@@ -188,7 +166,7 @@ def test_keras_is_keras_2():
 
 @on_2_15
 @pytest.mark.parametrize("value", [None, pytest.param("0", marks=pytest.mark.slow)])
-def test_the_environment_stays_as_it_is(value):
+def test_the_environment_stays_as_it_is(value, run):
     environment = {} if value is None else {"TF_USE_LEGACY_KERAS": value}
     program = """
         import os
@@ -196,7 +174,7 @@ def test_the_environment_stays_as_it_is(value):
         import estimator_emb
         print(before == dict(os.environ), os.environ.get("TF_USE_LEGACY_KERAS"))
     """
-    assert printed(program, **environment) == f"True {value}\n"
+    assert run(program, **environment).stdout == f"True {value}\n"
 
 
 WHERE_KERAS_IS = """
@@ -241,26 +219,24 @@ KERAS_2 = [
     [
         "import tensorflow; import estimator_emb",
         # The variable arrives after TensorFlow has made its search paths.
-        pytest.param(
-            "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
-            marks=pytest.mark.slow,
-        ),
+        "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
 )
-def test_keras_is_keras_2_where_tensorflow_came_first(first):
-    assert printed(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}").splitlines() == KERAS_2
+def test_keras_is_keras_2_where_tensorflow_came_first(first, run):
+    done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
+    assert done.stdout.splitlines() == KERAS_2
 
 
 @pytest.mark.slow
 @on_2_16
-def test_keras_3_beside_it_stays_usable():
+def test_keras_3_beside_it_stays_usable(run):
     program = """
         import keras
         import estimator_emb
         import tensorflow as tf
         print(keras.layers.Dense.__module__, tf.keras.layers.Dense.__module__)
     """
-    assert printed(program).split() == [
+    assert run(program).stdout.split() == [
         "keras.src.layers.core.dense",
         "tf_keras.src.layers.core.dense",
     ]
@@ -269,28 +245,25 @@ def test_keras_3_beside_it_stays_usable():
 @pytest.mark.slow
 @on_2_16
 @pytest.mark.parametrize(
-    "first",
+    "first, environment",
     [
-        "import tensorflow as tf; tf.keras.layers",
-        "import tensorflow as tf; tf.compat.v2.keras.layers",
-        "from tensorflow.keras import layers",
+        ("import tensorflow as tf; tf.keras.layers", {}),
+        ("import tensorflow as tf; tf.compat.v2.keras.layers", {}),
+        ("from tensorflow.keras import layers", {}),
+        ("", {"TF_USE_LEGACY_KERAS": "0"}),
     ],
 )
-def test_keras_3_is_already_bound(first):
-    assert import_error(first) == KERAS_3
-
-
-@pytest.mark.slow
-@on_2_16
-def test_the_environment_asks_for_keras_3():
-    assert import_error("", TF_USE_LEGACY_KERAS="0") == KERAS_3
+def test_keras_3_is_refused(first, environment, run):
+    """Where it is bound already, or the environment asks for it."""
+    done = run(f"{first}\nimport estimator_emb", status=1, **environment)
+    assert [line for line in done.stderr.splitlines() if "Error: " in line][-1] == KERAS_3
 
 
 # The rest of TensorFlow
 
 
 @pytest.mark.slow
-def test_nothing_else_of_tensorflow_is_changed():
+def test_nothing_else_of_tensorflow_is_changed(run):
     """Compares every attribute of every module of TensorFlow before and after the import."""
     program = """
         import os, sys
@@ -327,7 +300,7 @@ def test_nothing_else_of_tensorflow_is_changed():
     expected = ["compared True"]
     if not IS_2_15:
         expected.insert(0, "tensorflow.python.util.tf_export ESTIMATOR_API_NAME")
-    assert printed(program).splitlines() == expected
+    assert run(program).stdout.splitlines() == expected
 
 
 def test_one_core_gives_back_the_ops_it_replaces():

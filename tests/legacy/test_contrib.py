@@ -4,14 +4,14 @@
 import importlib
 import importlib.util
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import contrib_cases
+import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -85,15 +85,11 @@ def test_layer_norm_refuses():
         unknown = tf1.placeholder(tf.float32)
         with pytest.raises(ValueError, match="inputs must have a known rank; got Tensor"):
             layers.layer_norm(unknown)
-        with pytest.raises(ValueError) as error:
-            layers.layer_norm(INPUTS, begin_norm_axis=4)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, layers.layer_norm, INPUTS, begin_norm_axis=4) == (
             "layer_norm: begin_norm_axis must be an axis of inputs, which have 4; got 4."
         )
         unknown = tf1.placeholder(tf.float32, [2, None])
-        with pytest.raises(ValueError) as error:
-            layers.layer_norm(unknown)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, layers.layer_norm, unknown) == (
             "layer_norm: the shape of inputs must be known from begin_params_axis on; got "
             "(2, None)."
         )
@@ -116,9 +112,8 @@ def test_initializers():
     ):
         np.testing.assert_allclose(abs(values).max(), 2 * np.sqrt(1.3 / n), rtol=1e-3)
         np.testing.assert_allclose(values.var(), 1.3 * 0.7737 / n, rtol=0.02)
-    with pytest.raises(ValueError) as error:
-        layers.variance_scaling_initializer(mode="fan_in")
-    assert str(error.value) == (
+    make = layers.variance_scaling_initializer
+    assert harness.refusal(ValueError, make, mode="fan_in") == (
         "variance_scaling_initializer: mode must be FAN_IN, FAN_OUT or FAN_AVG; got 'fan_in'."
     )
 
@@ -129,9 +124,8 @@ def test_regularizers():
     l2, _ = evaluated(lambda: layers.l2_regularizer(0.1)(tf.constant(weights)))
     np.testing.assert_allclose([l1, l2], [0.65, 0.7125], rtol=1e-6)
     assert layers.l2_regularizer(0.0)(tf.constant(weights)) is None
-    with pytest.raises(ValueError) as error:
-        layers.l1_regularizer(-1)
-    assert str(error.value) == "l1_regularizer: scale must be a number >= 0; got -1."
+    message = harness.refusal(ValueError, layers.l1_regularizer, -1)
+    assert message == "l1_regularizer: scale must be a number >= 0; got -1."
 
 
 @pytest.fixture(scope="module")
@@ -317,13 +311,11 @@ def same(actual, expected, where=""):
 
 def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
     same(contrib_cases.optimizers(tf1, tf_contrib.opt), GOLDENS["optimizers"])
-    assert (
-        caplog.messages.count(
-            "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
-            "variable that is updated decays. apply_gradients heeds it."
-        )
-        == 2
+    said = (
+        "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
+        "variable that is updated decays. apply_gradients heeds it."
     )
+    assert caplog.messages.count(said) == 2
 
 
 def test_metrics_are_those_of_tensorflow_1_15(tf_contrib):
@@ -423,11 +415,7 @@ slim.dropout(slim.separable_conv2d(images, 8, 3, 1), 0.5)
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
 def test_slim_where_tf_slim_is_installed():
-    program = f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr
+    done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}")
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
 

@@ -1,31 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """install(): every name a program may import by, in any order, and back again."""
 
-import os
-import subprocess
 import sys
-import textwrap
 from unittest import mock
 
+import processes
 import pytest
 
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 
 def run(program):
-    """Runs `program` in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Runs a program in a process that is to bind Keras 2."""
+    processes.run(program, TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
 
 
 @pytest.fixture

@@ -43,15 +43,8 @@ def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
     assert isinstance({}, collections.Mapping) and isinstance([], collections.Sequence)
     assert issubclass(dict, collections.MutableMapping) and collections.Iterable and time.clock()
     # The last four are the examples of Python 3.8's own tests of fractions.gcd.
-    assert [
-        fractions.gcd(*pair) for pair in ((12, 18), (10, -15), (-10, 15), (0, -3), (-3, 0))
-    ] == [
-        6,
-        -5,
-        5,
-        -3,
-        -3,
-    ]
+    pairs = ((12, 18), (10, -15), (-10, 15), (0, -3), (-3, 0))
+    assert [fractions.gcd(*pair) for pair in pairs] == [6, -5, 5, -3, -3]
     assert np.array([1, 0], np.bool).dtype == bool
     assert np.zeros(2, np.int).dtype == np.int64 and np.float is float and np.object is object
     assert np.float_ is np.float64 and np.product([2, 3]) == 6 and np.asscalar(np.ones(1)) == 1.0
@@ -109,10 +102,7 @@ ADVICE = [
         "import urllib; urllib.urlretrieve('x')",
         "urllib.urlretrieve is gone; today: urllib.request.urlretrieve.",
     ),
-    (
-        "from itertools import izip",
-        "itertools.izip is gone; today: zip.",
-    ),
+    ("from itertools import izip", "itertools.izip is gone; today: zip."),
     (
         "import collections; collections.Mapping",
         "collections.Mapping is gone; today: collections.abc.Mapping.",

@@ -2,12 +2,9 @@
 """--tf-v1: every public module of TensorFlow 1.15, in every form of import, and back again."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
-import textwrap
 
+import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -22,16 +19,8 @@ GONE = (
 
 
 def run(program):
-    """Runs `program` in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Runs a program in a process that is to bind Keras 2."""
+    processes.run(program, TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
 
 
 EVERY_FORM = f"""

@@ -7,8 +7,6 @@ whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was c
 """
 
 import dataclasses
-import json
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +14,7 @@ import pytest
 import reference
 import tensorflow as tf
 from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, TF2_GOLDEN_CLASSES
+from golden_training import GOLDEN, parameters_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -23,13 +22,6 @@ from hypothesis.extra import numpy as hnp
 from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
 
-with open(os.path.join(os.path.dirname(__file__), "..", "golden.json")) as file:
-    GOLDEN = json.load(file)
-
-RENAMED = {
-    "l1": "l1_regularization_strength",
-    "l2": "l2_regularization_strength",
-}
 INITIAL_NAMES = ("initial_accumulator", "initial_accumulator_value", "initial_ms")
 STEPS = ("step1", "step2", "step3")
 
@@ -41,33 +33,12 @@ def cases(more_than_one_core):
 
 
 def table_of(case):
-    return np.array(case.get("table", GOLDEN["table"]))
+    return np.array(case["table"])
 
 
 def rates(hyper):
     rate = hyper["learning_rate"]
     return rate if isinstance(rate, list) else [rate] * len(STEPS)
-
-
-def build(case):
-    """Our object for a golden case; a changing rate comes from outside, so any number will do."""
-    ours = GOLDEN_CLASSES[case["optimizer"]]
-    hyper = dict(case["hyper"])
-    del hyper["combiner"]
-    hyper.pop("num_shards", None)
-    hyper["learning_rate"] = rates(case["hyper"])[0]
-    for kind in ("gradient", "weight"):
-        low, high = hyper.pop(f"clip_{kind}", (None, None))
-        hyper[f"clip_{kind}_min"], hyper[f"clip_{kind}_max"] = low, high
-    if ours is optimizers.FrequencyEstimatorParameters:
-        names = ("tau", "max_delta", "outlier_threshold", "weight_exponent")
-        return ours(**{name: hyper[name] for name in names})
-    called_as_given = (optimizers.AdagradParameters, optimizers.ProximalAdagradParameters)
-    if "initial_accumulator" in hyper and ours not in called_as_given:
-        hyper["initial_accumulator_value"] = hyper.pop("initial_accumulator")
-    if ours is optimizers.CenteredRMSPropParameters:
-        assert hyper.pop("initial_ms") == 0  # ours has no such argument: it always starts from 0
-    return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
 
 
 def batch(number):
@@ -116,14 +87,14 @@ def check_golden(case, parameters, library):
 @pytest.mark.parametrize("library", ["numpy", "tensorflow"])
 @pytest.mark.parametrize("case", cases(more_than_one_core=False))
 def test_rule_and_step_equal_golden(case, library):
-    check_golden(case, build(case), library)
+    check_golden(case, parameters_of(case)[0], library)
 
 
 @pytest.mark.parametrize(
     "case", [one for one in cases(False) if one.values[0]["optimizer"] in TF2_GOLDEN_CLASSES]
 )
 def test_the_tf2_vocabulary_equals_golden(case):
-    legacy = build(case)
+    legacy = parameters_of(case)[0]
     if case["hyper"].get("initial_accumulator") == 0:
         with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
             embedding.from_legacy(legacy)

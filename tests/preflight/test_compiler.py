@@ -5,6 +5,7 @@ import json
 import resource
 import sys
 
+import harness
 import programs
 import pytest
 import tensorflow as tf
@@ -239,15 +240,14 @@ def test_without_the_extra(monkeypatch):
     report = compiled(programs.model_fn_with(), "v4")
     assert report.skipped == how and report.status == 0
     assert f"\nCompiler: skipped. {how}\n" in str(report)
-    with pytest.raises(preflight.CannotCheck) as raised:
-        compiled(programs.model_fn_with(), "v4", compile=True)
-    assert str(raised.value) == how
+    asked = programs.model_fn_with(), "v4"
+    assert harness.refusal(preflight.CannotCheck, compiled, *asked, compile=True) == how
 
 
 def test_an_interpreter_that_is_none():
-    with pytest.raises(preflight.CannotCheck) as raised:
-        compiled(programs.model_fn_with(), "v4", compile=True, compiler_python="/no/python")
-    assert str(raised.value) == (
+    asked = {"compile": True, "compiler_python": "/no/python"}
+    model_fn = programs.model_fn_with()
+    assert harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked) == (
         "/no/python is no Python interpreter that runs: [Errno 2] No such file or directory: "
         "'/no/python'."
     )
