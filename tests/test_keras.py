@@ -5,14 +5,13 @@ import contextlib
 import functools
 import inspect
 import itertools
-import json
-import pathlib
 
 import harness
 import numpy as np
 import processes
 import pytest
 import tensorflow as tf
+from golden_training import GOLDEN
 from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
 
@@ -25,8 +24,6 @@ v1 = tf.compat.v1
 schedules = tf.keras.optimizers.schedules
 Reference = tf.keras.optimizers.experimental.Adagrad
 MODES = ("eager", "function", "graph")
-
-GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
 
 
 # ---- Driving an optimizer in each of the three ways -------------------------------------------

@@ -15,18 +15,8 @@ from estimator_emb import compat
 from estimator_emb.compat import estimator_training as ours
 from estimator_emb.names.legacy import STAND_INS
 
-IMPLEMENTATIONS = [ours]
-if tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16):
-    IMPLEMENTATIONS.append(
-        importlib.import_module("tensorflow.python.distribute.estimator_training")
-    )
-
+THEIRS = "tensorflow.python.distribute.estimator_training"
 v1 = tf.compat.v1
-
-
-@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.split(".")[0])
-def module(request):
-    return request.param
 
 
 @pytest.fixture

@@ -414,13 +414,6 @@ def test_optimizers_translate_both_ways(ours, everywhere):
     assert embedding.from_legacy(value) is value
 
 
-def test_defaults_of_adam_differ_and_translation_keeps_them():
-    assert embedding.Adam().epsilon == 1e-7
-    assert optimizers.AdamParameters(0.1).epsilon == 1e-8
-    assert embedding.to_legacy(embedding.Adam()).epsilon == 1e-7
-    assert embedding.from_legacy(optimizers.AdamParameters(0.1)).epsilon == 1e-8
-
-
 @every_optimizer
 def test_optimizer_fields_without_counterpart(ours):
     lost = {
@@ -619,6 +612,9 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
         step = tf.compat.v1.train.get_global_step()
         return tf.cast(step + 1, tf.float64) / 8  # Cast to float32.
 
+    def rate_of_both(step=None):
+        return tf.constant(0.5) if step is None else tf.constant(0.25)
+
     tables = {
         "a": {},
         "b": {"optimization_parameters": embedding.SGD(rate)},
@@ -626,25 +622,18 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
         "d": {"learning_rate": 0.0},
         "e": {"learning_rate_fn": lambda step: tf.constant(0.25)},
         "f": {"optimization_parameters": embedding.SGD(lambda: np.float64(0.75), clipvalue=0.5)},
+        "g": {"learning_rate_fn": rate_of_both},
+        "h": {"optimization_parameters": embedding.SGD(rate_of_both)},
     }
     spec = spec_of(embedding.SGD(rate), tables)
     spec = spec._replace(pipeline_execution_with_tensor_core=pipelined)
     got = train(spec, tmp_path, steps=3)
     moved = {name: START[1] - got[name][1] for name in tables}
-    # (1 + 2 + 3) / 8; 3 * 0.5; 0; 3 * 0.25; 3 * 0.75 * 0.5.
-    for name, amount in zip("abcdef", [0.75, 0.75, 1.5, 0.0, 0.75, 1.125], strict=True):
+    # (1 + 2 + 3) / 8; 3 * 0.5; 0; 3 * 0.25; 3 * 0.75 * 0.5; 3 * 0.25; 3 * 0.5.
+    amounts = [0.75, 0.75, 1.5, 0.0, 0.75, 1.125, 0.75, 1.5]
+    for name, amount in zip("abcdefgh", amounts, strict=True):
         np.testing.assert_allclose(moved[name], [amount, amount], rtol=1e-6, err_msg=name)
     assert len(calls) == 1
-
-
-def test_a_function_may_be_the_rate_of_a_table_and_of_an_optimizer(tmp_path):
-    def rate(step=None):
-        return tf.constant(0.5) if step is None else tf.constant(0.25)
-
-    tables = {"a": {"learning_rate_fn": rate}, "b": {}}
-    got = train(spec_of(embedding.SGD(rate), tables), tmp_path, steps=1)
-    np.testing.assert_allclose(got["a"][1], row_1_minus(0.25, 0.25))
-    np.testing.assert_allclose(got["b"][1], row_1_minus(0.5, 0.5))
 
 
 def test_rates_are_read_before_the_step_is_incremented(tmp_path):

@@ -457,12 +457,8 @@ def test_advice(program, advice, monkeypatch):
     assert advice_for(program) == advice
 
 
-def test_advice_about_the_estimator_of_tensorflow_1():
-    ee.install()
-    try:
-        assert advice_for("tf.estimator.tpu.TPUEstimator") == (
-            "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
-            "tf.compat.v1.estimator.tpu."
-        )
-    finally:
-        ee.uninstall()
+def test_advice_about_the_estimator_of_tensorflow_1(installed):
+    assert advice_for("tf.estimator.tpu.TPUEstimator") == (
+        "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+        "tf.compat.v1.estimator.tpu."
+    )

@@ -175,10 +175,14 @@ def files(directory):
     return sorted(os.path.basename(path) for path in glob.glob(f"{directory}/*"))
 
 
+def check_counts(saved, seen):
+    counts = np.bincount(np.concatenate(seen), minlength=11)
+    np.testing.assert_array_equal(saved["count"], counts)
+
+
 def check_all_seen_once(way, saved):
-    expected = np.bincount(np.concatenate(batches()), minlength=11)
     if way == "plain":
-        np.testing.assert_array_equal(saved["count"], expected)
+        check_counts(saved, batches())
         when = np.int64(0)
         with np.errstate(over="ignore"):
             for batch in batches():
@@ -186,7 +190,7 @@ def check_all_seen_once(way, saved):
         assert saved["when"] == when
     else:
         (name,) = [name for name in saved if re.search(r"count_embedding/embedding_weights$", name)]
-        np.testing.assert_array_equal(-saved[name][:, 0], expected)
+        check_counts({"count": -saved[name][:, 0]}, batches())
 
 
 def check_equal(saved, expected):
@@ -370,22 +374,23 @@ def test_a_saver_in_a_thread_is_refused(tmp_path):
     )
 
 
+def said_in_training(caplog, *args):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        train(*args)
+    return harness.said(caplog)
+
+
 def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
     train(make(tmp_path), 4)
     make(tmp_path).train(input_fn, max_steps=7)
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        train(make(tmp_path), 8)
-    assert harness.said(caplog) == [
+    assert said_in_training(caplog, make(tmp_path), 8) == [
         "CheckpointInputPipelineHook: no position of the input was saved with the model at step 7. "
         f"The input goes on from {tmp_path}/input.ckpt-4, where the hook last saved it: what steps "
         "5 to 7 have read since may be read again. Train with this hook each time."
     ]
     # Steps 1 to 4 with the hook, 3 from the start without it, and step 5 of the first ones.
-    seen = [*batches()[:4], *batches()[:3], batches()[4]]
-    np.testing.assert_array_equal(
-        harness.saved(tmp_path, 8)["count"], np.bincount(np.concatenate(seen), minlength=11)
-    )
+    check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
 
 
 def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
@@ -394,17 +399,11 @@ def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
         os.remove(path)
     os.remove(tmp_path / "checkpoint")
     os.remove(tmp_path / "input.ckpt-2.index")
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        train(make(tmp_path), 6)
-    assert harness.said(caplog) == [
+    assert said_in_training(caplog, make(tmp_path), 6) == [
         "CheckpointInputPipelineHook: the model is at step 0, and the positions saved in "
         f"{tmp_path} are of later steps (4): the input begins at its start."
     ]
-    np.testing.assert_array_equal(
-        harness.saved(tmp_path, 6)["count"],
-        np.bincount(np.concatenate(batches()[:6]), minlength=11),
-    )
+    check_counts(harness.saved(tmp_path, 6), batches()[:6])
 
 
 def test_a_position_of_another_input_is_named(tmp_path):

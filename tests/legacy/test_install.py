@@ -16,13 +16,6 @@ def run(program):
     processes.run(program, TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
 
 
-@pytest.fixture
-def installed():
-    ee.install()
-    yield
-    ee.uninstall()
-
-
 EVERY_NAME = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1

@@ -13,7 +13,6 @@ import harness
 import numpy as np
 import pytest
 import reference
-import tensorflow as tf
 from optimizer_values import (
     arguments_of,
     by_name,
@@ -25,11 +24,12 @@ from optimizer_values import (
 from estimator_emb import optimizers
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, as_parameters
 
-HAS_ORIGINALS = tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16)
 ORIGINALS = (
-    importlib.import_module("tensorflow.python.tpu.tpu_embedding") if HAS_ORIGINALS else None
+    importlib.import_module("tensorflow.python.tpu.tpu_embedding") if harness.IS_2_15 else None
 )
-needs_originals = pytest.mark.skipif(not HAS_ORIGINALS, reason="TensorFlow >= 2.16 has no original")
+needs_originals = pytest.mark.skipif(
+    not harness.IS_2_15, reason="TensorFlow >= 2.16 has no original"
+)
 
 WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
 """Optimizers of the hardware for which TensorFlow has no class."""

@@ -9,6 +9,7 @@ import harness
 import programs
 import pytest
 import tensorflow as tf
+from programs import line
 
 import estimator_emb as ee
 from estimator_emb import preflight
@@ -21,10 +22,6 @@ pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 _, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
-
-
-def line(function, offset=1):
-    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
 def built(model_fn, mode="train", **kwargs):
@@ -365,10 +362,5 @@ def test_a_dlrm_elsewhere(generation, outcome):
 @needs_compiler
 @pytest.mark.slow
 def test_what_can_be_shaped_only_by_values_compiles():
-    def change(logits, features):
-        values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
-        chosen = tf.boolean_mask(logits, logits > 0)
-        return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
-
-    report = compiled(programs.model_fn_with(change), "v4", compile=True)
+    report = compiled(programs.model_fn_with(programs.shaped_by_values), "v4", compile=True)
     assert [one.outcome for one in report.compilations] == ["accepted", "accepted"]
