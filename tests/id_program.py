@@ -66,3 +66,19 @@ def input_of(samples):
         return ids.map(lambda ids: {"id": ids})
 
     return input_fn
+
+
+UNTIL_THE_END = """
+    import sys
+    import id_program
+    import estimator_emb as ee
+
+    model_dir, steps = sys.argv[1], int(sys.argv[2])
+    estimator = id_program.make(model_dir, use_tpu=False)
+    endless = lambda params: id_program.input_of(16)(params).repeat()
+    ee.train_and_evaluate(
+        estimator, ee.TrainSpec(endless, max_steps=steps), ee.EvalSpec(endless, steps=1)
+    )
+    print("goes on", flush=True)
+"""
+"""A program of one task of a cluster: `python -c ... MODEL_DIR STEPS`."""

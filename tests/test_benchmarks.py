@@ -6,8 +6,8 @@ import pathlib
 import re
 import subprocess
 import sys
-import textwrap
 
+import processes
 import pytest
 
 pytestmark = pytest.mark.any_version
@@ -154,14 +154,8 @@ OPS_OF_A_STEP = """
 )
 def test_a_step_does_its_lookups(peer, lookup):
     """TensorFlow's graph optimizers would leave them out if nothing took the activations."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OPS_OF_A_STEP), str(FOLDER), peer],
-        env={**os.environ, "ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {"ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""}
+    done = processes.run(OPS_OF_A_STEP, FOLDER, peer, **environment)
     assert lookup in done.stdout.split()
 
 

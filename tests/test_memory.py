@@ -4,15 +4,12 @@
 import ctypes
 import gc
 import logging
-import os
-import pathlib
 import resource
-import subprocess
-import sys
 import weakref
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
@@ -253,15 +250,7 @@ def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
     if kernels == "native":
         request.getfixturevalue("native")
     program = "import sys, test_memory; test_memory.train_again_and_again(*sys.argv[1:])"
-    here = pathlib.Path(__file__).parent
-    ran = subprocess.run(
-        [sys.executable, "-c", program, way, tmp_path, str(trainings)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = processes.run(program, way, tmp_path, trainings)
     sizes = [float(line) for line in ran.stdout.split()]
     assert len(sizes) == trainings // 5
     # The first trainings fill the caches of TensorFlow. A graph that is kept is a megabyte or more.

@@ -30,7 +30,7 @@ class EnvironmentVariable:
         return self.name
 
     def value(self) -> str | None:
-        """Returns what it is set to; None where it is unset or empty."""
+        """Returns its value; None where it is unset or empty."""
         return os.environ.get(self.name) or None
 
 
@@ -74,7 +74,6 @@ NATIVE_SANITIZE = EnvironmentVariable(
 
 VARIABLES = tuple(
     sorted(
-        (value for value in globals().values() if isinstance(value, EnvironmentVariable)),
-        key=str,
+        (value for value in globals().values() if isinstance(value, EnvironmentVariable)), key=str
     )
 )

@@ -410,21 +410,6 @@ def test_a_feature_that_the_model_never_uses(tmp_path, caplog):
     assert {"t", "u"} <= set(estimator.get_variable_names())
 
 
-def test_features_must_be_a_dict(tmp_path):
-    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec_of(), tmp_path)
-
-    def input_fn(params):
-        return tf.data.Dataset.from_tensors((1, 2))
-
-    line = input_fn.__code__.co_firstlineno
-    with pytest.raises(ValueError) as error:
-        estimator.train(input_fn, steps=1)
-    assert str(error.value) == (
-        "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn "
-        f"(input_fn (test_host.py, line {line})) returned a tensor."
-    )
-
-
 def test_a_table_without_optimizer(tmp_path):
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={"x": ee.FeatureConfig("t")},

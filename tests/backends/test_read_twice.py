@@ -374,26 +374,6 @@ def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
     assert "activation" not in refused(TypeError, tmp_path, [table(a())], output)
 
 
-def test_on_a_tpu_an_ordinary_column_of_the_spec_is_refused(tmp_path):
-    own = tf.feature_column.embedding_column(a(), 2)
-    message = refused(TypeError, tmp_path, [table(a()), own], None, device="host")
-    assert message == (
-        "Unsupported feature column 'a_embedding', of type EmbeddingColumn: it has no table on a "
-        "TPU. Supported types are those that feature_columns.embedding_column and "
-        "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it "
-        "out of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes "
-        "it."
-    )
-
-
-def test_on_a_tpu_two_tables_of_one_feature_are_refused(tmp_path):
-    message = refused(ValueError, tmp_path, [table(a()), table(a(), 2)], None, device="host")
-    assert message.startswith(
-        "Feature 'a' is used with multiple embeddings and this is not supported: column "
-        "'a_embedding'"
-    )
-
-
 # What is warned of: no op refuses to compare an activation, or to make integers of it.
 
 

@@ -525,18 +525,6 @@ def test_the_loss_of_an_evaluation(dtype, tmp_path):
     assert next(made.predict(program.input_fn))["x"].tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("dtype", [tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16])
-def test_types_that_an_infeed_carries(dtype, tmp_path):
-    program = of_type(dtype)
-    program.emulated(tmp_path / "here").train(program.input_fn, steps=1)
-    tpu_described.train(program.described(tmp_path / "there"), program.input_fn)
-
-
-def test_one_core_takes_scalars(tmp_path):
-    program = Program(features=lambda size: {"b": tf.constant(1.0)}, replicas=1)
-    program.emulated(tmp_path).train(program.input_fn, steps=1)
-
-
 def test_the_whole_messages(tmp_path):
     """What is refused, whose it is, and what to do."""
 
@@ -615,6 +603,8 @@ def test_the_whole_messages(tmp_path):
         "defined in another function or code block. Use return values, explicit Python locals or "
         f"TensorFlow collections to access it.{outfeed}"
     )
+    scaffold = message("scaffold_fn with a tensor of the TPU")
+    assert scaffold.startswith("Inside scaffold_fn: Op ... depends on TPU computation Tensor(")
     begun = message("a hook that makes an op of a tensor of the TPU")
     assert begun.startswith("Inside a hook of model_fn: Op ... depends on TPU computation Tensor(")
     assert begun.endswith(f" because 'mul' is in a while loop.{outfeed}")
@@ -675,6 +665,33 @@ def outfed(loss):
     return {"host_call": (lambda given: given, [loss[None]])}
 
 
+TAKEN = {
+    **{
+        dtype.name: lambda dtype=dtype: of_type(dtype)
+        for dtype in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)
+    },
+    "input_partition_dims that fit": lambda: divided({"x": [2, 1]}, [1, 1]),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_is_taken(case, tmp_path):
+    program = TAKEN[case]()
+    made = program.emulated(tmp_path / "here")
+    made.train(program.input_fn, steps=1)
+    assert made.get_variable_value("global_step") == 1
+    reached = tpu_described.train(program.described(tmp_path / "there"), program.input_fn)
+    (replicated,) = reached.ops("TPUReplicateMetadata")
+    assert replicated.get_attr("num_replicas") == (program.replicas)
+
+
+def test_one_core_takes_scalars(tmp_path):
+    program = Program(features=lambda size: {"b": tf.constant(1.0)}, replicas=1)
+    made = program.emulated(tmp_path)
+    made.train(program.input_fn, steps=1)
+    assert made.get_variable_value("global_step") == 1
+
+
 @pytest.mark.parametrize("in_model", [reads, outfed])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_what_is_outside_of_the_loop(in_model, replicas, tmp_path):
@@ -684,12 +701,6 @@ def test_what_is_outside_of_the_loop(in_model, replicas, tmp_path):
     for hook in reached.hooks:
         if isinstance(hook, Fetches) and tf.is_tensor(hook.tensor):
             assert reached.graph.is_fetchable(hook.tensor)
-
-
-def test_dims_that_fit(tmp_path):
-    program = divided({"x": [2, 1]}, [1, 1])
-    program.emulated(tmp_path / "here").train(program.input_fn, steps=1)
-    tpu_described.train(program.described(tmp_path / "there"), program.input_fn)
 
 
 def two_tables(kind):

@@ -569,14 +569,6 @@ def only_items(params):
     return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
 
 
-def test_an_unknown_generation():
-    with pytest.raises(ValueError) as caught:
-        ee.TPUConfig(tpu_generation="v9")
-    assert str(caught.value) == (
-        "TPUConfig: tpu_generation must be one of v2, v3, v4, v5e, v5p, v6e, or None; got 'v9'."
-    )
-
-
 def topology(embedding_feature):
     proto = topology_pb2.TopologyProto(
         mesh_shape=[2, 1, 1, 1],

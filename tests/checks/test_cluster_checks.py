@@ -58,7 +58,8 @@ def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
 @pytest.mark.parametrize("job", ["chief", "evaluator"])
 def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
     task(job, cluster={"chief": ["localhost:1"]})
-    make(tmp_path, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+    made = make(tmp_path, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+    assert made.config.task_type == job
 
 
 def test_workers_without_a_server_share_no_tables(task, tmp_path):

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several replicas or several trainings in one process: right, or refused by name."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import threading
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -119,15 +116,7 @@ print("loss", one.evaluate(input_fn, steps=2)["loss"])
 @pytest.mark.slow
 def test_two_mirrored_replicas_without_tables(tmp_path):
     """As tensorflow-estimator alone: steps of 0.5 x mean(1, 3) and of 0.5 x mean(5, 7)."""
-    root = str(pathlib.Path(ee.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", MIRRORED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = processes.run(MIRRORED, tmp_path)
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 

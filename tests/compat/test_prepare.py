@@ -15,7 +15,7 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
-from estimator_emb.names.legacy import STAND_INS
+from estimator_emb.names.legacy import LACKING
 from estimator_emb.step.cores import Cores
 
 on_2_15 = pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
@@ -41,18 +41,18 @@ KERAS_3 = (
 )
 
 
-@pytest.fixture
-def run(monkeypatch):
-    """Runs programs where TF_USE_LEGACY_KERAS is set only if it is given."""
-    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
-    return processes.run
+def run(program, status=0, **environment):
+    """Runs a program where TF_USE_LEGACY_KERAS is set only if it is given."""
+    done = processes.run_python("-c", textwrap.dedent(program), **environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
 
 
 # The modules
 
 
 def test_the_modules():
-    assert {name: f"estimator_emb.{file}" for name, (file, _) in MODULES.items()} == STAND_INS
+    assert tuple(MODULES) == LACKING
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -89,8 +89,8 @@ def test_prepare_again_changes_nothing():
         )
 
     before = state()
-    compat.prepare(STAND_INS)
-    compat.prepare(STAND_INS)
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
     assert state() == before
 
 
@@ -156,7 +156,7 @@ def test_keras_is_keras_2():
 
 @on_2_15
 @pytest.mark.parametrize("value", [None, pytest.param("0", marks=pytest.mark.slow)])
-def test_the_environment_stays_as_it_is(value, run):
+def test_the_environment_stays_as_it_is(value):
     environment = {} if value is None else {"TF_USE_LEGACY_KERAS": value}
     program = """
         import os
@@ -212,14 +212,14 @@ KERAS_2 = [
         "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
 )
-def test_keras_is_keras_2_where_tensorflow_came_first(first, run):
+def test_keras_is_keras_2_where_tensorflow_came_first(first):
     done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
     assert done.stdout.splitlines() == KERAS_2
 
 
 @pytest.mark.slow
 @on_2_16
-def test_keras_3_beside_it_stays_usable(run):
+def test_keras_3_beside_it_stays_usable():
     program = """
         import keras
         import estimator_emb
@@ -243,7 +243,7 @@ def test_keras_3_beside_it_stays_usable(run):
         ("", {"TF_USE_LEGACY_KERAS": "0"}),
     ],
 )
-def test_keras_3_is_refused(first, environment, run):
+def test_keras_3_is_refused(first, environment):
     """Where it is bound already, or the environment asks for it."""
     done = run(f"{first}\nimport estimator_emb", status=1, **environment)
     assert [line for line in done.stderr.splitlines() if "Error: " in line][-1] == KERAS_3
@@ -253,7 +253,7 @@ def test_keras_3_is_refused(first, environment, run):
 
 
 @pytest.mark.slow
-def test_nothing_else_of_tensorflow_is_changed(run):
+def test_nothing_else_of_tensorflow_is_changed():
     """Compares every attribute of every module of TensorFlow before and after the import."""
     program = """
         import os, sys

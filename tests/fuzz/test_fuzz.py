@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import faults
+import processes
 import pytest
 
 HERE = pathlib.Path(__file__).parent
@@ -30,13 +31,10 @@ def run(program, *arguments, package=None, **environment):
       **environment: besides that of this process.
     """
     paths = [*([package] if package else []), HERE.parent]
+    path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(HERE / program), *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")]),
-            **environment,
-        },
+        env=processes.environment(**{"PYTHONPATH": path, **environment}),
         capture_output=True,
         text=True,
         timeout=550,

@@ -51,20 +51,18 @@ for _ in range(2):
 """
 
 
-def run(folder, *options, status=0):
-    """The lines that the command writes when it runs program.py, and ends with a status."""
+def run(folder, *options):
+    """Runs program.py by the command: its status, and the lines that it writes."""
     (folder / "program.py").write_text(PROGRAM)
-    command = "import runpy; runpy.run_module('estimator_emb', run_name='__main__', alter_sys=True)"
-    arguments = ("run", *options, "program.py")
-    done = processes.run(command, *arguments, status=status, cwd=folder, TF_CPP_MIN_LOG_LEVEL="3")
-    return done.stderr.splitlines()
+    done = processes.run_command("run", *options, "program.py", cwd=folder)
+    return done.returncode, done.stderr.splitlines()
 
 
 @pytest.mark.slow
 def test_a_copy_that_does_not_import(tmp_path):
     (tmp_path / "my_tpu_estimator.py").write_text(OLD)
-    lines = run(tmp_path, "--tf-v1", status=1)
-    assert "Traceback (most recent call last):" in lines
+    status, lines = run(tmp_path, "--tf-v1")
+    assert status == 1 and "Traceback (most recent call last):" in lines
     assert lines[-1] == f"estimator-emb: my_tpu_estimator.py, line 8: {WHY}"
 
 
@@ -72,7 +70,8 @@ def test_a_copy_that_does_not_import(tmp_path):
 def test_a_copy_that_runs(tmp_path):
     source = (ORIGINAL / "tpu_estimator.py").read_text()
     (tmp_path / "my_tpu_estimator.py").write_text(source)
-    lines = run(tmp_path)
+    status, lines = run(tmp_path)
+    assert status == 0, lines
     line = source[: source.index("\nclass TPUEstimator(")].count("\n") + 2
     message = (
         f"estimator_emb: my_tpu_estimator.py, line {line}: TPUEstimator is the program's own copy "

@@ -10,12 +10,6 @@ import pytest
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
 
-
-def run(program):
-    """Runs a program in a process that is to bind Keras 2."""
-    processes.run(program, TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
-
-
 EVERY_NAME = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
@@ -94,7 +88,7 @@ EVERY_NAME = """
 
 @pytest.mark.slow
 def test_every_name_where_estimator_emb_comes_first():
-    run(
+    processes.run(
         f"""
     import estimator_emb as ee, feature_columns
     ee.install()
@@ -108,7 +102,7 @@ def test_every_name_where_estimator_emb_comes_first():
 
 @pytest.mark.slow
 def test_every_name_where_tensorflow_comes_first_and_back_again():
-    run(
+    processes.run(
         f"""
     import sys
     import tensorflow as tf

@@ -18,11 +18,6 @@ GONE = (
 """What tf.compat.v1 itself no longer has."""
 
 
-def run(program):
-    """Runs a program in a process that is to bind Keras 2."""
-    processes.run(program, TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
-
-
 EVERY_FORM = f"""
     MODULES = {[name for name in MODULES if name not in GONE]}
     import importlib, sys, types
@@ -88,7 +83,7 @@ EVERY_FORM = f"""
 
 @pytest.mark.slow
 def test_every_module_before_tensorflow_is_imported():
-    run(
+    processes.run(
         f"""
     from estimator_emb.legacy import tf_v1
     import tensorflow
@@ -101,7 +96,7 @@ def test_every_module_before_tensorflow_is_imported():
 
 @pytest.mark.slow
 def test_every_module_where_all_was_imported_before_and_back_again():
-    run(
+    processes.run(
         f"""
     import importlib, sys
     import tensorflow as tensorflow_2
@@ -133,7 +128,7 @@ def test_every_module_where_all_was_imported_before_and_back_again():
 
 @pytest.mark.slow
 def test_without_it_the_modules_stay_those_of_tensorflow_2():
-    run(
+    processes.run(
         """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1

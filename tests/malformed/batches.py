@@ -7,6 +7,7 @@ dense one, and the same of its weights, with names that begin with `w_`.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -93,204 +94,179 @@ def _typed(ids, kind):
     return ids.astype(kind.dtype)
 
 
-# What may happen to a feature. Each takes the kind, the parts and a generator, and returns the
-# parts; some leave a feature good, and some do nothing to some kinds.
+HAPPENINGS = []
+"""What may happen to a feature: functions of its kind, its parts and a generator.
+
+They return the parts. Some leave a feature good, and some do nothing to some kinds.
+"""
 
 
+def happens(*forms, unknown=False, words=None, weighted=False):
+    """Adds a function that returns the parts of a feature that it changes.
+
+    Args:
+      *forms: of the features that it changes; none given means all.
+      unknown: whether it changes only those whose ranks the graph does not know.
+      words: whether it changes only those of words, or only those of numbers.
+      weighted: whether it changes only those with weights.
+    """
+
+    def add(change):
+        @functools.wraps(change)
+        def happening(kind, value, rng):
+            if (
+                (forms and kind.form not in forms)
+                or (unknown and kind.known)
+                or (words is not None and words != (kind.dtype is object))
+                or (weighted and not kind.weighted)
+            ):
+                return value
+            return {**value, **change(kind, value, rng)}
+
+        HAPPENINGS.append(happening)
+        return change
+
+    return add
+
+
+def one_other(values, others, rng):
+    """A copy of an array, if it has an element, with another one."""
+    values = values.copy()
+    if values.size:
+        values.flat[rng.integers(values.size)] = rng.choice(np.array(others, values.dtype))
+    return values
+
+
+@happens("sparse")
 def shuffled(kind, value, rng):
-    if kind.form != "sparse":
-        return value
     order = rng.permutation(len(value["values"]))
-    moved = {part: value[part][order] for part in ("values", "indices")}
-    if kind.weighted:
-        moved |= {part: value[part][order] for part in ("w_values", "w_indices")}
-    return {**value, **moved}
+    moved = ["values", "indices", *(["w_values", "w_indices"] if kind.weighted else [])]
+    return {part: value[part][order] for part in moved}
 
 
+@happens("sparse")
 def repeated(kind, value, rng):
     """Two ids at one index."""
-    if kind.form != "sparse" or not len(value["values"]):
-        return value
     again = np.append(np.arange(len(value["values"])), rng.integers(len(value["values"])))
-    parts = [part for part in value if not part.endswith("shape")]
-    return {**value, **{part: value[part][again] for part in parts}}
+    return {part: one[again] for part, one in value.items() if not part.endswith("shape")}
 
 
+@happens("sparse")
 def wider(kind, value, rng):
-    if kind.form != "sparse":
-        return value
-    shape = value["shape"].copy()
-    shape[1] = rng.choice([5, 100, 2**31, 2**62])
-    return {**value, "shape": shape}
+    return {"shape": np.array([value["shape"][0], rng.choice([5, 100, 2**31, 2**62])])}
 
 
+@happens(words=False)
 def other_id(kind, value, rng):
-    if kind.dtype is object or not value["values"].size:
-        return value
-    values = value["values"].copy()
     largest = np.iinfo(kind.dtype).max
     bad = [VOCABULARY, VOCABULARY + 1, -1, -2, 1000, largest, -largest - 1, largest - 1]
-    values.flat[rng.integers(values.size)] = rng.choice(np.array(bad, kind.dtype))
-    return {**value, "values": values}
+    return {"values": one_other(value["values"], bad, rng)}
 
 
+@happens(words=True)
 def other_word(kind, value, rng):
-    if kind.dtype is not object or not value["values"].size:
-        return value
-    values = value["values"].copy()
-    values.flat[rng.integers(values.size)] = rng.choice(["", "unknown", "\x00", "w77"])
-    return {**value, "values": values}
+    return {"values": one_other(value["values"], ["", "unknown", "\x00", "w77"], rng)}
 
 
+@happens("sparse", "ragged")
 def more_values(kind, value, rng):
-    if kind.form not in ("sparse", "ragged"):
-        return value
     extra = _typed(rng.integers(0, VOCABULARY, rng.integers(1, 3)), kind)
-    return {**value, "values": np.append(value["values"], extra)}
+    return {"values": np.append(value["values"], extra)}
 
 
+@happens("sparse", "ragged")
 def fewer_values(kind, value, rng):
-    if kind.form not in ("sparse", "ragged"):
-        return value
-    return {**value, "values": value["values"][: rng.integers(0, len(value["values"]) + 1)]}
+    return {"values": value["values"][: rng.integers(0, len(value["values"]) + 1)]}
 
 
+@happens("sparse")
 def other_indices(kind, value, rng):
-    if kind.form != "sparse" or not len(value["indices"]):
-        return value
-    indices = value["indices"].copy()
     numbers = [-1, 0, 1, 3, 4, 100, 2**31, 2**61, 2**63 - 1, -(2**63)]
-    place = rng.integers(len(indices)), rng.integers(2)
-    indices[place] = rng.choice(np.array(numbers, np.int64))
-    moved = {"indices": indices}
-    if kind.weighted and rng.integers(2):
-        moved["w_indices"] = indices
-    return {**value, **moved}
+    indices = one_other(value["indices"], numbers, rng)
+    moved = ["indices", *(["w_indices"] if kind.weighted and rng.integers(2) else [])]
+    return dict.fromkeys(moved, indices)
 
 
+@happens("sparse", unknown=True)
 def other_rank_of_indices(kind, value, rng):
-    if kind.form != "sparse" or kind.known:
-        return value
     n = len(value["values"])
     shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
-    shape = shapes[rng.integers(len(shapes))]
-    return {**value, "indices": np.zeros(shape, np.int64)}
+    return {"indices": np.zeros(shapes[rng.integers(len(shapes))], np.int64)}
 
 
+@happens("sparse")
 def other_shape(kind, value, rng):
-    if kind.form != "sparse":
-        return value
     shape = value["shape"].copy()
     numbers = [0, -1, -5, 1, 2, 9, 2**31, 2**40, 2**61, 2**62, 2**63 - 1, -(2**63)]
     shape[0 if rng.random() < 0.7 else 1] = rng.choice(np.array(numbers, np.int64))
-    return {**value, "shape": shape}
+    return {"shape": shape}
 
 
+@happens("sparse", unknown=True)
 def other_rank_of_shape(kind, value, rng):
-    if kind.form != "sparse" or kind.known:
-        return value
     shapes = [[], [4], [4, 3, 1], [0, 0, 0]]
-    return {**value, "shape": np.array(shapes[rng.integers(len(shapes))], np.int64)}
+    return {"shape": np.array(shapes[rng.integers(len(shapes))], np.int64)}
 
 
+@happens("ragged")
 def other_splits(kind, value, rng):
-    if kind.form != "ragged":
-        return value
-    splits = value["splits"].copy()
     numbers = [-1, 0, 1, 2, 100, 2**31, 2**62, -(2**63)]
-    splits[rng.integers(len(splits))] = rng.choice(np.array(numbers, np.int64))
-    moved = {"splits": splits}
-    if kind.weighted and rng.integers(2):
-        moved["w_splits"] = splits
-    return {**value, **moved}
+    splits = one_other(value["splits"], numbers, rng)
+    moved = ["splits", *(["w_splits"] if kind.weighted and rng.integers(2) else [])]
+    return dict.fromkeys(moved, splits)
 
 
+@happens("ragged")
 def no_splits(kind, value, rng):
-    if kind.form != "ragged":
-        return value
-    return {**value, "splits": np.zeros([0], np.int64)}
+    return {"splits": np.zeros([0], np.int64)}
 
 
+@happens()
 def other_batch(kind, value, rng):
     if kind.form in ("dense", "matrix"):
         fewer = rng.integers(len(value["values"]) + 1)
         return {part: one[:fewer] for part, one in value.items()}
     if kind.form == "sparse":
-        shape = value["shape"] + [rng.integers(0, 3), 0]
-        return {**value, "shape": shape}
-    last = value["splits"][-1:]
-    return {**value, "splits": np.append(value["splits"], last)}
+        return {"shape": value["shape"] + [rng.integers(0, 3), 0]}
+    return {"splits": np.append(value["splits"], value["splits"][-1:])}
 
 
+@happens("matrix", "sparse")
 def nothing(kind, value, rng):
     """No id at all, which is good."""
     if kind.form == "matrix":
-        empty = "" if kind.dtype is object else -1
-        return {**value, "values": np.full_like(value["values"], empty)}
-    if kind.form == "sparse":
-        parts = [part for part in value if not part.endswith("shape")]
-        return {**value, **{part: value[part][:0] for part in parts}}
-    return value
+        return {"values": np.full_like(value["values"], "" if kind.dtype is object else -1)}
+    return {part: one[:0] for part, one in value.items() if not part.endswith("shape")}
 
 
+@happens(weighted=True)
 def other_weight(kind, value, rng):
-    if not kind.weighted or not value["w_values"].size:
-        return value
-    weights = value["w_values"].copy()
     # Not so large that a row of the table swallows the others in float32 from then on.
-    bad = [np.nan, np.inf, -np.inf, 0, -1, 8]
-    weights.flat[rng.integers(weights.size)] = rng.choice(np.array(bad, np.float32))
-    return {**value, "w_values": weights}
+    return {"w_values": one_other(value["w_values"], [np.nan, np.inf, -np.inf, 0, -1, 8], rng)}
 
 
+@happens(weighted=True)
 def other_number_of_weights(kind, value, rng):
-    if not kind.weighted:
-        return value
     weights = value["w_values"]
     if kind.form == "matrix":
         shapes = [[weights.size, 1], [1, weights.size], [len(weights), weights.shape[1] + 1]]
-        return {**value, "w_values": np.ones(shapes[rng.integers(len(shapes))], np.float32)}
+        return {"w_values": np.ones(shapes[rng.integers(len(shapes))], np.float32)}
     if rng.integers(2):
-        return {**value, "w_values": np.append(weights, np.float32(1))}
+        return {"w_values": np.append(weights, np.float32(1))}
     kept = rng.integers(len(weights) + 1)
-    moved = {"w_values": weights[:kept]}
-    if kind.form == "sparse":
-        moved["w_indices"] = value["w_indices"][:kept]
-    return {**value, **moved}
+    parts = ["w_values", *(["w_indices"] if kind.form == "sparse" else [])]
+    return {part: value[part][:kept] for part in parts}
 
 
+@happens(weighted=True)
 def other_places_of_weights(kind, value, rng):
-    if not kind.weighted:
-        return value
     if kind.form == "matrix":
-        return {**value, "w_values": value["w_values"].T.copy()}
+        return {"w_values": value["w_values"].T.copy()}
     part = "w_indices" if kind.form == "sparse" else "w_splits"
     places = value[part].copy()
     if places.size:
         places.flat[rng.integers(places.size)] += rng.choice([-1, 1, 5])
-    return {**value, part: places}
-
-
-HAPPENINGS = [
-    shuffled,
-    repeated,
-    wider,
-    other_id,
-    other_word,
-    more_values,
-    fewer_values,
-    other_indices,
-    other_rank_of_indices,
-    other_shape,
-    other_rank_of_shape,
-    other_splits,
-    no_splits,
-    other_batch,
-    nothing,
-    other_weight,
-    other_number_of_weights,
-    other_places_of_weights,
-]
+    return {part: places}
 
 
 def pairs_of(kind, value, batch, drop):

@@ -2,29 +2,18 @@
 """Whatever a batch holds: the right numbers, or an error with its feature before any update."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import time
 
+import processes
 import pytest
 import tensorflow as tf
 import worker
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
-CONFIGURATIONS = [
-    "host",
-    "host, TensorFlow's ops",
-    "host, dropping",
-    "one core",
-    "one core, TensorFlow's ops",
-    "two cores",
-    "two cores, TensorFlow's ops",
-    "two cores, dropping",
-    "two cores with datasets",
-    "two cores with datasets, TensorFlow's ops",
-]
+CONFIGURATIONS = list(worker.CONFIGURATIONS)
 A_CASE = 120
 """Seconds after which a case hangs; the first has the graph to build."""
 
@@ -36,13 +25,14 @@ def lines(path):
 def run(configuration, seeds, folder):
     """What went wrong: lines of the worker, its deaths and its hangs."""
     wrong, begin = [], seeds.start
+    environment = processes.environment(TF_CPP_MIN_LOG_LEVEL="3")
     while begin < seeds.stop:
         progress = folder / f"{configuration}-{begin}.json"
         errors = progress.with_suffix(".stderr")
         command = [sys.executable, str(WORKER), "--configuration", configuration]
         command += ["--seeds", str(begin), str(seeds.stop), "--progress", str(progress)]
         with open(errors, "w") as stderr:
-            process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=environment())
+            process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=environment)
         said = time.monotonic(), 0
         while process.poll() is None:
             time.sleep(0.2)
@@ -63,11 +53,6 @@ def run(configuration, seeds, folder):
             break  # It is not a batch that ends it.
         begin = last["seed"] + 1
     return [{"configuration": configuration, **one} for one in wrong]
-
-
-def environment():
-    root = pathlib.Path(__file__).parents[2]
-    return {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def test_some_in_this_process(native_library, monkeypatch):

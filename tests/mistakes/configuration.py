@@ -4,7 +4,7 @@
 import os
 
 import tensorflow as tf
-from program import Program, mistake
+from program import Program, build, evaluate, export, train
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -17,8 +17,7 @@ UNSUPPORTED = (
 )
 
 
-@mistake(
-    "build",
+@build(
     TypeError,
     "TableConfig() got an unexpected keyword argument 'vocab_size'. Did you mean "
     "'vocabulary_size'?",
@@ -28,8 +27,7 @@ def misspelt_argument_of_table(program):
     program.tables["items"]["vocab_size"] = program.tables["items"].pop("vocabulary_size")
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair `feature_to_config_dict` "
     "and `table_to_config_dict` must be specified.",
@@ -38,8 +36,7 @@ def columns_and_dicts(program):
     program.spec["table_to_config_dict"] = {"items": ee.TableConfig(5, 2)}
 
 
-@mistake(
-    "build",
+@build(
     TypeError,
     UNSUPPORTED.format("item_embedding", "EmbeddingColumn"),
     only="host",
@@ -49,8 +46,7 @@ def a_plain_embedding_column(program):
     program.columns = lambda: [tf.feature_column.embedding_column(item, 2)]
 
 
-@mistake(
-    "build",
+@build(
     TypeError,
     UNSUPPORTED.format("age", "NumericColumn"),
     only="host",
@@ -60,8 +56,7 @@ def a_numeric_column_in_the_spec(program):
     program.columns = lambda: [*good, fc.numeric_column("age")]
 
 
-@mistake(
-    "build",
+@build(
     TypeError,
     "EmbeddingConfigSpec: All feature columns must be supported types, made by "
     "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
@@ -71,8 +66,7 @@ def a_categorical_column_in_the_spec(program):
     program.columns = lambda: [fc.categorical_column_with_identity("item", 5)]
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "Feature 'item' is used with multiple embeddings and this is not supported: column "
     "'item_embedding' (table 'tbl_item', 5 x 2, combiner 'mean') and column 'item_embedding' "
@@ -85,8 +79,7 @@ def two_columns_on_one_feature(program):
     program.columns = lambda: [fc.embedding_column(item, width) for width in (2, 4)]
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "Column 'item_embedding' is in the EmbeddingConfigSpec twice; take one of the two out.",
     only="host",
@@ -96,8 +89,7 @@ def one_column_twice(program):
     program.columns = lambda: [*good, good[0]]
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn uses the TPU embedding columns of tables ['item', 'words'], but TPUEstimator was "
     "given no embedding_config_spec: give it one with these columns.",
@@ -108,8 +100,7 @@ def a_forgotten_spec(program):
     program.estimator["embedding_config_spec"] = None
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn uses the TPU embedding columns of tables ['words'], which are not in the "
     "EmbeddingConfigSpec: add them to its feature_columns. It has the tables ['tbl_item'].",
@@ -120,8 +111,7 @@ def a_column_that_the_spec_lacks(program):
     program.embeddings = lambda features: fc.DenseFeatures(good)(features)
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "`model_dir` are set both in constructor and `RunConfig`, but with different values. In "
     "constructor: '{directory}-2', in `RunConfig`: '{directory}' ",
@@ -130,8 +120,7 @@ def another_model_dir(program):
     program.estimator["model_dir"] = program.config["model_dir"] + "-2"
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     "checkpoint_path: The passed save_path is not a valid checkpoint: "
     "'{directory}/model.ckpt-7'.\nWhat to do: give the path of a checkpoint without the ends of "
@@ -141,13 +130,12 @@ def no_such_checkpoint(program):
     program.evaluate["checkpoint_path"] = os.path.join(program.config["model_dir"], "model.ckpt-7")
 
 
-@mistake("export", ValueError, "Couldn't find trained model at {directory}-untrained.")
+@export(ValueError, "Couldn't find trained model at {directory}-untrained.")
 def export_without_training(program):
     program.config["model_dir"] += "-untrained"
 
 
-@mistake(
-    "build",
+@build(
     TypeError,
     "Estimator() got an unexpected keyword argument 'embedding_config_spec'. It takes model_fn, "
     "model_dir, config, params, warm_start_from.",

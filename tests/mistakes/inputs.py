@@ -2,7 +2,7 @@
 """Mistakes in an input_fn and in the features that it returns."""
 
 import tensorflow as tf
-from program import mistake, v1
+from program import mistake, train, v1
 
 
 def a_dataset_as_input_fn(program):
@@ -19,8 +19,7 @@ for action in ("train", "evaluate", "predict"):
     )(a_dataset_as_input_fn)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "input_fn ({name} (inputs.py, line {line})) must return a Dataset, or features and labels; it "
     "returned None. Is its `return` missing?",
@@ -30,8 +29,7 @@ def input_fn_returns_nothing(program, params):
     program.input_fn(params)
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "input_fn ({name} (inputs.py, line {line})) must return a Dataset, or features and labels; it "
     "returned a generator. For Python's values, see tf.data.Dataset.from_generator.",
@@ -41,8 +39,7 @@ def input_fn_returns_a_generator(program, params):
     yield program.features, program.labels
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "input_fn ({name} (inputs.py, line {line})) must return a Dataset, or features and labels; it "
     "returned an iterator, Iterator. Return the Dataset, or what get_next() returns.",
@@ -52,8 +49,7 @@ def input_fn_returns_an_iterator(program, params):
     return v1.data.make_one_shot_iterator(program.input_fn(params))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "input_fn ({name} (inputs.py, line {line})) does not include params argument, required by "
     'TPUEstimator to pass batch size as params["batch_size"].',
@@ -63,8 +59,7 @@ def input_fn_without_params(program):
     return program.input_fn({"batch_size": 4})
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "input_fn ({name} (inputs.py, line {line})) takes the argument 'path', which TPUEstimator does "
     "not give: it gives params, config, mode and input_context. Give it a value by "
@@ -75,8 +70,7 @@ def input_fn_with_another_argument(program, params, path):
     return program.input_fn(params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "input_fn ({name} (inputs.py, line {line})): input_fn should return (features, labels) as a "
     "len 2 tuple; got 3 parts.",
@@ -86,8 +80,7 @@ def input_fn_with_three_parts(program, params):
     return program.input_fn(params).map(lambda x, y: (x, y, y))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn ({name} "
     "(inputs.py, line {line})) returned a tensor. Are features and labels swapped?",
@@ -97,8 +90,7 @@ def features_and_labels_swapped(program, params):
     return program.input_fn(params).map(lambda x, y: (y, x))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn ({name} "
     "(inputs.py, line {line})) returned a tensor.",
@@ -108,8 +100,7 @@ def features_as_a_tensor(program, params):
     return program.input_fn(params).map(lambda x, y: (x["item"], y))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "With an EmbeddingConfigSpec, input_fn must return its features as a dict; input_fn ({name} "
     "(inputs.py, line {line})) returned a tuple.",
@@ -119,8 +110,7 @@ def features_as_a_tuple(program, params):
     return program.input_fn(params).map(lambda x, y: ((x["item"], x["words"]), y))
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"params has no 'batchsize'; it has ['batch_size', 'context']. Did you mean 'batch_size'?\"",
     at="train.input_fn",
@@ -129,8 +119,7 @@ def a_parameter_of_input_fn_by_another_name(program, params):
     return program.input_fn({"batch_size": params["batchsize"]})
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"Feature words of table tbl_words is not among the features of the batch, ['age', 'item', "
     "'word']. Did you mean 'word'?\"",
@@ -139,8 +128,7 @@ def a_feature_is_misspelt(program):
     program.features["word"] = program.features.pop("words")
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"'age'. The features that model_fn is given are ['Age', 'item', 'words']. Did you mean "
     "'Age'?\"",

@@ -4,7 +4,7 @@
 import functools
 
 import tensorflow as tf
-from program import Program, mistake, v1
+from program import Program, build, evaluate, export, predict, train, v1
 
 import estimator_emb as ee
 
@@ -20,8 +20,7 @@ NO_STEP = (
 )
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "model_fn ({name} (model.py, line {line})) must include features argument; it takes ['x', "
     "'labels', 'mode', 'params'].",
@@ -31,8 +30,7 @@ def model_fn_without_features(x, labels, mode, params):
     return None
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "model_fn ({name} (model.py, line {line})) has following not expected args: ['flags']. A "
     "model_fn takes features, labels, mode, params and config; give it other values by params, or "
@@ -43,8 +41,7 @@ def model_fn_with_another_argument(features, labels, mode, params, flags):
     return None
 
 
-@mistake(
-    "build",
+@build(
     ValueError,
     "model_fn ({name} (model.py, line {line})) has following not expected args: ['label']. A "
     "model_fn takes features, labels, mode, params and config; give it other values by params, or "
@@ -55,8 +52,7 @@ def model_fn_with_a_misspelt_argument(features, label, mode, params):
     return None
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn ({name} (model.py, line {line})) does not include params argument, required by "
     "TPUEstimator to pass batch size as params['batch_size'].",
@@ -66,8 +62,7 @@ def model_fn_without_params(program, features, labels, mode):
     return Program.model_fn(program, features, labels, mode, {})
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn does not take labels, but input_fn returns labels.",
     at="model_fn",
@@ -76,8 +71,7 @@ def model_fn_without_labels(program, features, mode, params):
     return Program.model_fn(program, features, None, mode, params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
     "{line})) returned None. Is its `return` missing?",
@@ -88,8 +82,7 @@ def model_fn_returns_nothing_in_training(program, features, labels, mode, params
     del program_of_the_model
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     "model_fn should return an EstimatorSpec. In mode 'eval', model_fn ({name} (model.py, line "
     "{line})) returned None. Is its `return` missing?",
@@ -101,8 +94,7 @@ def model_fn_returns_nothing_in_evaluation(program, features, labels, mode, para
     return None
 
 
-@mistake(
-    "predict",
+@predict(
     ValueError,
     "model_fn should return an EstimatorSpec. In mode 'infer', model_fn ({name} (model.py, line "
     "{line})) returned None. Is its `return` missing?",
@@ -114,8 +106,7 @@ def model_fn_returns_nothing_in_prediction(program, features, labels, mode, para
     return None
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
     "{line})) returned a tuple.",
@@ -126,8 +117,7 @@ def model_fn_returns_loss_and_train_op(program, features, labels, mode, params):
     return spec.loss, spec.train_op
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn should return an EstimatorSpec. In mode 'train', model_fn ({name} (model.py, line "
     "{line})) returned {'mode': 'train'}.",
@@ -137,8 +127,7 @@ def model_fn_returns_a_dict(features, labels, mode, params):
     return {"mode": mode}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     "model_fn ({name} (model.py, line {line})) was called with mode 'eval', and returned a "
     "TPUEstimatorSpec of mode 'train'. Pass it the mode that model_fn is given.",
@@ -148,8 +137,7 @@ def model_fn_takes_evaluation_for_training(program, features, labels, mode, para
     return Program.model_fn(program, features, labels, "train", params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn ({name} (model.py, line {line})) was called with mode 'train', and returned a "
     "TPUEstimatorSpec of mode 'eval'. Pass it the mode that model_fn is given.",
@@ -159,8 +147,7 @@ def model_fn_takes_training_for_evaluation(program, features, labels, mode, para
     return Program.model_fn(program, features, labels, "eval", params)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "model_fn ({name} (model.py, line {line})) was called with mode 'train', and returned a "
     "TPUEstimatorSpec of mode 'training'. Pass it the mode that model_fn is given.",
@@ -171,8 +158,7 @@ def a_mode_that_does_not_exist(program, features, labels, mode, params):
     return ee.TPUEstimatorSpec("training", loss=spec.loss, train_op=spec.train_op)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Missing train_op.",
     at="train_op",
@@ -181,8 +167,7 @@ def no_train_op(loss):
     return None
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "train_op must be Operation or Tensor, given: [<tf.Tensor 'Mean:0' shape=() dtype=float32>]",
     at="train_op",
@@ -191,8 +176,7 @@ def train_op_is_a_function(loss):
     return [loss]
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     'Loss must be scalar, given: Tensor("each:0", shape=(4, 1), dtype=float32)',
     at="loss",
@@ -202,8 +186,7 @@ def loss_of_each_example(logits, labels):
     return tf.identity(each, name="each")
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Invalid type tf.int32 for whole:0, expected: [tf.float32, tf.float64, tf.float16, "
     "tf.bfloat16].",
@@ -213,8 +196,7 @@ def loss_of_integers(program):
     program.loss = lambda logits, labels: tf.cast(good(logits, labels), tf.int32, name="whole")
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"'ages'. The features that model_fn is given are ['age', 'item', 'words']. Did you mean "
     "'age'?\"",
@@ -224,8 +206,7 @@ def a_feature_by_a_misspelt_name(features):
     return v1.layers.dense(features["ages"], 1)
 
 
-@mistake(
-    "train",
+@train(
     KeyError,
     "\"params has no 'hidden_unit'; it has ['batch_size', 'context', 'hidden_units', 'use_tpu']. "
     "Did you mean 'hidden_units'?\"",
@@ -242,8 +223,7 @@ def a_parameter_that_was_not_given(program):
 # Optimizers.
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     f"Adam.minimize: {KERAS}",
 )
@@ -254,8 +234,7 @@ def keras_optimizer_minimizes(program):
     )
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     f"Adagrad.minimize: {KERAS}",
     at="dense_optimizer",
@@ -264,8 +243,7 @@ def keras_optimizer_takes_the_place_of_another():
     return tf.keras.optimizers.Adagrad(0.1)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     f"SGD.apply_gradients: {KERAS}",
     at="train_op",
@@ -277,8 +255,7 @@ def keras_optimizer_applies_gradients(loss):
     return tf.group(trained, v1.train.get_global_step().assign_add(1))
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     NO_STEP,
     at="train_op",
@@ -289,8 +266,7 @@ def keras_optimizer_counts_its_own_steps(loss):
     return tf.keras.optimizers.legacy.SGD(0.1).apply_gradients(pairs)
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     f"SGD.minimize: {KERAS}",
     at="train_op",
@@ -299,8 +275,7 @@ def legacy_keras_optimizer_minimizes(loss):
     return tf.keras.optimizers.legacy.SGD(0.1).minimize(loss, v1.trainable_variables())
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     NO_STEP,
     at="train_op",
@@ -309,8 +284,7 @@ def minimize_without_the_global_step(program, loss):
     return program.dense_optimizer().minimize(loss)
 
 
-@mistake(
-    "train",
+@train(
     AttributeError,
     "'AdagradParameters' object has no attribute 'minimize': it trains embedding tables, as "
     "optimization_parameters of an EmbeddingConfigSpec. For the other variables, use an optimizer "
@@ -320,8 +294,7 @@ def the_tables_optimizer_for_the_model(program):
     program.dense_optimizer = program.parameters
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "No variables to optimize.",
     at="train_op",
@@ -333,8 +306,7 @@ def no_variable_to_optimize(program, loss):
 # Metrics and predictions.
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     "eval_metrics should be tuple or list",
     at="metrics",
@@ -343,8 +315,7 @@ def metrics_without_their_tensors(labels, logits):
     return {"mean": v1.metrics.mean(logits)}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     RuntimeError,
     "In TPUEstimatorSpec.eval_metrics, length of tensors 1 does not match method args of the "
     "function, which takes 2.",
@@ -354,8 +325,7 @@ def metrics_with_too_few_tensors(program):
     program.metrics = lambda labels, logits: (good(labels, logits)[0], [logits])
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
     "{name}.<locals>.metric_fn() got an unexpected keyword argument 'logit'",
     at="metrics",
@@ -367,8 +337,7 @@ def metrics_with_a_misspelt_tensor(labels, logits):
     return metric_fn, {"labels": labels, "logit": logits}
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
     "eval_metrics: metric_fn (metric_fn (model.py, line {line})) must return a dict of metrics; "
     "it returned None. Is its `return` missing?",
@@ -381,8 +350,7 @@ def metrics_return_nothing(labels, logits):
     return metric_fn, [labels, logits]
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     TypeError,
     "eval_metrics[0] should be callable.",
     at="metrics",
@@ -391,8 +359,7 @@ def metrics_are_not_callable(labels, logits):
     return ([labels], logits)
 
 
-@mistake(
-    "evaluate",
+@evaluate(
     ValueError,
     'Metric with name "loss" is not allowed, because Estimator already defines a default metric '
     "with the same name.",
@@ -405,8 +372,7 @@ def a_metric_called_loss(labels, logits):
     return metric_fn, [logits]
 
 
-@mistake(
-    "predict",
+@predict(
     ValueError,
     "model_fn (Program.model_fn (program.py, line {line})): predictions['mean'] is a scalar, "
     "mean_of_all:0; it must have the batch as its first dimension, for predict hands it out one "
@@ -417,8 +383,7 @@ def a_prediction_of_the_whole_batch(logits):
     return {"mean": tf.reduce_mean(logits, name="mean_of_all")}
 
 
-@mistake(
-    "predict",
+@predict(
     ValueError,
     "Argument `multi_class_labels` must not be None.",
     at="predictions",
@@ -430,8 +395,7 @@ def predictions_that_need_labels(program, logits):
 # Rates and factors.
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) returned None; it must "
     "return a number or a scalar tensor. Is its `return` missing?",
@@ -441,8 +405,7 @@ def a_rate_function_without_return(step):
     0.1 * tf.cast(step, tf.float32)
 
 
-@mistake(
-    "train",
+@train(
     RuntimeError,
     "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) failed: KeyError: 'item'",
     at="item.learning_rate_fn",
@@ -451,8 +414,7 @@ def a_rate_function_that_fails(step):
     return 0.1 * {}["item"]
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) failed: TypeError: "
     "{name}() takes 0 positional arguments but 1 was given",
@@ -462,8 +424,7 @@ def a_rate_function_without_step():
     return 0.1
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Table 'tbl_item': learning_rate_fn {name} (model.py, line {line}) must return a number or a "
     "scalar tensor; got the shape (2,).",
@@ -473,8 +434,7 @@ def a_rate_for_each_column(step):
     return tf.constant([0.1, 0.2])
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "Table 'tbl_item': learning_rate_fn decay (model.py, line {line}): its value must not be "
     "negative; got -0.5.",
@@ -486,8 +446,7 @@ def a_rate_below_zero(program):
     program.item["learning_rate_fn"] = functools.partial(decay)
 
 
-@mistake(
-    "train",
+@train(
     TypeError,
     "EmbeddingConfigSpec: experimental_gradient_multiplier_fn {name} (model.py, line {line}) "
     "returned None; it must return a number or a scalar tensor. Is its `return` missing?",
@@ -497,8 +456,7 @@ def a_multiplier_without_return(step):
     pass
 
 
-@mistake(
-    "train",
+@train(
     ValueError,
     "EmbeddingConfigSpec: experimental_gradient_multiplier_fn {name} (model.py, line {line}): its "
     "value must be finite in float32; got inf.",
@@ -508,8 +466,7 @@ def a_multiplier_that_is_infinite(step):
     return float("inf")
 
 
-@mistake(
-    "export",
+@export(
     ValueError,
     "serving_input_receiver_fn (<lambda> (model.py, line {line})) must return a "
     "ServingInputReceiver; it returned None. Is its `return` missing?",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
+import functools
 import types
 
 import tensorflow as tf
@@ -32,6 +33,13 @@ def mistake(action, error, message, host=None, only=None, at=None):
         return change
 
     return add
+
+
+build, train, evaluate, predict, export = (
+    functools.partial(mistake, action)
+    for action in ("build", "train", "evaluate", "predict", "export")
+)
+"""Decorators of mistakes by what the program does with them."""
 
 
 def mistakes(action, error, changes, only=None):

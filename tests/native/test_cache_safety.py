@@ -207,7 +207,7 @@ def test_a_user_may_have_what_root_has_built(monkeypatch, tmp_path):
         "cache = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(cache)\n"
         "os.setuid(int(sys.argv[3]))\n"
-        "cache.check(pathlib.Path(sys.argv[1]))\n"
+        "cache.check_folder(pathlib.Path(sys.argv[1]))\n"
         "print(repr(cache.flaw(pathlib.Path(sys.argv[2]))))"
     )
 

@@ -10,8 +10,6 @@ import pytest
 import reference
 import tensorflow as tf
 from host_engine import one_table
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import estimator_emb as ee
 from estimator_emb.native.kernels import rule_arguments
@@ -84,56 +82,6 @@ def test_more_activations_than_a_cache_holds(dimension, positions):
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
     slopes = np.round(gradients(rng, *shape, dimension) * 8) / 8
     same(spec, [({"x": ids}, {"x": slopes})])
-
-
-@st.composite
-def batches_of_lists(draw):
-    rows = draw(st.integers(1, 12))
-    ids = st.lists(st.lists(st.integers(0, rows - 1), max_size=6), min_size=1, max_size=9)
-    return rows, draw(ids)
-
-
-@pytest.mark.slow
-@settings(max_examples=24, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    of_lists=batches_of_lists(),
-    form=st.sampled_from(
-        ["sparse", "unsorted", "dense", "weighted", "sequence", "padded sequence"]
-    ),
-    combiner=st.sampled_from(["mean", "sum", "sqrtn"]),
-    dimension=st.sampled_from([2, 8]),
-    wide=st.booleans(),
-    shards=st.sampled_from([1, 2, 5]),
-    seed=st.integers(0, 99),
-)
-def test_any_batch(of_lists, form, combiner, dimension, wide, shards, seed):
-    rows, lists = of_lists
-    rng = np.random.default_rng(seed)
-    dtype = np.int64 if wide else np.int32
-    value = harness.sparse(lists, dtype)
-    features = {"x": value}
-    feature = ee.FeatureConfig("t")
-    shape = [len(lists), dimension]
-    if form == "unsorted":
-        order = rng.permutation(len(value.values))
-        features["x"] = value._replace(indices=value.indices[order], values=value.values[order])
-    elif form == "weighted":
-        feature = ee.FeatureConfig("t", weight_key="w")
-        # Zeros, and weights that add up to zero.
-        weights = rng.integers(-2, 3, len(value.values)).astype(np.float32)
-        features["w"] = value._replace(values=weights)
-    elif form in ("dense", "padded sequence"):
-        width = max(len(one) for one in lists)  # 0 too.
-        features["x"] = np.array([one + [-1] * (width - len(one)) for one in lists], dtype).reshape(
-            [len(lists), width]
-        )
-    if "sequence" in form:
-        feature = ee.FeatureConfig("t", max_sequence_length=3)
-        shape = [len(lists), 3, dimension]
-    if form == "dense" and width == 1:
-        features["x"] = np.maximum(features["x"], 0)  # One id a sample leaves no room for none.
-    spec = one_table(ee.AdagradParameters(0.1), rows, dimension, combiner, feature)
-    same(spec, [(features, {"x": gradients(rng, *shape)})] * 2, shards=shards)
 
 
 OUTSIDE = np.array([-3, -1, 7, 2**31 + 2, -(2**40) + 3])
@@ -210,51 +158,6 @@ def test_bad_ids_that_are_left_out(combiner, shards):
         np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "dimension, optimizer, cores",
-    [
-        (16, ee.AdagradParameters, 8),
-        (5, ee.AdamParameters, 2),
-        pytest.param(16, ee.AdagradParameters, 2, marks=pytest.mark.slow),
-        pytest.param(5, ee.AdamParameters, 8, marks=pytest.mark.slow),
-    ],
-)
-def test_cores_that_take_turns(dimension, optimizer, cores):
-    """With rows that several cores have, or one core in several features."""
-    rng = np.random.default_rng(cores)
-    start = rng.normal(size=[12, dimension]).astype(np.float32)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            "one": ee.FeatureConfig("t"),
-            "several": ee.FeatureConfig("t"),
-            "weighted": ee.FeatureConfig("t", weight_key="weights"),
-            "sequence": ee.FeatureConfig("t", max_sequence_length=2),
-        },
-        table_to_config_dict={
-            "t": ee.TableConfig(12, dimension, harness.initializer(start), "mean")
-        },
-        optimization_parameters=optimizer(0.3, use_gradient_accumulation=False),
-    )
-    batches = []
-    for _ in range(2):
-        places = harness.sparse([rng.integers(0, 12, rng.integers(1, 4)) for _ in range(16)])
-        weights = rng.integers(1, 4, len(places.values)).astype(np.float32)
-        features = {
-            "one": rng.integers(0, 12, 16),
-            "several": rng.integers(-1, 12, [16, 3]).astype(np.int32),
-            "weighted": places,
-            "weights": places._replace(values=weights),
-            "sequence": harness.sparse([rng.integers(0, 12, 3) for _ in range(16)]),
-        }
-        slopes = {key: gradients(rng, 16, dimension) for key in ("one", "several", "weighted")}
-        batches.append((features, {**slopes, "sequence": gradients(rng, 16, 2, dimension)}))
-    _, apart = same(spec, batches, num_cores=cores)
-    summed = spec._replace(optimization_parameters=optimizer(0.3))
-    _, together = host_engine.train(summed, batches, native=True, num_cores=cores)
-    assert not np.allclose(apart["t"], together["t"], atol=1e-2)
-
-
 @pytest.mark.parametrize("rows, dimension", [(5, 3), (300, 16), (70_000, 1), (2_000, 64)])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rows_that_no_batch_has(rows, dimension, shards):
@@ -276,44 +179,6 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
         parts = [one for one in sorted(found) if re.fullmatch(rf"{name}(/part_\d)?", one)]
         got = np.concatenate([found[one] for one in parts])
         np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shards", [1, 4])
-def test_tables_that_features_share(shards):
-    rng = np.random.default_rng(0)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            "a": ee.FeatureConfig("t"),
-            "b": ee.FeatureConfig("t", weight_key="w"),
-            "c": ee.FeatureConfig("t", max_sequence_length=2),
-            "d": ee.FeatureConfig("u"),
-        },
-        table_to_config_dict={
-            name: ee.TableConfig(
-                6,
-                dimension,
-                harness.initializer(rng.normal(size=[6, dimension])),
-                "mean",
-                optimization_parameters=optimizer,
-            )
-            for name, dimension, optimizer in (
-                ("t", 4, ee.AdamParameters(0.1)),
-                ("u", 3, ee.FtrlParameters(0.1)),
-            )
-        },
-    )
-    b = harness.sparse([[1, 2, 2], [], [5]])
-    batch = {
-        "a": np.array([5, 5, 0]),
-        "b": b,
-        "w": b._replace(values=np.array([0.5, 2, -1, 3], np.float32)),
-        "c": harness.sparse([[0], [1, 2, 3], []]),
-        "d": np.array([2, 2, 2]),
-    }
-    shapes = {"a": [3, 4], "b": [3, 4], "c": [3, 2, 4], "d": [3, 3]}
-    of_batch = {key: gradients(rng, *shape) for key, shape in shapes.items()}
-    same(spec, [(batch, of_batch)] * 3, shards=shards)
 
 
 def test_strings_and_ragged_ids(tmp_path):

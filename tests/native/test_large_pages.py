@@ -3,10 +3,9 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -101,7 +100,5 @@ def show(rows):
 def test_a_table_asks_for_the_pages_of_which_it_has_half(native, rows, fewest, most):
     # In a process of its own, whose memory nothing used before.
     program = f"import test_large_pages; test_large_pages.show({rows})"
-    folder = pathlib.Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    done = processes.run(program)
     assert fewest * TABLES * PAGE <= int(done.stdout.split()[-1]) <= most * TABLES * PAGE

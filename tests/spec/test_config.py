@@ -13,7 +13,7 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.optimizers import PARAMETERS, AdadeltaParameters
+from estimator_emb.optimizers import AdadeltaParameters
 from estimator_emb.private.tpu_estimator import StockTPUConfig
 from estimator_emb.spec import config, options
 from estimator_emb.spec.resolved import Feature, Table, tables_of
@@ -418,91 +418,6 @@ def test_tables_of_dicts():
 # TensorFlow's own classes
 
 
-def originals():
-    """(name, arguments) of each of TensorFlow 2.15's parameter classes, with few defaults."""
-    common = {
-        "use_gradient_accumulation": True,
-        "clip_weight_min": -2.0,
-        "clip_weight_max": 3.0,
-        "weight_decay_factor": 0.25,
-        "multiply_weight_decay_factor_by_learning_rate": True,
-        "clip_gradient_min": -4.0,
-        "clip_gradient_max": 5.0,
-    }
-    l1_l2 = {"l1_regularization_strength": 0.01, "l2_regularization_strength": 0.02}
-    own = {
-        "AdagradParameters": {"initial_accumulator": 0.3},
-        "AdagradMomentumParameters": {
-            "momentum": 0.8,
-            "use_nesterov": True,
-            "exponent": 3,
-            "beta2": 0.9,
-            "epsilon": 1e-6,
-        },
-        "ProximalAdagradParameters": {"initial_accumulator": 0.3, **l1_l2},
-        "AdamParameters": {
-            "beta1": 0.8,
-            "beta2": 0.95,
-            "epsilon": 1e-6,
-            "lazy_adam": False,
-            "sum_inside_sqrt": False,
-        },
-        "FtrlParameters": {
-            "learning_rate_power": -0.4,
-            "initial_accumulator_value": 0.3,
-            **l1_l2,
-            "multiply_linear_by_learning_rate": True,
-            "beta": 0.5,
-            "allow_zero_accumulator": True,
-        },
-        "ProximalYogiParameters": {
-            "beta1": 0.8,
-            "beta2": 0.95,
-            "epsilon": 1e-2,
-            **l1_l2,
-            "initial_accumulator_value": 1e-4,
-        },
-        "MomentumParameters": {"momentum": 0.8, "use_nesterov": True},
-        "RMSPropParameters": {"rho": 0.8, "momentum": 0.7, "epsilon": 1e-6},
-        "StochasticGradientDescentParameters": {},
-    }
-    named = [
-        (name, {"learning_rate": 0.125, **arguments, **common}) for name, arguments in own.items()
-    ]
-    frequency = {"tau": 0.125, "max_delta": 0.5, "outlier_threshold": 0.25, "weight_exponent": 2.0}
-    return [*named, ("FrequencyEstimatorParameters", frequency)]
-
-
-@needs_tpu_embedding
-def test_all_of_tensorflows_parameter_classes_are_tried():
-    from tensorflow.python.tpu import tpu_embedding
-
-    names = {
-        name
-        for name, value in vars(tpu_embedding).items()
-        if name.endswith("Parameters") and not name.startswith("_") and isinstance(value, type)
-    }
-    assert {name for name, _ in originals()} == names
-    assert names <= {ours.__name__ for ours in PARAMETERS}
-
-
-@needs_tpu_embedding
-@pytest.mark.parametrize("name, arguments", originals(), ids=[name for name, _ in originals()])
-def test_tensorflows_parameters_become_ours(name, arguments):
-    from tensorflow.python.tpu import tpu_embedding
-
-    theirs = getattr(tpu_embedding, name)(**arguments)
-    ours = next(one for one in PARAMETERS if one.__name__ == name)
-    table = ee.TableConfig(5, 1, optimization_parameters=theirs)
-    spec = ee.EmbeddingConfigSpec(**dicts(tables={"t": table}), optimization_parameters=theirs)
-    for got in (table.optimization_parameters, spec.optimization_parameters):
-        assert type(got) is ours
-        assert got == ours(**arguments)
-        assert {key: getattr(got, key) for key in arguments} == arguments
-    replaced = ee.EmbeddingConfigSpec(**dicts())._replace(optimization_parameters=theirs)
-    assert config.validated(replaced).optimization_parameters == ours(**arguments)
-
-
 @needs_tpu_embedding
 def test_tensorflows_configs_become_ours():
     from tensorflow.python.tpu import tpu_embedding
@@ -542,8 +457,10 @@ def test_a_spec_all_of_tensorflows_becomes_ours():
     )
     checked = config.validated(theirs)
     assert type(checked) is ee.EmbeddingConfigSpec
-    wanted = ee.AdamParameters(0.2, beta1=0.7)
-    assert checked == ([column], [], wanted, 2.0, False, rate, None, None, "mod", None)
+    adam = ee.AdamParameters(0.2, beta1=0.7)
+    assert checked == ([column], [], adam, 2.0, False, rate, None, None, "mod", None)
+    replaced = SPEC._replace(optimization_parameters=theirs.optimization_parameters)
+    assert config.validated(replaced).optimization_parameters == adam
 
 
 def test_tensorflow_estimators_spec_becomes_ours():

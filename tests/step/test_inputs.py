@@ -27,70 +27,76 @@ DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 
 
 def check(table, features):
-    return checks.check([inputs.read(table, one, features) for one in table.features])
+    return checks.checked([inputs.read_feature(table, one, features) for one in table.features])[0]
+
+
+X = Feature("x")
+WEIGHTED = Feature("x", weight_key="w")
+PAIR = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
+OUTSIDE = f"Feature x of table users: id {{}} is outside [0, 10).{DROP}"
+
+
+def weights(*rows):
+    return tf.SparseTensor(*harness.sparse(rows, np.float32))
 
 
 @pytest.mark.parametrize(
-    "ids, bad",
+    "features, values, message",
     [
-        (tf.constant([1, 10]), 10),
-        (tf.constant([1, -1]), -1),
-        (tf.constant([[1, 2], [-2, -1]]), -2),
-        (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
-        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
-        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([-7, 3]), [2, 2]), -7),
-        (tf.ragged.constant([[1], [4, 11]]), 11),
+        *(
+            ([X], [ids], OUTSIDE.format(bad))
+            for ids, bad in (
+                (tf.constant([1, 10]), 10),
+                (tf.constant([1, -1]), -1),
+                (tf.constant([[1, 2], [-2, -1]]), -2),
+                (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
+                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
+                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([-7, 3]), [2, 2]), -7),
+                (tf.ragged.constant([[1], [4, 11]]), 11),
+            )
+        ),
+        *(
+            (
+                [WEIGHTED],
+                [PAIR, weights([1.0], [0.5, bad])],
+                f"Feature x of table users: weight {bad} is not finite.",
+            )
+            for bad in (np.nan, np.inf, -np.inf)
+        ),
+        (
+            [WEIGHTED],
+            [PAIR, weights([1.0], [0.5])],
+            "Feature x of table users has 3 ids but 2 weights.",
+        ),
+        (
+            [WEIGHTED],
+            [PAIR, weights([1.0, 2.0], [3.0])],
+            "Feature x of table users: its weights stand at other indices than its ids.",
+        ),
+        (  # Also where unknown strings are left out before the weights are looked at.
+            [Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))],
+            [
+                tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
+                weights([1.0], [0.5]),
+            ],
+            "Feature x of table users has 3 ids but 2 weights.",
+        ),
+        ([X], [tf.zeros([0], tf.int64)], "Feature x of table users: the batch has no samples."),
+        (
+            [X, Feature("y")],
+            [tf.constant([1, 2]), tf.constant([1, 2, 3])],
+            "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
+            "need the same number.",
+        ),
+        # The first of several problems is reported.
+        ([X, Feature("y")], [tf.constant([1, 20]), tf.constant([30, 2])], OUTSIDE.format(20)),
     ],
 )
-def test_id_outside_the_vocabulary(ids, bad):
+def test_a_bad_batch_stops_the_step(features, values, message):
+    keys = ("x", "w" if features[0].weight_key else "y")
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x")), {"x": ids})
-    assert message_of(error) == f"Feature x of table users: id {bad} is outside [0, 10).{DROP}"
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_weight_not_finite(bad):
-    features = {
-        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
-        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5, bad]], np.float32)),
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x", weight_key="w")), features)
-    assert message_of(error) == f"Feature x of table users: weight {bad} is not finite."
-
-
-def test_other_number_of_weights():
-    features = {
-        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
-        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5]], np.float32)),
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x", weight_key="w")), features)
-    assert message_of(error) == "Feature x of table users has 3 ids but 2 weights."
-
-
-def test_weights_at_other_places():
-    features = {
-        "x": tf.SparseTensor(*harness.sparse([[1], [2, 3]])),
-        "w": tf.SparseTensor(*harness.sparse([[1.0, 2.0], [3.0]], np.float32)),
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x", weight_key="w")), features)
-    assert message_of(error) == (
-        "Feature x of table users: its weights stand at other indices than its ids."
-    )
-
-
-def test_other_number_of_weights_than_strings():
-    """Also where unknown strings are left out before the weights are looked at."""
-    feature = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
-    features = {
-        "x": tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
-        "w": tf.SparseTensor(*harness.sparse([[1.0], [0.5]], np.float32)),
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(feature), features)
-    assert message_of(error) == "Feature x of table users has 3 ids but 2 weights."
+        check(table_of(*features), dict(zip(keys, values, strict=False)))
+    assert message_of(error) == message
 
 
 @pytest.mark.parametrize(
@@ -135,7 +141,7 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
 def test_a_sequence_of_another_batch_size(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     features = {"x": tf.SparseTensor(*harness.sparse([[1], [2, 3]]))}
-    read = inputs.read(table, table.features[0], features)
+    read = inputs.read_feature(table, table.features[0], features)
     if known_by == "lengths":
         # As of the batches of several cores, put together.
         read = dataclasses.replace(read, static_batch=None)
@@ -179,155 +185,101 @@ def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
     assert [one.tolist() for one in got] == [[4], [limit or 1]]
 
 
-def test_empty_batch():
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x")), {"x": tf.zeros([0], tf.int64)})
-    assert message_of(error) == "Feature x of table users: the batch has no samples."
+def dense(weights):
+    return {"x": tf.constant([1]), "w": weights}
 
 
-def test_batches_of_different_sizes():
-    table = table_of(Feature("x"), Feature("y"))
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table, {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])})
-    assert message_of(error) == (
-        "Feature y of table users has 3 samples, but feature x has 2. All features of a batch need "
-        "the same number."
-    )
-
-
-def test_the_first_of_several_problems_is_reported():
-    table = table_of(Feature("x"), Feature("y"))
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table, {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])})
-    assert message_of(error) == f"Feature x of table users: id 20 is outside [0, 10).{DROP}"
+ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
+SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
 
 
 @pytest.mark.parametrize(
-    "feature, features, error_type, message",
+    "feature, features, message",
     [
+        (X, {"x": tf.constant([1.0])}, "ids must be int32 or int64; got float32."),
+        (X, {"x": tf.constant([1], tf.int16)}, "ids must be int32 or int64; got int16."),
         (
-            Feature("x"),
-            {"z": tf.constant([1]), "a": tf.constant([1])},
-            KeyError,
-            "Feature x of table users is not among the features of the batch, ['a', 'z'].",
-        ),
-        (
-            Feature("x"),
-            {"x": tf.constant([1.0])},
-            ValueError,
-            "Feature x of table users: ids must be int32 or int64; got float32.",
-        ),
-        (
-            Feature("x"),
-            {"x": tf.constant([1], tf.int16)},
-            ValueError,
-            "Feature x of table users: ids must be int32 or int64; got int16.",
-        ),
-        (
-            Feature("x"),
+            X,
             {"x": tf.constant(["a"])},
-            ValueError,
-            "Feature x of table users: ids must be int32 or int64; got strings. Strings need "
-            "a categorical column with a vocabulary or hash buckets.",
+            "ids must be int32 or int64; got strings. Strings need a categorical column with a "
+            "vocabulary or hash buckets.",
         ),
+        (X, {"x": tf.cast(ONE, tf.bool)}, "ids must be int32 or int64; got bool."),
         (
-            Feature("x"),
-            {"x": tf.SparseTensor([[0, 0]], [True], [1, 1])},
-            ValueError,
-            "Feature x of table users: ids must be int32 or int64; got bool.",
-        ),
-        (
-            Feature("x"),
+            X,
             {"x": tf.ragged.constant([[1]], dtype=tf.uint8)},
-            ValueError,
-            "Feature x of table users: ids must be int32 or int64; got uint8.",
+            "ids must be int32 or int64; got uint8.",
         ),
         (
-            Feature("x"),
+            X,
             {"x": tf.ragged.constant([[[1]]])},
-            ValueError,
-            "Feature x of table users: ragged ids must have shape [batch, n]; got (1, None, None).",
+            "ragged ids must have shape [batch, n]; got (1, None, None).",
         ),
+        (X, {"x": tf.constant(1)}, "dense ids must have shape [batch] or [batch, n]; got ()."),
         (
-            Feature("x"),
-            {"x": tf.constant(1)},
-            ValueError,
-            "Feature x of table users: dense ids must have shape [batch] or [batch, n]; got ().",
-        ),
-        (
-            Feature("x", weight_key="w"),
-            {"x": tf.constant([[1]]), "w": tf.ragged.constant([[1.0]])},
-            ValueError,
-            "Feature x of table users: its ids are dense, so its weights w must be dense "
-            "too, of the same shape; got a RaggedTensor.",
-        ),
-        (
-            Feature("x", weight_key="w"),
-            {
-                "x": tf.SparseTensor([[0, 0]], [1], [1, 1]),
-                "w": tf.SparseTensor([[0, 0, 0]], [1.0], [1, 1, 1]),
-            },
-            ValueError,
-            "Feature x of table users: its weights w must have shape [batch, n]; got (1, 1, 1).",
-        ),
-        (
-            Feature("x"),
+            X,
             {"x": tf.zeros([2, 2, 2], tf.int64)},
-            ValueError,
-            "Feature x of table users: dense ids must have shape [batch] or [batch, n]; got "
-            "(2, 2, 2).",
+            "dense ids must have shape [batch] or [batch, n]; got (2, 2, 2).",
         ),
         (
-            Feature("x"),
+            X,
             {"x": tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])},
-            ValueError,
-            "Feature x of table users: sparse ids must have shape [batch, n]; got (1, 1, 1).",
+            "sparse ids must have shape [batch, n]; got (1, 1, 1).",
         ),
         (
-            Feature("x", weight_key="w"),
+            WEIGHTED,
+            {"x": tf.constant([[1]]), "w": tf.ragged.constant([[1.0]])},
+            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
+            "RaggedTensor.",
+        ),
+        (
+            WEIGHTED,
+            {"x": ONE, "w": tf.SparseTensor([[0, 0, 0]], [1.0], [1, 1, 1])},
+            "its weights w must have shape [batch, n]; got (1, 1, 1).",
+        ),
+        (
+            WEIGHTED,
             {"x": tf.constant([1])},
-            ValueError,
-            "Feature x of table users: Cannot find weights w for weighted_categorical_column among "
-            "the features of the batch, ['x'].",
+            "Cannot find weights w for weighted_categorical_column among the features of the "
+            "batch, ['x'].",
         ),
         (
-            Feature("x", weight_key="w"),
-            {"x": tf.SparseTensor([[0, 0]], [1], [1, 1]), "w": tf.constant([[1.0]])},
-            ValueError,
-            "Feature x of table users: its ids are sparse, so its weights w must be sparse "
-            "too, with the same indices; got a dense tensor.",
+            WEIGHTED,
+            {"x": ONE, "w": tf.constant([[1.0]])},
+            "its ids are sparse, so its weights w must be sparse too, with the same indices; got "
+            "a dense tensor.",
         ),
         (
-            Feature("x", weight_key="w"),
-            {"x": tf.constant([1]), "w": tf.SparseTensor([[0, 0]], [1.0], [1, 1])},
-            ValueError,
-            "Feature x of table users: its ids are dense, so its weights w must be dense "
-            "too, of the same shape; got a SparseTensor.",
+            WEIGHTED,
+            dense(tf.SparseTensor([[0, 0]], [1.0], [1, 1])),
+            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
+            "SparseTensor.",
         ),
         (
-            Feature("x", weight_key="w"),
-            {"x": tf.constant([1]), "w": tf.constant([[1.0, 2.0]])},
-            ValueError,
-            "Feature x of table users: weights w must have the shape of the ids, (1,); got (1, 2).",
+            WEIGHTED,
+            dense(tf.constant([[1.0, 2.0]])),
+            "weights w must have the shape of the ids, (1,); got (1, 2).",
         ),
+        (WEIGHTED, dense(tf.constant(["1"])), "weights w must be numbers; got string."),
         (
-            Feature("x", weight_key="w"),
-            {"x": tf.constant([1]), "w": tf.constant(["1"])},
-            ValueError,
-            "Feature x of table users: weights w must be numbers; got string.",
-        ),
-        (
-            Feature("x", max_sequence_length=2, weight_key="w"),
-            {"x": tf.constant([1]), "w": tf.constant([1.0])},
-            ValueError,
-            "Feature x of table users: a sequence feature takes no weights; got weight key w.",
+            SEQUENCE,
+            dense(tf.constant([1.0])),
+            "a sequence feature takes no weights; got weight key w.",
         ),
     ],
 )
-def test_bad_form(feature, features, error_type, message):
-    with pytest.raises(error_type) as error:
-        inputs.read(table_of(feature), feature, features)
-    assert error.value.args[0] == message
+def test_bad_form(feature, features, message):
+    with pytest.raises(ValueError) as error:
+        inputs.read_feature(table_of(feature), feature, features)
+    assert str(error.value) == f"Feature x of table users: {message}"
+
+
+def test_a_feature_that_is_missing():
+    with pytest.raises(KeyError) as error:
+        inputs.read_feature(table_of(X), X, {"z": tf.constant([1]), "a": tf.constant([1])})
+    assert error.value.args == (
+        "Feature x of table users is not among the features of the batch, ['a', 'z'].",
+    )
 
 
 def test_combiner_none_takes_one_id_per_sample():

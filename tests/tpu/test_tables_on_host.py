@@ -175,9 +175,10 @@ def estimator(model_dir, cores=1, loop=1, deployment=V2, where=None, spec=None, 
     """On the simulated TPU with its tables on the host, unless `where` says otherwise."""
     made = columns()
     where = where or {"tables": "host"}
-    return ee.TPUEstimator(
+    return harness.configured(
         more.pop("model_fn", None) or model_fn_of(made, seen),
-        config=ee.RunConfig(
+        spec or spec_of(made=made),
+        ee.RunConfig(
             model_dir=str(model_dir),
             save_summary_steps=None,
             log_step_count_steps=None,
@@ -190,11 +191,7 @@ def estimator(model_dir, cores=1, loop=1, deployment=V2, where=None, spec=None, 
                 **where,
             ),
         ),
-        use_tpu=more.pop("use_tpu", True),
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        predict_batch_size=BATCH,
-        embedding_config_spec=spec or spec_of(made=made),
+        BATCH,
         **more,
     )
 

@@ -261,20 +261,6 @@ def test_a_limit_that_is_none(text, monkeypatch):
 
 # ---- Processes ----------------------------------------------------------------------------------
 
-PROGRAM = """
-    import sys
-    import id_program as tests
-    import estimator_emb as ee
-
-    model_dir, steps = sys.argv[1], int(sys.argv[2])
-    estimator = tests.make(model_dir, use_tpu=False)
-    endless = lambda params: tests.input_of(16)(params).repeat()
-    ee.train_and_evaluate(
-        estimator, ee.TrainSpec(endless, max_steps=steps), ee.EvalSpec(endless, steps=1)
-    )
-    print("goes on", flush=True)
-"""
-
 
 @pytest.fixture
 def processes(tmp_path):
@@ -282,7 +268,9 @@ def processes(tmp_path):
 
         def make(steps, **jobs):
             arguments = [str(tmp_path / "model"), str(steps)]
-            return stack.enter_context(processes_lib.Processes(tmp_path, PROGRAM, arguments, jobs))
+            return stack.enter_context(
+                processes_lib.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs)
+            )
 
         yield make
 

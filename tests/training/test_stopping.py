@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTERM and Ctrl-C end a training at the end of a step, and save it."""
 
-import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 
 import harness
+import id_program
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
@@ -303,7 +303,6 @@ print("goes on", flush=True)
     ],
 )
 def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
-    tests = os.path.dirname(os.path.dirname(__file__))
     (tmp_path / "program.py").write_text(PROGRAM)
     model_dir = str(tmp_path / "model")
     process = subprocess.Popen(
@@ -314,11 +313,7 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
             how,
             model_dir,
         ],
-        env={
-            **os.environ,
-            "TESTS": tests,
-            "PYTHONPATH": os.pathsep.join([os.path.dirname(tests), tests]),
-        },
+        env=processes.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -355,52 +350,20 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
         assert lines[3] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
 
 
-CLUSTER = """
-import sys
-import id_program as tests
-import estimator_emb as ee
-
-estimator = tests.make(sys.argv[1], use_tpu=False)
-endless = lambda params: tests.input_of(16)(params).repeat()
-ee.train_and_evaluate(
-    estimator, ee.TrainSpec(endless, max_steps=1000000), ee.EvalSpec(endless, steps=1)
-)
-print("goes on", flush=True)
-"""
-
-
 @pytest.mark.slow
 def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
-    sockets = {job: socket.create_server(("localhost", 0)) for job in ("chief", "worker", "ps")}
-    cluster = {job: [f"localhost:{one.getsockname()[1]}"] for job, one in sockets.items()}
-    for one in sockets.values():
-        one.close()
-    tests = os.path.dirname(os.path.dirname(__file__))
-    processes = {
-        job: subprocess.Popen(
-            [sys.executable, "-c", CLUSTER, str(tmp_path)],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([os.path.dirname(tests), tests]),
-                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}}),
-            },
-            stdout=subprocess.PIPE,
-            stderr=open(tmp_path / f"{job}.log", "w"),
-            text=True,
+    jobs = {"chief": 1, "worker": 1, "ps": 1}
+    arguments = [str(tmp_path), "1000000"]
+    with processes.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs) as cluster:
+        started = {job: cluster.start(job) for job in jobs}
+        cluster.until(
+            lambda: (tf.train.latest_checkpoint(str(tmp_path)) or "-0").rpartition("-")[2] != "0"
         )
-        for job in cluster
-    }
-    try:
-        deadline = time.monotonic() + 180
-        while not (latest := tf.train.latest_checkpoint(str(tmp_path))) or latest.endswith("-0"):
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
         time.sleep(15)  # The worker joins.
         for job in ("worker", "chief"):
-            processes[job].send_signal(signal.SIGTERM)
-            output, _ = processes[job].communicate(timeout=120)
-            log = (tmp_path / f"{job}.log").read_text()
-            assert (output, processes[job].returncode) == ("", 143), log
+            started[job].send_signal(signal.SIGTERM)
+            cluster.ended(started[job], status=143)
+            log = started[job].log.read_text()
             lines = log[log.index("SIGTERM: training ends with this step.") :].splitlines()
             lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
             saved = tf.train.latest_checkpoint(str(tmp_path))
@@ -411,7 +374,3 @@ def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
             )
             assert "SIGTERM ended the training at step " in lines[1] and len(lines) == 2
             assert lines[1].endswith("The chief saves the model." if job == "worker" else where)
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
