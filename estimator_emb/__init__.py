@@ -5,14 +5,9 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb.cli import main as _command
-
-_command.answer_module()
-
 from estimator_emb import compat
-from estimator_emb.names.legacy import STAND_INS
 
-compat.prepare(STAND_INS)
+compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
 from estimator_emb.messages import console
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of `tf.estimator.experimental`: hooks that end a training early, and others.
 
-They are tensorflow-estimator's own, of TensorFlow 1 and 2 alike.
+They are tensorflow-estimator's own.
 """
 
 from estimator_emb.private.experimental import (

@@ -84,6 +84,38 @@ class TPUFlags:
         return RunConfig(**{**asked, **kwargs, "cluster": cluster})
 
 
+_TEXT, _COUNT, _AT_LEAST_1 = flags.DEFINE_string, flags.DEFINE_integer, {"lower_bound": 1}
+_FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
+    "model_dir": (_TEXT, None, "Directory of checkpoints and summaries.", {}),
+    "use_tpu": (flags.DEFINE_boolean, True, "Whether the program is one for a TPU.", {}),
+    "device": (
+        flags.DEFINE_enum,
+        None,
+        "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
+        f"{environment.DEVICE} of the environment says, or 'tpu'.",
+        {"enum_values": list(environment.DEVICE.choices)},
+    ),
+    "tpu": (_TEXT, None, "Name or address of the Cloud TPU.", {}),
+    "tpu_zone": (_TEXT, None, "Zone of the Cloud TPU; by default that of this machine.", {}),
+    "gcp_project": (_TEXT, None, "Project of the Cloud TPU; by default this machine's.", {}),
+    "num_shards": (_COUNT, None, "Number of TPU cores; by default all there are.", _AT_LEAST_1),
+    "train_batch_size": (_COUNT, 128, "Examples per training step, all cores.", _AT_LEAST_1),
+    "eval_batch_size": (_COUNT, 128, "Examples per evaluation step, all cores.", _AT_LEAST_1),
+    "predict_batch_size": (_COUNT, 128, "Examples per prediction step.", _AT_LEAST_1),
+    "train_steps": (_COUNT, 1000, "Global step at which training ends.", _AT_LEAST_1),
+    "eval_steps": (_COUNT, None, "Batches of an evaluation; by default all.", _AT_LEAST_1),
+    "iterations_per_loop": (
+        _TEXT,
+        "100",
+        "Training steps on the TPU between two calls of hooks: a number, or a time as 30s.",
+        {},
+    ),
+    "save_checkpoints_steps": (_COUNT, None, "Steps between checkpoints.", _AT_LEAST_1),
+    "keep_checkpoint_max": (_COUNT, None, "How many checkpoints stay; 0: all.", {"lower_bound": 0}),
+}
+"""Flag -> the function that defines it, its default, its help and further arguments."""
+
+
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
     """Defines the flags of `TPUFlags`, except those that exist already.
 
@@ -102,52 +134,12 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
     if unknown:
         raise TypeError(f"define: there are no flags {unknown}; the flags are {known}.")
 
-    def holder(define_flag: Callable[..., Any], name: str, default: Any, help: str, **kwargs: Any):
-        if name in flag_values:
-            return flags.FlagHolder(flag_values, flag_values[name])
-        default = defaults.get(name, default)
-        return define_flag(name, default, help=help, flag_values=flag_values, **kwargs)
-
-    def text(name: str, help: str) -> Any:
-        return holder(flags.DEFINE_string, name, None, help)
-
-    def count(name: str, default: int | None, help: str, at_least: int = 1) -> Any:
-        return holder(flags.DEFINE_integer, name, default, help, lower_bound=at_least)
-
     had = set(flag_values)
-    holders = TPUFlags(
-        model_dir=text("model_dir", "Directory of checkpoints and summaries."),
-        use_tpu=holder(
-            flags.DEFINE_boolean, "use_tpu", True, "Whether the program is one for a TPU."
-        ),
-        device=holder(
-            flags.DEFINE_enum,
-            "device",
-            None,
-            "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
-            f"{environment.DEVICE} of the environment says, or 'tpu'.",
-            enum_values=list(environment.DEVICE.choices),
-        ),
-        tpu=text("tpu", "Name or address of the Cloud TPU."),
-        tpu_zone=text("tpu_zone", "Zone of the Cloud TPU; by default that of this machine."),
-        gcp_project=text("gcp_project", "Project of the Cloud TPU; by default this machine's."),
-        num_shards=count("num_shards", None, "Number of TPU cores; by default all there are."),
-        train_batch_size=count("train_batch_size", 128, "Examples per training step, all cores."),
-        eval_batch_size=count("eval_batch_size", 128, "Examples per evaluation step, all cores."),
-        predict_batch_size=count("predict_batch_size", 128, "Examples per prediction step."),
-        train_steps=count("train_steps", 1000, "Global step at which training ends."),
-        eval_steps=count("eval_steps", None, "Batches of an evaluation; by default all there are."),
-        iterations_per_loop=holder(
-            flags.DEFINE_string,
-            "iterations_per_loop",
-            "100",
-            "Training steps on the TPU between two calls of hooks: a number, or a time as 30s.",
-        ),
-        save_checkpoints_steps=count("save_checkpoints_steps", None, "Steps between checkpoints."),
-        keep_checkpoint_max=count(
-            "keep_checkpoint_max", None, "How many checkpoints are kept; 0 keeps all.", at_least=0
-        ),
-    )
+    for name, (define_flag, default, help, kwargs) in _FLAGS.items():
+        if name not in had:
+            default = defaults.get(name, default)
+            define_flag(name, default, help=help, flag_values=flag_values, **kwargs)
+    holders = TPUFlags(**{name: flags.FlagHolder(flag_values, flag_values[name]) for name in known})
     if "iterations_per_loop" not in had:
         flags.register_validator("iterations_per_loop", _check_iterations, flag_values=flag_values)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):

@@ -2,6 +2,7 @@
 """Drives a whole TPUEstimator over given batches, for tests of the engine."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -169,3 +170,11 @@ def saved(model_dir, step):
 def said(caplog):
     """Returns the lines of our own log, without what TensorFlow says of another test's objects."""
     return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
+
+
+def refusal(error, call, *args, **kwargs):
+    """Returns the message of the error, of exactly one class, that a call raises."""
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    assert caught.type is error
+    return str(caught.value)

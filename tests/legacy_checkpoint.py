@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 HOSTS = 4
+TABLE = "dense_features/words_embedding/embedding_weights"
 WORDS = np.arange(26, dtype=np.float32).reshape(13, 2)
 ACCUMULATORS = 100 + WORDS
 FEW = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
@@ -14,8 +15,8 @@ HELPER = "tpu_embedding_dummy_table_variable_tbl_words"
 def write_legacy(folder):
     """A checkpoint of tables whose parts, one to a TPU host, hold the rows that the host holds."""
     tables = {
-        "dense_features/words_embedding/embedding_weights": WORDS,
-        "dense_features/words_embedding/embedding_weights/Adagrad": ACCUMULATORS,
+        TABLE: WORDS,
+        f"{TABLE}/Adagrad": ACCUMULATORS,
         "few": FEW,
         "few/Adam/m": FEW + 10,
         "few/Adam/v": FEW + 20,

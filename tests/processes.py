@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of programs, alone or as the tasks of one cluster, for tests."""
+"""Processes of programs, of the command, or of the tasks of one cluster, for tests."""
 
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 import textwrap
 import time
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def environment(**more):
@@ -41,6 +44,30 @@ def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
     )
     assert done.returncode == status, done.stdout + done.stderr[-4000:]
     return done
+
+
+def users_environment(**more):
+    """The environment of a user who has this package and has set nothing of it."""
+    own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS")  # The latter is set by an import.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+
+
+def run_python(*arguments, cwd=None, **more):
+    """Runs Python as a user does, to its end; the ended process."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=users_environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def run_command(*arguments, cwd=None, **more):
+    """Runs `estimator-emb`, likewise."""
+    return run_python("-m", "estimator_emb", *arguments, cwd=cwd, **more)
 
 
 def addresses(**jobs):

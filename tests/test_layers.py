@@ -31,12 +31,8 @@ LAYERS = """
 package. Each may import what stands on lines below its own; its neighbours, not at all."""
 
 EXCEPTIONS = {
-    ("__init__", "cli.main"): "`python -m estimator_emb --help` answers before TensorFlow is there",
-    ("checkpoints.restoring.training_lock", "legacy.file_paths"): "to be cut",
     ("comparison.processes.side", "__init__"): "a process of its own, which trains a program",
-    ("comparison.processes.side", "cli.main"): "to be cut",
     ("step.kernels", "native.choice"): "to be cut",
-    ("compat.__init__", "legacy.tpu_embedding"): "old modules under TensorFlow's names",
     ("names.contrib", "legacy.contrib.__init__"): "the text of an import, which others do",
 }
 """(importing module, imported module) -> why it may be against the layers."""

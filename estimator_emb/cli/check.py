@@ -1,42 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether a TPU will accept a program, without a TPU.
-
-    estimator-emb check [options] SCRIPT.py [flags of the script]
-    estimator-emb check [options] -m MODULE [its flags]
+"""Checks whether a TPU will accept a program, without a TPU: `estimator-emb check`.
 
 It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
 first time. Then it checks that call, prints what it found, and ends the program. For
 `train_and_evaluate` it checks both steps. Nothing is trained, and the rest of the program does not
 run.
-
-The exit status is 0 if nothing is refused, 1 if something is, 2 if it could not be checked.
 """
 
+from __future__ import annotations
+
+import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import estimator_emb
-from estimator_emb import preflight
-from estimator_emb.cli import parsers, program
-from estimator_emb.legacy import install
-from estimator_emb.preflight import program as refusals
-from estimator_emb.preflight import report
-from estimator_emb.private.estimator import Estimator, TrainingExecutor
-from estimator_emb.private.patches import Changes
-from estimator_emb.spec.options import DEVICE_VARIABLE
+from estimator_emb.cli import arguments, load_package, program_files, run_options
+from estimator_emb.names import environment
+from estimator_emb.names.generations import GENERATIONS
+
+DETAILS = ""
 
 
 class _Left(BaseException):
     """An exception that ends the program, which no `except Exception` of the program catches."""
 
 
-def main(args: list[str]) -> int:
-    """Checks the program that `args` name; returns the exit status."""
-    options = parsers.parse("check", args)
-    name = program.name_of(options)
+def _generations(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in GENERATIONS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(GENERATIONS)}")
+    return names
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument(
+        "--generations",
+        type=_generations,
+        help="TPU generations that are checked, of "
+        f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
+        "are in the embedding hardware, v6e",
+    )
+    parser.add_argument(
+        "--replicas",
+        "--shards",
+        type=arguments.at_least_one,
+        help="number of cores; default TPUConfig.num_shards, or 8",
+    )
+    parser.add_argument(
+        "--compile",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="ask the compiler: auto (default) if it is installed",
+    )
+    parser.add_argument(
+        "--compiler_python",
+        help="interpreter that has jax, jaxlib and libtpu, where this one has not",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=arguments.number(float, "a number > 0", lambda value: value > 0),
+        default=600.0,
+        help="seconds for the lowering and for each generation; default 600",
+    )
+    parser.add_argument(
+        "--max_ids_per_partition",
+        type=arguments.at_least_one,
+        default=256,
+        help="v5p, v6e: ids that one SparseCore's samples may have among the rows of another, in a "
+        "minibatch; default 256",
+    )
+    parser.add_argument(
+        "--max_unique_ids_per_partition",
+        type=arguments.at_least_one,
+        help="distinct ones among these; default 256, or all if they are fewer",
+    )
+    run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
+    parser.add_program()
+
+
+def main(options: argparse.Namespace) -> int:
+    """Checks the program.
+
+    Returns:
+      0 if nothing is refused, 1 if something is, 2 if it could not be checked.
+    """
+    program_files.check_program(options)
+    load_package()
+    from estimator_emb import preflight
+    from estimator_emb.legacy import install, launch
+    from estimator_emb.preflight import program as refusals
+    from estimator_emb.preflight import report
+
+    name = launch.name_of(options.program)
     reports: list[preflight.Report] = []
     limits = preflight.SparseCoreLimits(
         options.max_ids_per_partition, options.max_unique_ids_per_partition
@@ -58,29 +117,30 @@ def main(args: list[str]) -> int:
         print(result, flush=True)
         reports.append(result)
 
+    def unchecked(why: str) -> int:
+        print(f"estimator-emb check: {why}", file=sys.stderr)
+        return report.UNCHECKED
+
     try:
-        # A program that looks for a TPU finds an emulated one.
-        with (
-            _emulating(),
-            _legacy_names(),
-            _intercepted(check),
-            program.restored(),
-        ):
-            program.run(options)
+        with launch.restored(), _intercepted(check):
+            # A program that looks for a TPU finds an emulated one.
+            os.environ[environment.DEVICE.name] = "host"
+            install.install()
+            launch.run_program(options.program, options.tf_v1, options.map)
     except _Left as left:
         if left.__cause__ is not None:
-            return _unchecked(str(left.__cause__))
+            return unchecked(str(left.__cause__))
     except SystemExit as ended:
-        return _unchecked(f"{name} ended (status {ended.code}) before it trained.")
+        return unchecked(f"{name} ended (status {ended.code}) before it trained.")
     except Exception as error:
         if refusals.is_refusal(error):
             print("The estimator was not made.\nProgram, ops and shapes: 1 finding.")
             print(f"  {refusals.refusal(error)}\n{report.NOT_SHOWN}", flush=True)
             return report.FINDINGS
-        program.show_failure(error, options)
-        return _unchecked(f"{name} failed before it trained.")
+        launch.show_failure(error, options.tf_v1)
+        return unchecked(f"{name} failed before it trained.")
     if not reports:
-        return _unchecked(
+        return unchecked(
             f"{name} ended without a call of train, evaluate or predict of an Estimator."
         )
     statuses = {result.status for result in reports}
@@ -93,11 +153,14 @@ def main(args: list[str]) -> int:
 @contextmanager
 def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
     """Makes Estimators inside be checked when they would train, evaluate or predict."""
+    from estimator_emb import TPUEstimator, preflight
+    from estimator_emb.private.estimator import Estimator, TrainingExecutor
+    from estimator_emb.private.patches import Changes
 
     def leave(*steps: tuple[Any, Any, str, bool]) -> None:
         try:
-            for arguments in steps:
-                check(*arguments)
+            for one in steps:
+                check(*one)
         except preflight.CannotCheck as error:
             raise _Left from error
         raise _Left
@@ -125,36 +188,9 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
             (self._estimator, evaluation.input_fn, "eval", evaluation.steps is not None),
         )
 
-    methods: dict[str, Any] = {"train": train, "evaluate": evaluate, "predict": predict}
     with Changes() as changes:
-        for name, method in methods.items():
-            changes.set_attribute(Estimator, name, method)
-            changes.set_attribute(estimator_emb.TPUEstimator, name, method)
+        for owner in (Estimator, TPUEstimator):
+            for method in (train, evaluate, predict):
+                changes.set_attribute(owner, method.__name__, method)
         changes.set_attribute(TrainingExecutor, "run", train_and_evaluate)
         yield
-
-
-@contextmanager
-def _emulating() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ[DEVICE_VARIABLE] = "host"
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
-def _legacy_names() -> Iterator[None]:
-    """Installs `tf.estimator` with the classes of this package for unchanged programs inside."""
-    install.install()
-    try:
-        yield
-    finally:
-        install.uninstall()
-
-
-def _unchecked(why: str) -> int:
-    print(f"estimator-emb check: {why}", file=sys.stderr)
-    return report.UNCHECKED

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`estimator-emb cluster`: starts a program's own processes as a cluster on this machine.
+"""Runs a program as a cluster of processes on this machine: `estimator-emb cluster`.
 
-One process watches over all of them. It needs no TensorFlow.
+This process watches over all of them. It needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ import sys
 import time
 from typing import Any
 
-from estimator_emb.cli import processes
+from estimator_emb.cli import arguments, processes, program_files, run_options
 from estimator_emb.cli import screen as screen_lib
+from estimator_emb.names import environment
+
+DETAILS = """\
+Each process runs the same program, as `estimator-emb run` does, with a TF_CONFIG of its own: the
+program calls tf.estimator.train_and_evaluate, and gives its RunConfig a model_dir. The lines that
+a process writes are shown behind its name. When the chief is done, all end. The first Ctrl-C or
+SIGTERM ends training after a step, with a checkpoint, and a second one at once. The exit status is
+the chief's; 1 where it would be 0 and a server died.
+"""
 
 _TO_END_BY_ITSELF = 10.0
 """Seconds that workers and servers have after the chief is done, and all after a failure."""
@@ -32,32 +41,65 @@ _BETWEEN_REMINDERS = 60.0
 _LAST_LINES = 10
 
 
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument(
+        "--workers",
+        type=arguments.at_least_one,
+        default=1,
+        metavar="N",
+        help="processes that train: 'chief', which also saves the model, and N - 1 others, "
+        "'worker 0' to 'worker N-2'; default 1",
+    )
+    parser.add_argument(
+        "--ps",
+        type=arguments.at_least_one,
+        default=1,
+        metavar="N",
+        help="parameter servers, 'ps 0' to 'ps N-1'; default 1",
+    )
+    parser.add_argument(
+        "--evaluator",
+        action="store_true",
+        help="adds the process 'evaluator', which evaluates each new checkpoint",
+    )
+    parser.add_argument(
+        "--wait-limit",
+        type=arguments.at_least_one,
+        metavar="SECONDS",
+        help="ends a process that has waited this long for another one that is away; by default "
+        f"what {environment.WAIT_LIMIT} says, or never",
+    )
+    run_options.add_to(parser)
+    parser.add_program()
+
+
 def main(options: argparse.Namespace) -> int:
     """Runs a program as a cluster.
-
-    Args:
-      options: as `parsers.cluster` makes them.
 
     Returns:
       The chief's exit status, 128 + its number for a signal; 1 in place of 0 where a server died.
     """
+    program_files.check_program(options)
+    run_options.variables(options, os.environ)  # Refuses options that do not go together.
     # This command itself, however it was started, with `run` in place of `cluster`.
     ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
-    command = [sys.executable, *ours, "run", *_run_arguments(options)]
-    environment = dict(os.environ)
+    command = [sys.executable, *ours, "run", *run_options.words(options), *options.program]
+    variables = dict(os.environ)
     if options.wait_limit is not None:
-        environment["ESTIMATOR_EMB_WAIT_LIMIT"] = str(options.wait_limit)
-    return start(command, environment, options.workers, options.ps, options.evaluator)
+        variables[environment.WAIT_LIMIT.name] = str(options.wait_limit)
+    return start(command, variables, options.workers, options.ps, options.evaluator)
 
 
 def start(
-    command: list[str], environment: dict[str, str], workers: int, servers: int, evaluator: bool
+    command: list[str], variables: dict[str, str], workers: int, servers: int, evaluator: bool
 ) -> int:
     """Runs a command once for each task of a cluster, and waits for their end.
 
     Args:
       command: the program and its arguments.
-      environment: of every process; TF_CONFIG and what a cluster on loopback needs are added.
+      variables: the environment of every process, to which TF_CONFIG and what a cluster on
+        loopback needs are added.
       workers: how many processes train, the chief among them.
       servers: the number of parameter servers.
       evaluator: whether there is an evaluator.
@@ -70,9 +112,9 @@ def start(
     tasks = [(job, index) for job, addresses in cluster.items() for index in range(len(addresses))]
     if evaluator:
         tasks.append(("evaluator", 0))
-    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
-    environment = {
-        **environment,
+    direct = variables.get("no_grpc_proxy") or variables.get("no_proxy")
+    variables = {
+        **variables,
         "PYTHONUNBUFFERED": "1",  # A pipe would keep lines until there are many.
         # gRPC would ask a proxy for the way to this machine.
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
@@ -82,28 +124,11 @@ def start(
         for job, index in tasks:
             task = {"cluster": cluster, "task": {"type": job, "index": index}}
             try:
-                launcher.start(job, index, {**environment, "TF_CONFIG": json.dumps(task)}, group)
+                launcher.start(job, index, {**variables, "TF_CONFIG": json.dumps(task)}, group)
             except OSError as error:
                 print(f"estimator-emb: cannot start {job} {index}: {error}", file=sys.stderr)
                 return 1
         return launcher.wait(wakeup)
-
-
-def _run_arguments(options: argparse.Namespace) -> list[str]:
-    """Returns the arguments of `estimator-emb run` for each process."""
-    arguments = []
-    for name in ("device", "shards", "topology", "steps_limit"):
-        value = getattr(options, name)
-        if value is not None:
-            arguments.append(f"--{name.replace('_', '-')}={value}")
-    if options.table_summaries is not None:
-        arguments.append(f"--{'' if options.table_summaries else 'no-'}table-summaries")
-    arguments += [f"--map={prefix}={folder}" for prefix, folder in options.map]
-    if options.tf_v1:
-        arguments.append("--tf-v1")
-    if options.module:
-        return [*arguments, "-m", *options.module]
-    return [*arguments, options.script, *options.arguments]
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
@@ -134,12 +159,12 @@ class _Launcher:
         self._servers_died: dict[str, float] = {}
         self._reminded = 0.0
 
-    def start(self, job: str, index: int, environment: dict[str, str], group: int) -> None:
+    def start(self, job: str, index: int, variables: dict[str, str], group: int) -> None:
         """Starts one process, in a process group."""
         name = job if job in ("chief", "evaluator") else f"{job} {index}"
         popen = subprocess.Popen(
             self._command,
-            env=environment,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`estimator-emb compare`: tells whether a program trains the same under two settings.
+"""Tells whether a program trains the same under two settings: `estimator-emb compare`.
 
 Each side is a process of its own. This one imports TensorFlow, to read what they have left, when
 they have ended.
@@ -9,34 +9,120 @@ from __future__ import annotations
 
 import argparse
 import glob
-import importlib
-import importlib.util
 import os
+import re
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from estimator_emb.cli import parsers, processes, sides
+from estimator_emb.cli import (
+    arguments,
+    load_package,
+    processes,
+    program_files,
+    run,
+    run_options,
+    side_processes,
+)
+from estimator_emb.cli.arguments import WrongArguments
+from estimator_emb.cli.side_processes import Side
+from estimator_emb.names import environment
 
+DETAILS = """\
+Side A and side B run the same steps of the program from the same variables and seeds, in temporary
+model directories; nothing of yours is written. SETTINGS are options of `estimator-emb run` and
+environment variables, such as "--shards=8" or "ESTIMATOR_EMB_NATIVE=0"; or the word "stock", for
+tensorflow-estimator without this package. Losses, variables with their slots, metrics and
+predictions are compared. The exit status is 0 if the sides are the same within the tolerance, 1 if
+they differ, and 2 if they could not be compared.
+"""
 CANNOT_COMPARE = 2
+
+_SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
+_OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
+_STOCK = "stock"
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    for side in ("a", "b"):
+        one = f"side {side.upper()}"
+        parser.add_argument(
+            f"--{side}",
+            dest=f"{side}_settings",
+            default="",
+            metavar="SETTINGS",
+            help=f"settings of {one}; none by default",
+        )
+        for name, metavar, text in (
+            ("python", "PYTHON", f"interpreter of {one}, of an environment with its TensorFlow"),
+            ("program", "FILE.py", f"program of {one}, in place of SCRIPT.py"),
+            ("flags", "FLAGS", f"flags of the program on {one} alone, after the others"),
+            ("model-dir", "FOLDER", f"what a finished run has left stands for {one}"),
+        ):
+            parser.add_argument(f"--{side}-{name}", metavar=metavar, help=text)
+    tolerance = arguments.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
+    parser.add_argument(
+        "--steps",
+        type=arguments.at_least_one,
+        default=20,
+        metavar="N",
+        help="steps of each model directory, and of each evaluation; default 20",
+    )
+    parser.add_argument(
+        "--start",
+        metavar="CHECKPOINT",
+        help="prefix of a checkpoint, or its folder, whose values both sides start from; by "
+        "default those with which the program initializes on side A",
+    )
+    parser.add_argument(
+        "--rtol", type=tolerance, default=1e-4, help="relative tolerance; default 1e-4"
+    )
+    parser.add_argument(
+        "--atol", type=tolerance, default=1e-5, help="absolute tolerance; default 1e-5"
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leaves out variables, metrics and predictions of such names; * and ? stand for "
+        "anything; may be given several times",
+    )
+    parser.add_argument(
+        "--repeat",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="runs side A twice, to tell chance from a difference of the sides: if they differ "
+        "(auto, the default), always, or never",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE.png", help="draws losses and differences; needs matplotlib"
+    )
+    run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
+    parser.add_program()
+    parser.usage = (
+        "estimator-emb compare [options] --a SETTINGS --b SETTINGS SCRIPT.py [its flags]\n"
+        "       estimator-emb compare [options] --a SETTINGS --b SETTINGS -m MODULE [its flags]\n"
+        "       estimator-emb compare [options] --a-model-dir=FOLDER --b-model-dir=FOLDER"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compares what `options` name, and prints the report.
-
-    Args:
-      options: as `parsers.compare` makes them.
+    """Compares two sides, and prints the report.
 
     Returns:
       0 if the sides are the same, 1 if they differ, 2 if they could not be compared, 128 + its
       number for a signal.
     """
-    parser = parsers.compare()
-    both = sides.both(parser, options)
-    _check_plot(parser, options.plot)
-    options.start = _check_start(parser, options.start)
+    both = sides(options)
+    arguments.check_plot(options.plot)
+    if options.start is not None:
+        options.start = _prefix(options.start)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _interrupt)
@@ -46,9 +132,9 @@ def main(options: argparse.Namespace) -> int:
             return _report(options, both, [], [], None)
         with processes.process_group() as group:
             return _run(options, both, folder, group)
-    except sides.CannotRun as error:
+    except side_processes.CannotRun as error:
         return _cannot(str(error))
-    except (KeyboardInterrupt, sides.Interrupted) as interrupted:
+    except (KeyboardInterrupt, side_processes.Interrupted) as interrupted:
         number = interrupted.args[0] if interrupted.args else signal.SIGINT
         print(
             f"estimator-emb compare: {signal.Signals(number).name}: the sides were ended, and "
@@ -61,26 +147,25 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    raise sides.Interrupted(number)
+    raise side_processes.Interrupted(number)
 
 
-def _run(options: argparse.Namespace, both: list[sides.Side], folder: str, group: int) -> int:
-    runner = sides.Runner(folder, group)
-    request = sides.Request(options.steps)
+def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int) -> int:
+    runner = side_processes.SideRunner(folder, group)
+    start: dict[str, Any] = {}
     if options.start is not None:
-        request.start, request.all_start = [_linked(options.start, folder)], True
-    a = runner.run(both[0], request)
+        start = {"start": [_linked(options.start, folder)], "all_start": True}
+    a = runner.run_side(both[0], options.steps, **start)
     starts = _starts(a, both[0])
-    request = sides.Request(
-        options.steps,
-        [starts[number]["saved"] for number in sorted(starts)],
-        every_step=all(one["every_step"] for one in starts.values()),
-    )
-    b = runner.run(both[1], request)
+    start = {
+        "start": [starts[number]["saved"] for number in sorted(starts)],
+        "every_step": all(one["every_step"] for one in starts.values()),
+    }
+    b = runner.run_side(both[1], options.steps, **start)
     _starts(b, both[1])
 
-    def repeat() -> list[dict[str, Any]]:
-        return runner.run(both[0], request, again=True)
+    def repeat() -> list[Any]:
+        return runner.run_side(both[0], options.steps, again=True, **start)
 
     return _report(options, both, a, b, repeat)
 
@@ -96,15 +181,15 @@ def _linked(start: str, folder: str) -> str:
     return linked
 
 
-def _starts(events: list[dict[str, Any]], side: sides.Side) -> dict[int, dict[str, Any]]:
+def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
     """Returns the event of the start of each model directory that a side has trained.
 
     Raises:
-      sides.CannotRun: there is none of one of them.
+      side_processes.CannotRun: there is none of one of them.
     """
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
-        raise sides.CannotRun(
+        raise side_processes.CannotRun(
             f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
             "step, so that the sides have not the same start."
         )
@@ -113,62 +198,188 @@ def _starts(events: list[dict[str, Any]], side: sides.Side) -> dict[int, dict[st
 
 def _report(
     options: argparse.Namespace,
-    both: list[sides.Side],
+    both: list[Side],
     a: list[dict[str, Any]],
     b: list[dict[str, Any]],
-    repeat: Any,
+    repeat: Callable[[], list[Any]] | None,
 ) -> int:
-    # By the name that the package has where it is installed, whose __init__ imports TensorFlow.
-    _find_package()
-    report = importlib.import_module("estimator_emb.comparison.report")
-    recorded = importlib.import_module("estimator_emb.comparison.recorded")
+    load_package()
+    from estimator_emb.comparison import recorded, report
+
     try:
-        return int(report.report(options, both, a, b, repeat))
+        return report.report(options, both, a, b, repeat)
     except recorded.CannotCompare as error:
         return _cannot(str(error))
 
 
-def _find_package() -> None:
-    """Lets `import estimator_emb` find the package of this file, however it was started."""
-    if importlib.util.find_spec("estimator_emb") is None:
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        sys.path.append(os.path.dirname(package))
-
-
-def _check_plot(parser: argparse.ArgumentParser, plot: str | None) -> None:
-    if plot is None:
-        return
-    if not plot.endswith(".png"):
-        parser.error(f"--plot: {plot!r} must end in .png")
-    if not os.path.isdir(os.path.dirname(plot) or "."):
-        parser.error(f"--plot: there is no folder {os.path.dirname(plot)!r}")
-    if importlib.util.find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install 'estimator-emb[plot]'")
-
-
-def _check_start(parser: argparse.ArgumentParser, start: str | None) -> str | None:
-    """Returns the prefix of the checkpoint that --start names."""
-    if start is None:
-        return None
-    prefix = _prefix(start)
-    if prefix is None:
-        parser.error(f"--start: there is no checkpoint {start!r}")
-    return prefix
-
-
-def _prefix(path: str) -> str | None:
-    """Returns the prefix of a checkpoint that is named by it or by its folder; None for none."""
+def _prefix(path: str) -> str:
+    """Returns the prefix of a checkpoint that is named by it or by its folder."""
+    prefix = path
     state = os.path.join(path, "checkpoint")
     if os.path.isfile(state):
         with open(state) as file:
             for line in file:
                 name, _, value = line.partition(":")
                 if name == "model_checkpoint_path":
-                    path = os.path.join(path, value.strip().strip('"'))
+                    prefix = os.path.join(path, value.strip().strip('"'))
                     break
-    return os.path.abspath(path) if os.path.isfile(f"{path}.index") else None
+    if not os.path.isfile(f"{prefix}.index"):
+        raise WrongArguments(f"--start: there is no checkpoint {path!r}")
+    return os.path.abspath(prefix)
 
 
 def _cannot(why: str) -> int:
     print(f"estimator-emb compare: {why}", file=sys.stderr)
     return CANNOT_COMPARE
+
+
+def sides(options: argparse.Namespace) -> list[Side]:
+    """Returns what sides A and B are asked to be.
+
+    Raises:
+      WrongArguments: they cannot be that.
+    """
+    if options.a_model_dir is not None or options.b_model_dir is not None:
+        return _finished(options)
+    program_files.check_program(options, by_this_python=False)
+    if os.environ.get("TF_CONFIG"):
+        raise WrongArguments("TF_CONFIG names a cluster, and a side is one process: unset it")
+    return [_side(options, label) for label in ("a", "b")]
+
+
+def _finished(options: argparse.Namespace) -> list[Side]:
+    parser = arguments.Parser("compare", "")
+    fill_parser(parser)
+    for name, value in vars(options).items():
+        if name not in _OF_FINISHED_RUNS and (value or None) != (parser.get_default(name) or None):
+            what = "a program" if name == "program" else _flag(name)
+            raise WrongArguments(
+                f"--a-model-dir and --b-model-dir compare finished runs: leave out {what}"
+            )
+    for name in ("a_model_dir", "b_model_dir"):
+        path = getattr(options, name)
+        if path is None:
+            raise WrongArguments(
+                f"give {_flag(name)} too: two finished runs are compared, or two new ones"
+            )
+        if "://" not in path and not os.path.isdir(path):
+            raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
+    return [
+        Side("A", "", model_dir=options.a_model_dir),
+        Side("B", "", model_dir=options.b_model_dir),
+    ]
+
+
+def _side(options: argparse.Namespace, label: str) -> Side:
+    settings, python, program, flags = (
+        getattr(options, f"{label}_{name}") for name in ("settings", "python", "program", "flags")
+    )
+    stock, launch, variables = _settings(f"--{label}", settings, options)
+    if python is not None and shutil.which(python) is None:
+        raise WrongArguments(f"--{label}-python: there is no interpreter {python!r}")
+    command = list(options.program)
+    if program is not None:
+        if command[0] == "-m":
+            raise WrongArguments(
+                f"--{label}-program names a file in place of SCRIPT.py, not of a module"
+            )
+        if not os.path.isfile(program):
+            raise WrongArguments(f"--{label}-program: there is no file {program!r}")
+        command[0] = program
+    refusal = None if command[0] == "-m" else program_files.source_refusal(command[0])
+    if refusal is not None:
+        raise WrongArguments(refusal)
+    return Side(
+        label.upper(),
+        settings,
+        stock,
+        launch,
+        variables,
+        shutil.which(python) if python else None,
+        (*command, *_split(f"--{label}-flags", flags or "")),
+    )
+
+
+def _settings(
+    name: str, text: str, options: argparse.Namespace
+) -> tuple[bool, dict[str, Any], dict[str, str]]:
+    """Returns whether a side is stock, its arguments of `launch`, and its environment."""
+    words, variables = [], {}
+    for word in _split(name, text):
+        setting = _SETTING.fullmatch(word)
+        if setting is None:
+            words.append(word)
+            continue
+        variable, value = setting.groups()
+        _check_variable(name, variable)
+        variables[variable] = value
+    if _STOCK in words:
+        words.remove(_STOCK)
+        if words:
+            raise WrongArguments(
+                f"{name}: {_STOCK} runs the program as Python does, and takes none of "
+                f"{' '.join(words)}"
+            )
+        for option in run_options.OF_ANY_PROGRAM:
+            if option.words(options):
+                raise WrongArguments(
+                    f"{name}: {_STOCK} runs the program as Python does, without {option.flag}"
+                )
+        return True, {}, variables
+    given = run_options.words(options, run_options.OF_ANY_PROGRAM)
+    parsed = _options_of_run(name, words, given)
+    try:
+        variables |= run_options.variables(parsed, {**os.environ, **variables})
+    except WrongArguments as error:
+        raise WrongArguments(f"{name}: {error}") from None
+    return False, run_options.launch_arguments(parsed), variables
+
+
+def _check_variable(name: str, variable: str) -> None:
+    if variable == "TF_CONFIG":
+        raise WrongArguments(f"{name}: TF_CONFIG names a cluster, and a side is one process")
+    known = [str(one) for one in environment.VARIABLES]
+    if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
+        ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
+        raise WrongArguments(
+            f"{name}: {variable} means nothing; ESTIMATOR_EMB_ is followed by {ends}"
+        )
+
+
+class _SettingsParser(arguments.Parser):
+    """A parser of the options of `run` in SETTINGS; `prog` is the option that has them."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongArguments(f"{self.prog}: {message}")
+
+
+def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.Namespace:
+    if any(word in ("-h", "--help") for word in words):
+        raise WrongArguments(
+            f"{name} takes the options of estimator-emb run; see estimator-emb run --help"
+        )
+    parser = _SettingsParser("run", "")
+    parser.prog = name
+    run.fill_parser(parser)
+    options = parser.parse([*given, *words])
+    if options.program[:1] == ["-m"]:
+        parser.error("-m names the program, which stands at the end of the command")
+    if options.program:
+        parser.error(
+            f"{options.program[0]!r} is no option of estimator-emb run, no NAME=value and not "
+            f"{_STOCK!r}"
+        )
+    if options.steps_limit is not None:
+        parser.error("--steps of estimator-emb compare limits the steps of both sides")
+    return options
+
+
+def _split(name: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise WrongArguments(f"{name}: {text!r} cannot be read: {error}") from None
+
+
+def _flag(name: str) -> str:
+    return {"a_settings": "--a", "b_settings": "--b"}.get(name, f"--{name.replace('_', '-')}")

@@ -1,47 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
 
-import sys
+from __future__ import annotations
 
-import tensorflow as tf
-import tqdm
+import argparse
 
-from estimator_emb import checkpoint
-from estimator_emb.cli import parsers
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import escaped
 
+DETAILS = """\
+    estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
 
-def main(args: list[str]) -> int:
+The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
+new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
+restores under either strategy and any number of hosts. Slots move with their tables; the legacy
+helper variables are left out; everything else is copied. The number of hosts is read from the
+checkpoint. The new one says in a small variable how its rows are ordered, and is not converted
+again. It is read again and compared before it appears.
+"""
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("source", help="prefix of a checkpoint, or its folder")
+    parser.add_argument(
+        "destination",
+        help="a folder; or the prefix of the new checkpoint, such as new/model.ckpt-100",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        required=True,
+        help="name of a table, or a pattern with * and ?, which matches embedding tables only; "
+        "may be given several times",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=arguments.at_least_one,
+        metavar="N",
+        help="number of TPU hosts that held the tables; by default what the checkpoint says",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source_order",
+        choices=("mod", "div"),
+        help="partition_strategy of the program that wrote OLD, where neither a record nor a graph "
+        "(its .meta file) says it",
+    )
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
+        "--to-hosts",
+        type=arguments.at_least_one,
+        metavar="M",
+        help="writes the order of 'mod' over M hosts, whichever order OLD has",
+    )
+    target.add_argument(
+        "--reverse",
+        action="store_true",
+        help="from the order of the ids to that of 'mod' over --hosts hosts",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="believes --hosts and --from against slices and names, for a checkpoint that another "
+        "program has written again; never against a record or a graph",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
     """Converts a checkpoint and prints what was done.
 
     Returns:
       0; 2 if an argument is wrong, or if the checkpoint cannot be read or written, and then nothing
       is left behind.
     """
-    options = parsers.parse("convert", args)
+    return status_of("convert", _convert, options)
+
+
+def _convert(options: argparse.Namespace) -> None:
+    from estimator_emb import checkpoint
+
     reverse = options.reverse or options.to_hosts is not None
-    try:
-        with tqdm.tqdm(unit="B", unit_scale=True, disable=None) as bar:
-
-            def progress(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            conversion = checkpoint.convert(
-                options.source,
-                options.destination,
-                options.table,
-                options.hosts,
-                to="mod" if reverse else "ids",
-                progress=progress,
-                to_hosts=options.to_hosts,
-                source_order=options.source_order,
-                force=options.force,
-            )
-    except (ValueError, tf.errors.OpError, OSError) as error:
-        text = str(getattr(error, "message", error)).removeprefix("convert: ")
-        print(f"estimator-emb convert: {escaped(text)}", file=sys.stderr)
-        return 2
+    with progress_bar() as progress:
+        conversion = checkpoint.convert(
+            options.source,
+            options.destination,
+            options.table,
+            options.hosts,
+            to="mod" if reverse else "ids",
+            progress=progress,
+            to_hosts=options.to_hosts,
+            source_order=options.source_order,
+            force=options.force,
+        )
     for name in conversion.permuted:
         print(f"moved rows of {escaped(name)}")
     for name in conversion.left:
@@ -50,7 +102,6 @@ def main(args: list[str]) -> int:
         print(f"left out {escaped(name)}")
     print(f"from {_order(conversion.hosts)} to {_order(conversion.to_hosts)}")
     print(escaped(conversion.path))
-    return 0
 
 
 def _order(hosts: int) -> str:

@@ -1,36 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
+from __future__ import annotations
+
 import argparse
-import re
-import sys
 
-import tensorflow as tf
-import tqdm
-
-from estimator_emb import checkpoint
-from estimator_emb.checkpoints.formats import exporting
-from estimator_emb.cli import parsers
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import escaped
+from estimator_emb.names.formats import EXPORT_FORMATS
+
+DETAILS = """\
+    estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
+    estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
+
+OUT is a new folder, which appears when it is complete. Rows are in the order of their ids.
+
+--to=tf2 prints which variable became which, and says what a checkpoint does not hold: from Python,
+estimator_emb.embedding.checkpoint_to_tensorflow takes the program's EmbeddingConfigSpec, and makes
+the objects of tf.tpu.experimental.embedding too. --to=keras writes tables.h5, for
+model.load_weights("tables.h5", by_name=True) where layers are called as the tables, with _ for /.
+"""
 
 
-def main(args: list[str]) -> int:
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.usage = (
+        "estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
+        "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW"
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="its prefix, or its folder")
+    parser.add_argument("out", metavar="OUT", nargs="?", help="the new folder")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--to",
+        choices=tuple(EXPORT_FORMATS),
+        help=f"the format: {', '.join(one.line for one in EXPORT_FORMATS.values())}",
+    )
+    what.add_argument(
+        "--like",
+        metavar="ROW",
+        help="shows the rows nearest to this one, by the cosine: its label, or its id where there "
+        "is no vocabulary or no such label",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        metavar="NAME",
+        help="name of a table, or of its column; may be given several times; by default all",
+    )
+    parser.add_argument("--slots", action="store_true", help="also writes the optimizers' slots")
+    parser.add_argument(
+        "--vocabulary",
+        action="append",
+        default=[],
+        metavar="TABLE=FILE",
+        help="labels of the rows of a table, one on a line, in the order of the ids",
+    )
+    parser.add_argument(
+        "--count",
+        type=arguments.at_least_one,
+        default=10,
+        metavar="N",
+        help="rows of --like; default 10",
+    )
+    parser.add_argument(
+        "--from",
+        dest="order",
+        choices=("mod", "div"),
+        help="partition_strategy of the program that wrote a legacy TPU checkpoint, where it does "
+        "not say it",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
     """Exports tables, or prints the rows nearest to one.
 
     Returns:
       0; 2 if an argument is wrong or the checkpoint cannot be read; then nothing is left behind.
     """
-    options = parsers.parse("export", args)
-    try:
-        if options.like is not None:
-            _show_nearest(options)
-        else:
-            _export(options)
-    except (ValueError, tf.errors.OpError, OSError) as error:
-        text = re.sub("^(export|nearest|table): ", "", str(getattr(error, "message", error)))
-        print(f"estimator-emb export: {escaped(text)}", file=sys.stderr)
-        return 2
-    return 0
+    work = _export if options.like is None else _show_nearest
+    return status_of("export", work, options)
 
 
 def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
@@ -44,14 +94,12 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _export(options: argparse.Namespace) -> None:
+    from estimator_emb import checkpoint
+    from estimator_emb.checkpoints.formats import exporting
+
     if options.out is None:
         raise ValueError("name OUT, the folder to write.")
-    with tqdm.tqdm(unit="B", unit_scale=True, disable=None) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with progress_bar() as progress:
         written = checkpoint.export(
             options.checkpoint,
             options.out,
@@ -70,6 +118,8 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _show_nearest(options: argparse.Namespace) -> None:
+    from estimator_emb import checkpoint
+
     if options.table is None or len(options.table) != 1:
         raise ValueError("--like needs one --table.")
     if options.out is not None or options.slots:

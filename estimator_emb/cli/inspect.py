@@ -1,65 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the variables of a checkpoint, and what their values say: `estimator-emb inspect`."""
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from __future__ import annotations
 
-import tensorflow as tf
-import tqdm
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files.values import Values
-from estimator_emb.checkpoints.reading import row_order, saved_variables
-from estimator_emb.cli import parsers, plot
+from estimator_emb.cli import arguments
+from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import aligned, escaped
 
+if TYPE_CHECKING:
+    from estimator_emb import checkpoint
 
-def main(args: list[str]) -> int:
+DETAILS = """\
+    estimator-emb inspect CHECKPOINT
+    estimator-emb inspect CHECKPOINT --values --against OTHER --plot norms.png
+
+A checkpoint is named by its prefix, such as /models/a/model.ckpt-100; a folder stands for the
+latest checkpoint in it. The first line says which kind of program has written it, as far as it
+tells. Slots of embedding optimizers are listed below their table. Without options, no values are
+read. With them, each is read once, in pieces.
+"""
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
+    parser.add_argument(
+        "--values",
+        action="store_true",
+        help="also reads the tables: NaN and infinite numbers, rows that were never trained, norms "
+        "of the rows (mean, 5, 50 and 95 percent, largest)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="OTHER",
+        help="also compares all values with those of another checkpoint",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.png",
+        help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
     """Prints what a checkpoint holds.
 
     Returns:
       0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
     """
-    options = parsers.parse("inspect", args)
-    try:
+    arguments.check_plot(options.plot)
+    return status_of("inspect", _inspect, options)
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    from estimator_emb import checkpoint
+    from estimator_emb.cli import norms_plot
+
+    _list(options.checkpoint)
+    if options.values or options.plot:
+        with progress_bar(stays=False) as progress:
+            found = checkpoint.statistics(options.checkpoint, progress=progress)
+        _print_values(found)
         if options.plot:
-            plot.check(options.plot)
-        _list(options.checkpoint)
-        if options.values or options.plot:
-            with _bar() as progress:
-                found = checkpoint.statistics(options.checkpoint, progress=progress)
-            _print_values(found)
-            if options.plot:
-                plot.norms(found, options.plot)
-                print(f"norms of the rows are drawn in {options.plot}")
-        if options.against is not None:
-            with _bar() as progress:
-                differences = checkpoint.differences(options.checkpoint, options.against, progress)
-            _print_differences(differences, options.against)
-    except (ValueError, tf.errors.OpError, OSError) as error:
-        text = str(getattr(error, "message", error)).removeprefix("differences: ")
-        print(f"estimator-emb inspect: {escaped(text)}", file=sys.stderr)
-        return 2
-    return 0
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[int, int], Any]]:
-    with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=False) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield progress
+            norms_plot.draw(found, options.plot)
+            print(f"norms of the rows are drawn in {options.plot}")
+    if options.against is not None:
+        with progress_bar(stays=False) as progress:
+            differences = checkpoint.differences(options.checkpoint, options.against, progress)
+        _print_differences(differences, options.against)
 
 
 def _list(path: str) -> None:
+    from estimator_emb import checkpoint
+    from estimator_emb.checkpoints.files.values import Values
+    from estimator_emb.checkpoints.reading import row_order, saved_variables
+
     with Values(saved_variables.prefix(path)) as values:
-        described = row_order.described(values, row_order.saved_graph(values.path))
-        print(f"{escaped(values.path)}, {described}")
+        print(f"{escaped(values.path)}, {row_order.described(values)}")
     variables = checkpoint.inspect(path)
     rows = [("variable", "shape", "type", "MB with slots", "optimizer")]
     for variable in variables:
@@ -76,6 +97,7 @@ def _list(path: str) -> None:
 
 
 def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
+
     print()
     if not found:
         print("no variable could be a table, so no values are read")
@@ -108,6 +130,7 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
 
 
 def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
+
     print()
     if not differences:
         print(f"no difference from {other}")

@@ -1,17 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command `estimator-emb`.
-
-A subcommand is a module of this package.
-"""
+"""Runs the command `estimator-emb`: finds the subcommand, parses its arguments, does its work."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from typing import Any, NamedTuple
 
-import estimator_emb
-from estimator_emb.cli import parsers, versions
+from estimator_emb.cli import arguments
+
+
+class Subcommand(NamedTuple):
+    """A line of the table of subcommands.
+
+    Attributes:
+      module: has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
+        with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
+      summary: its line in the help text.
+    """
+
+    module: str
+    summary: str
+
+
+SUBCOMMANDS = {
+    "run": Subcommand(
+        "estimator_emb.cli.run",
+        "Runs a training program for TPUs as it is, by default without a TPU.",
+    ),
+    "cluster": Subcommand(
+        "estimator_emb.cli.cluster",
+        "Runs a training program as a cluster of processes on this machine.",
+    ),
+    "check": Subcommand(
+        "estimator_emb.cli.check", "Checks whether a TPU will accept a program, without a TPU."
+    ),
+    "compare": Subcommand(
+        "estimator_emb.cli.compare", "Tells whether a program trains the same under two settings."
+    ),
+    "inspect": Subcommand(
+        "estimator_emb.cli.inspect",
+        "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
+    ),
+    "convert": Subcommand(
+        "estimator_emb.cli.convert",
+        "Puts the tables of a legacy 'mod' checkpoint in the order of their ids.",
+    ),
+    "migrate": Subcommand(
+        "estimator_emb.cli.migrate",
+        "Moves programs from the legacy imports to those of estimator_emb.",
+    ),
+    "export": Subcommand(
+        "estimator_emb.cli.export",
+        "Writes tables of a checkpoint for others, or shows a row's neighbours.",
+    ),
+}
 
 
 def main(args: list[str] | None = None) -> int:
@@ -21,75 +65,60 @@ def main(args: list[str] | None = None) -> int:
       args: the subcommand's name and its own arguments; None means those of this process.
 
     Returns:
-      The exit status; 2 if `args` name no subcommand.
+      The exit status; 2 if `args` name no subcommand, or a package is missing or does not fit.
+
+    Raises:
+      SystemExit: the arguments ask for help, or are wrong.
     """
     args = sys.argv[1:] if args is None else args
-    status = _answer(args)
-    if status is not None:
-        return status
-    _quiet_tensorflow()
-    try:
-        load_package()
-        tool = importlib.import_module(f"estimator_emb.cli.{args[0]}")
-    except ImportError as error:
-        if ": pip " not in str(error):
-            raise
-        print(f"estimator-emb: {error}", file=sys.stderr)  # A package is missing or does not fit.
-        return 2
-    return tool.main(args[1:])
-
-
-def load_package() -> None:
-    """Runs estimator_emb/__init__.py, and with it TensorFlow's, where the script has not yet."""
-    if not hasattr(estimator_emb, "__all__"):
-        estimator_emb.__spec__.loader.exec_module(estimator_emb)  # type: ignore[union-attr]
-
-
-def answer_module() -> None:
-    """Exits where `python -m estimator_emb` is called with what needs no TensorFlow.
-
-    Python imports the package, and with it TensorFlow, before its `__main__`; while it does, '-m'
-    stands in the place of the program's name.
-    """
-    called = sys.orig_argv[-len(sys.argv) :]
-    if sys.argv[:1] == ["-m"] and called[:1] in (["estimator_emb"], ["-mestimator_emb"]):
-        status = _answer(sys.argv[1:])
-        if status is not None:
-            raise SystemExit(status)
-        _quiet_tensorflow()
-
-
-def _answer(args: list[str]) -> int | None:
-    """Returns the exit status of a call that needs no TensorFlow; None for a subcommand to run."""
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help(), file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
-    if args[0] == "--version":
+    name = args[0]
+    if name == "--version":
+        from estimator_emb.cli import versions
+
         print(versions.text())
         return 0
-    if args[0] not in parsers.PARSERS:
+    if name not in SUBCOMMANDS:
         print(
-            f"estimator-emb: there is no subcommand {args[0]!r}; there are "
-            f"{', '.join(parsers.PARSERS)}. See estimator-emb --help.",
+            f"estimator-emb: there is no subcommand {name!r}; there are {', '.join(SUBCOMMANDS)}. "
+            "See estimator-emb --help.",
             file=sys.stderr,
         )
         return 2
-    options = parsers.parse(args[0], args[1:])  # Exits for --help or wrong arguments.
-    if args[0] in ("cluster", "compare", "migrate"):  # Other processes need TensorFlow, or none.
-        _quiet_tensorflow()
-        status: int = importlib.import_module(f"{__package__}.{args[0]}").main(options)
-        return status
-    return None
-
-
-def _quiet_tensorflow() -> None:
-    """Leaves out what TensorFlow's C++ notes of this machine, unless the user has chosen."""
+    module: Any = importlib.import_module(SUBCOMMANDS[name].module)
+    parser = parser_of(name)
+    options = parser.parse(args[1:])
+    # What TensorFlow's C++ notes of this machine is left out, unless the user has chosen.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        return int(module.main(options))
+    except arguments.WrongArguments as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except ImportError as error:
+        if ": pip " not in str(error):
+            raise
+        print(f"estimator-emb: {error}", file=sys.stderr)
+        return 2
+
+
+def parser_of(name: str) -> arguments.Parser:
+    """Returns the parser of a subcommand."""
+    module: Any = importlib.import_module(SUBCOMMANDS[name].module)
+    parser = arguments.Parser(name, f"{SUBCOMMANDS[name].summary}\n\n{module.DETAILS}".rstrip())
+    module.fill_parser(parser)
+    return parser
 
 
 def _help() -> str:
-    lines = ["usage: estimator-emb SUBCOMMAND ARGUMENTS...", ""]
-    for name, make_parser in parsers.PARSERS.items():
-        summary = (make_parser().description or "").partition("\n")[0]
-        lines.append(f"  {name:<9}{summary}")
-    return "\n".join([*lines, "", "estimator-emb SUBCOMMAND --help says more."])
+    lines = [f"  {name:<9}{subcommand.summary}" for name, subcommand in SUBCOMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: estimator-emb SUBCOMMAND ARGUMENTS...",
+            "",
+            *lines,
+            "",
+            "estimator-emb SUBCOMMAND --help says more.",
+        ]
+    )

@@ -21,10 +21,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from estimator_emb.cli import arguments
 from estimator_emb.legacy import old_python
 
 if TYPE_CHECKING:
     from estimator_emb.cli.migration.rewrite import Rewritten
+
+DETAILS = """\
+    estimator-emb migrate PROGRAM.py
+    estimator-emb migrate --write PROGRAM.py FOLDER
+
+It prints the changes as a diff, and on stderr what a person must decide, by file and line. The
+exit status is 0 if something changes, 2 if nothing does or a file cannot be read; then no file is
+written. It needs LibCST: pip install 'estimator-emb[migrate]'
+"""
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,9 @@ class _File:
 
     Attributes:
       path: as the user has named it.
-      real: the file that is written, behind all symbolic links.
+      real: the file itself, behind all symbolic links.
       data: its bytes.
-      encoding: what they are decoded by.
+      encoding: their encoding.
       has_bom: whether they begin with a byte order mark, which `text` leaves out.
       text: the source, with its own line ends.
     """
@@ -53,6 +63,17 @@ class _File:
 
 class _Unusable(Exception):
     """A file that cannot be rewritten; the text says where and why."""
+
+
+def fill_parser(parser: arguments.Parser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PROGRAM.py",
+        help="a program; a folder stands for all files *.py in it",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -97,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields the files that are named, and those in the folders that are named, each once."""
+    """Yields every named file, and every file in a named folder, once."""
     seen: set[str] = set()
     folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
     for path in paths:
@@ -118,10 +139,9 @@ def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
 
 
 def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields the Python files below a folder, but for hidden folders and environments.
+    """Yields the Python files below a folder, without hidden folders and environments.
 
-    A link to a file that is in no folder of the user's choice is left out; no link to a folder is
-    followed.
+    It follows no link to a folder, and no link to a file outside the folders that the user named.
     """
 
     def fail(error: OSError) -> None:

@@ -70,15 +70,12 @@ def process_group() -> Iterator[int]:
 
 @dataclasses.dataclass(eq=False)
 class Process:
-    """A process of the cluster.
+    """A process of the cluster; times are those of `time.monotonic`.
 
     Attributes:
       job: 'chief', 'worker', 'ps' or 'evaluator'.
-      name: how it is called in messages.
-      popen: the process.
+      name: the name that messages give it.
       last: its last lines, of both streams.
-      started: when, by `time.monotonic`.
-      ended: when it ended, or None.
       terminate_at: when it is sent SIGTERM, or None.
       kill_at: when it is killed, or None.
       told: whether it was sent a signal, so that its end is no surprise.

@@ -10,6 +10,8 @@ import runpy
 import shutil
 from importlib import metadata
 
+from estimator_emb.names import environment
+
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _BESIDE = ("tf-keras", "tensorflow-estimator", "numpy", "protobuf")
 _COMPILERS = ("g++", "c++", "clang++")
@@ -37,8 +39,8 @@ def _version(name: str) -> str:
 
 
 def _kernels() -> str:
-    if os.environ.get("ESTIMATOR_EMB_NATIVE") == "0":
-        return "off, ESTIMATOR_EMB_NATIVE is 0"
+    if environment.NATIVE.value() == "0":
+        return f"off, {environment.NATIVE} is 0"
     brought = sorted((_PACKAGE / "native" / "prebuilt").glob("ops-*.so"))
     if brought:
         releases = ", ".join(library.stem.removeprefix("ops-") for library in brought)

@@ -29,13 +29,11 @@ class Item:
     """A loss, variable, metric or prediction that both sides have.
 
     Attributes:
-      kind: 'loss', 'variable', 'metric' or 'prediction'.
-      name: of it on side A.
-      shape: of its values.
+      name: its name on side A.
+      shape: the shape of its values.
       steps: {step: how far the sides are apart after it}.
     """
 
-    kind: str
     name: str
     shape: tuple[int, ...] = ()
     steps: dict[int, distances.Distance] = dataclasses.field(default_factory=dict)
@@ -69,8 +67,8 @@ class OfTraining:
       losses: (step, loss of A, loss of B).
       loss: how far they are apart.
       variables: the variables that both sides have.
-      matching: of the names.
-      random: ops of a step of either side that draw random numbers.
+      matching: which name of A is which of B.
+      random: ops in a step of A or B that draw random numbers.
     """
 
     losses: list[tuple[int, float, float]]
@@ -85,9 +83,9 @@ class Comparison:
     """All that was compared.
 
     Attributes:
-      trainings: of each model directory.
-      outputs: metrics and predictions: (item, value of A, value of B); values of arrays are None.
-      problems: what one side has and the other has not, in sentences.
+      trainings: one for each model directory.
+      outputs: metrics and predictions: (item, value of A, value of B); None for both of an array.
+      problems: sentences about what only one side has.
     """
 
     trainings: list[OfTraining]
@@ -117,13 +115,13 @@ def compare(
     """Compares two runs.
 
     Args:
-      a: of side A.
-      b: of side B.
+      a: side A.
+      b: side B.
       tolerance: how far values may be apart.
       ignore: patterns of names to leave out.
 
     Raises:
-      CannotCompare: nothing could be said.
+      CannotCompare: there is nothing to compare.
     """
     problems = []
     if len(a.trainings) != len(b.trainings):
@@ -164,7 +162,7 @@ def _of_training(
 ) -> OfTraining:
     steps = sorted(a.losses.keys() & b.losses.keys())
     losses = [(step, a.losses[step], b.losses[step]) for step in steps]
-    loss = Item("loss", "loss")
+    loss = Item("loss")
     for step, one, other in losses:
         loss.steps[step] = distances.between(one, other, tolerance)
     for what, ours, theirs in (("losses", a.losses, b.losses), ("checkpoints", a.saved, b.saved)):
@@ -191,7 +189,7 @@ def _of_training(
             if of_a != of_b:
                 problems.append(f"{ours} has the {what} {of_a} on A, and {of_b} on B.")
         if shapes[0] == shapes[1] and dtypes[0] == dtypes[1]:
-            variables.append((Item("variable", ours, shapes[0]), theirs))
+            variables.append((Item(ours, shapes[0]), theirs))
     for step in saved:
         with Values(a.saved[step]) as in_a, Values(b.saved[step]) as in_b:
             for item, theirs in variables:
@@ -244,7 +242,7 @@ def _of_outputs(
                     f"{ours.name}: {name} has the shape {one.shape} on A, and {other.shape} on B."
                 )
                 continue
-            item = Item(kind, f"{ours.name}: {name}" if name else ours.name, one.shape)
+            item = Item(f"{ours.name}: {name}" if name else ours.name, one.shape)
             item.steps[last if step is None else step] = distances.between(one, other, tolerance)
             scalar = not one.shape
             found.append((item, one[()] if scalar else None, other[()] if scalar else None))
@@ -274,9 +272,9 @@ def verdict(
     """Returns the exit status, and the line that says what it means.
 
     Args:
-      comparison: of the sides.
-      repeated: of side A with itself, or None where it was not run twice.
-      tolerance: what both were compared with.
+      comparison: that of the sides.
+      repeated: that of side A with itself; None where it was not run twice.
+      tolerance: the tolerance of both.
     """
     within = f"within {tolerance}"
     chance = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two sides have done: their losses, checkpoints, metrics and predictions."""
+"""Reads what a side has left behind: its losses, checkpoints, metrics and predictions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import tensorflow as tf
 
 
 class CannotCompare(Exception):
-    """Why nothing can be said of two sides, in a line."""
+    """The error of two sides that cannot be compared; its message is one line."""
 
 
 @dataclasses.dataclass
 class Training:
-    """What became of one model directory.
+    """What a side has left of the training of one model directory.
 
     Attributes:
       start: prefix of the checkpoint of its first values, or None.
@@ -39,10 +39,10 @@ class Training:
 
 @dataclasses.dataclass
 class Outputs:
-    """What an evaluation, or a call of predict, gave.
+    """What an evaluation, or a call of predict, returned.
 
     Attributes:
-      name: how messages call it.
+      name: its name in messages.
       values: name -> array.
       counts: name -> what must be equal, such as the number of predictions.
     """

@@ -10,23 +10,25 @@ import importlib.util
 import sys
 
 from estimator_emb.compat import legacy_keras, tf_export
+from estimator_emb.names.legacy import LACKING
 
 
-def prepare(stand_ins: dict[str, str]) -> None:
+def prepare(tpu_embedding: str) -> None:
     """Makes `import tensorflow_estimator` work on this TensorFlow; a second call changes nothing.
 
     Args:
-      stand_ins: module that tensorflow-estimator imports -> module to use where it is missing.
+      tpu_embedding: name of the module in place of tensorflow.python.tpu.tpu_embedding; the other
+        stand-ins are in this folder.
 
     Raises:
       ImportError: Keras 3 is already bound to `tf.keras`, or tf-keras is missing.
     """
     legacy_keras.require()
     tf_export.restore_estimator_names()
-    for name, stand_in in stand_ins.items():
+    for name in LACKING:
         if name in sys.modules or importlib.util.find_spec(name) is not None:
             continue
-        module = importlib.import_module(stand_in)
-        sys.modules[name] = module
         parent, _, attribute = name.rpartition(".")
+        stand_in = tpu_embedding if attribute == "tpu_embedding" else f"{__name__}.{attribute}"
+        module = sys.modules[name] = importlib.import_module(stand_in)
         setattr(importlib.import_module(parent), attribute, module)

@@ -14,7 +14,7 @@ from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
 from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
 from estimator_emb.checkpoints.formats.tf2 import WEIGHTS
-from estimator_emb.checkpoints.reading import saved_tables, saved_variables
+from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
@@ -71,23 +71,23 @@ def checkpoint_to_tensorflow(
         saver = tf.train.Checkpoint(embedding=layer, step=step)
         saver.restore(moved.checkpoint).assert_consumed()
 
-    `TPUEmbedding` restores it on any number of hosts; `TPUEmbeddingForServing`, and `TPUEmbedding`
-    outside of a TPUStrategy, on a CPU. Rows are in the order of their ids, and values are those of
-    the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
+    `TPUEmbedding` restores it on any number of hosts. On a CPU, `TPUEmbeddingForServing` does, and
+    `TPUEmbedding` outside of a TPUStrategy. Rows are in the order of their ids, and values are
+    those of the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
 
     Args:
       spec: the spec of the program, of columns or of config dicts.
       path: prefix of the program's checkpoint, or its model_dir, which stands for the latest one.
       destination: path of a new folder; the checkpoint in it is `ckpt-1`.
-      variables: table, as the spec calls it ('tbl_' and the column's name for a column) -> name of
+      variables: name of a table in the spec ('tbl_' and the column's name for a column) -> name of
         its variable, where the checkpoint has none or several of that name. None by default.
-      sparse_core: as that of `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
+      sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
         the rows when it restores them.
-      strict: as that of `to_tensorflow`.
-      step: as that of `to_tensorflow`.
-      batch_size: as that of `to_tensorflow`.
-      order: as that of `estimator_emb.checkpoint.table`.
-      progress: function called with the number of bytes done and that of all; None for none.
+      strict: as in `to_tensorflow`.
+      step: as in `to_tensorflow`.
+      batch_size: as in `to_tensorflow`.
+      order: as in `estimator_emb.checkpoint.table`.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Returns:
       What was written.
@@ -190,28 +190,28 @@ def checkpoint_from_tensorflow(
 ) -> Moved:
     """Writes tables and slots of a checkpoint of TensorFlow 2's TPUEmbedding as programs here do.
 
-    A program takes them by `WarmStartSettings` with the new checkpoint, tables and slots alike
-    where `vars_to_warm_start` is a list of patterns; or, where it has no other variables, by its
-    model_dir. Rows are in the order of their ids, which the checkpoint says.
+    A program takes them by `WarmStartSettings`, the slots too if `vars_to_warm_start` is a list of
+    patterns; or by its model_dir, if it has no other variables. Rows are in the order of their ids,
+    and the checkpoint says so.
 
     Args:
       path: prefix of the checkpoint, which `tf.train.Checkpoint` has saved with a `TPUEmbedding` or
         `TPUEmbeddingForServing` anywhere in it; or a folder, which stands for the latest one.
       destination: prefix of the new checkpoint, such as `from_tf2/model.ckpt-0`.
-      variables: table -> name of its variable here, for a table of columns, whose variables are
-        called by where model_fn uses them; `estimator-emb inspect` lists those of a checkpoint. A
-        table that it does not name keeps its name. None, the default, names none.
+      variables: table -> name of its variable here, for a table of columns, whose variables have
+        the name of their scope in model_fn; `estimator-emb inspect` lists those of a checkpoint.
+        Any other table keeps its name. None, the default, renames none.
       slots: False leaves the slots out. True by default.
-      progress: function called with the number of bytes done and that of all; None for none.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Returns:
       What was written. The global step is that of a variable `step` in the checkpoint; without one,
       there is none.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, none of `TPUEmbedding` or one of
-        `TPUEmbeddingV2`; `destination` exists; `variables` names a table that is not there, or two
-        variables alike; or a table has the slots of no optimizer.
+      ValueError: there is no checkpoint, it is damaged, or it is not of `TPUEmbedding`, but of
+        `TPUEmbeddingV2` or something else; `destination` exists; `variables` names a table that is
+        not there, or two variables alike; or a table has the slots of no optimizer.
     """
     destination = tf.compat.path_to_str(destination)
     for end in ("", ".index"):
@@ -294,7 +294,7 @@ def _write(
             yield piece
             advance(piece.nbytes)
 
-    record = saved_variables.record(dict.fromkeys(moved.values(), 1))
+    record = row_order.contents_of_record(dict.fromkeys(moved.values(), 1))
     with Writer(destination) as out:
         out.add(RECORD, tf.string, np.array(record, object))
         if step is not None:

@@ -22,8 +22,8 @@ def sparse_core_config(
 
         samples * (ids of a sample, of all features of the table)
 
-    ids to another one, which holds every (chips * SparseCores of a chip)-th row, and so no more
-    different ones than those. TPUEmbeddingV2 by itself has room for 256 of either.
+    ids to another one, and no more different ones than the rows of that one, which holds every
+    (chips * SparseCores of a chip)-th. By itself, TPUEmbeddingV2 has room for 256 of both.
 
     Args:
       translation: of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the samples of a

@@ -44,8 +44,8 @@ class SpecTranslation:
 
     Attributes:
       features: feature key -> `tf.tpu.experimental.embedding.FeatureConfig`, for `TPUEmbedding` or
-        `TPUEmbeddingForServing`. Features of one table share its `TableConfig`, which is called as
-        the spec calls the table, and has its own optimizer.
+        `TPUEmbeddingForServing`. Features of one table share its `TableConfig`, which has the name
+        of the table in the spec, and its own optimizer.
       weight_keys: feature key -> key of its weights in the input, for those features that have
         weights. There, `lookup` and `enqueue` take them beside the ids, as `weights`.
       pipeline_execution_with_tensor_core: that of the spec, an argument of `TPUEmbedding`.
@@ -83,11 +83,11 @@ def to_tensorflow(
 ) -> Any:
     """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
 
-    Of a spec, the rate of a table's own becomes that of its optimizer, `clipping_limit` becomes
-    limits in it, and a combiner None becomes 'sum', which is the same for one id per sample. A
-    setting without a counterpart is left out, listed in `losses` with its effect, and said in the
-    log: `experimental_gradient_multiplier_fn`, an optimizer that TensorFlow 2 lacks, the vocabulary
-    of a column, and others. The optimizer of such a table is None.
+    In a spec, a table's own rate becomes that of its optimizer, `clipping_limit` becomes limits in
+    it, and a combiner None becomes 'sum', which is the same for one id per sample. A setting
+    without a counterpart is left out, listed in `losses` with its effect, and told in the log:
+    `experimental_gradient_multiplier_fn`, the vocabulary of a column, and others. A table whose
+    optimizer TensorFlow 2 lacks gets None.
 
     Args:
       structure: an `EmbeddingConfigSpec` of columns or of config dicts; or an object of this

@@ -4,7 +4,7 @@
 import dataclasses
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from estimator_emb.embedding.configs import (
     QuantizationConfig,
     TableConfig,
 )
-from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import optimizer_of, tables_of
 
@@ -57,16 +57,15 @@ def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> An
     ours = from_tensorflow(structure)
     translated: dict[int, Any] = {}
 
-    def translate(value: Any) -> Any:
+    def check(value: Any) -> None:
         if sparse_core:
-            _check_for_sparse_core(value, strict, translated)
-        return _to_tensorflow(value, translated)
+            _check_for_sparse_core(value, strict)
 
-    return tf.nest.map_structure(translate, ours)
+    return tf.nest.map_structure(lambda value: _to_tensorflow(value, translated, check), ours)
 
 
 def without_checks(features: dict[str, FeatureConfig]) -> dict[str, Any]:
-    """Translates features of ours, of which the caller has checked that nothing is lost."""
+    """Translates features of ours; the caller has checked that nothing is lost."""
     translated: dict[int, Any] = {}
     return {key: _to_tensorflow(feature, translated) for key, feature in features.items()}
 
@@ -83,42 +82,36 @@ IGNORED_BY_SPARSE_CORE = {
 """Argument of an optimizer that TPUEmbeddingV2 never reads -> the value that it acts by."""
 
 
-def _to_tensorflow(value: Any, translated: dict[int, Any]) -> Any:
+def _to_tensorflow(
+    value: Any, translated: dict[int, Any], check: Callable[[Any], None] | None = None
+) -> Any:
     """Translates one object of ours; `translated` has those translated before, by their id()."""
     if value is None:
         return None
     if id(value) in translated:
         return translated[id(value)]
+    if check:
+        check(value)
     if isinstance(value, TF2_OPTIMIZERS):
         arguments = value.arguments()
     else:
         arguments = _fields(value, value)
         for name in ("table", "optimizer", "quantization_config"):
             if name in arguments:
-                arguments[name] = _to_tensorflow(arguments[name], translated)
+                arguments[name] = _to_tensorflow(arguments[name], translated, check)
     theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
     translated[id(value)] = theirs(**arguments)
     return translated[id(value)]
 
 
-def _check_for_sparse_core(value: Any, strict: bool, done: Mapping[int, Any]) -> None:
-    """Checks an object of ours, and those inside of it that are not in `done`, by their id()."""
-    if value is None or id(value) in done:
+def _check_for_sparse_core(value: Any, strict: bool) -> None:
+    if isinstance(value, FeatureConfig) and value.max_sequence_length:
+        raise ValueError(
+            "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no "
+            f"counterpart of max_sequence_length={value.max_sequence_length}."
+        )
+    if not isinstance(value, TF2_OPTIMIZERS):
         return
-    if isinstance(value, FeatureConfig):
-        if value.max_sequence_length:
-            raise ValueError(
-                "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no "
-                f"counterpart of max_sequence_length={value.max_sequence_length}."
-            )
-        _check_for_sparse_core(value.table, strict, done)
-    elif isinstance(value, TableConfig):
-        _check_for_sparse_core(value.optimizer, strict, done)
-    elif isinstance(value, TF2_OPTIMIZERS):
-        _check_optimizer_for_sparse_core(value, strict)
-
-
-def _check_optimizer_for_sparse_core(value: OptimizationParameters, strict: bool) -> None:
     decay = _changed(
         value, weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None
     )
@@ -152,8 +145,8 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
     Raises:
       ValueError: `from_legacy` refuses a table or a feature, a table has no optimizer, or the spec
-        has a `clipping_limit` or an `experimental_gradient_multiplier_fn`, of which the TF2
-        vocabulary has no counterpart.
+        has what the TF2 vocabulary lacks: a `clipping_limit` or an
+        `experimental_gradient_multiplier_fn`.
     """
     spec = config.validated(spec)
     _refuse(

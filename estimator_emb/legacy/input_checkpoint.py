@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
-TensorFlow 2.16 has no such hook. That of TensorFlow 2.15 saves by a timer of its own, which after a
-restart runs at other times than that of the model, and restores its newest file, whatever the step
-of the model. The hook here saves just before the model is saved, and restores the position that
-belongs to the step of the model. So a training that is killed at any moment continues with the
-batch after the last one that its model has seen.
+TensorFlow 2.16 has no such hook. TensorFlow 2.15's hook saves by a timer of its own, which may run
+at other times than the model's after a restart, and it restores its newest file, whatever the step
+of the model. The hook here saves just before the model is saved, and restores the position at the
+step of the model. So a training that is killed at any moment continues with the batch after the
+last one that its model has seen.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None
-        """A weak reference to the session whose input has the position of the model."""
+        """A weak reference to the session in which the input and the model are in step."""
         self._model_step: int | None = None
         """The step of a checkpoint that was written before that, at the beginning of a session."""
         self._saved_step: int | None = None

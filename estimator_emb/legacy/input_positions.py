@@ -17,7 +17,7 @@ _UNFINISHED = "unfinished_"
 class Positions:
     """The positions of one task's input, `<name>.ckpt-<step>` in the model directory.
 
-    A file is there whole or not at all, so that a killed process leaves none that cannot be read.
+    A position appears only when it is complete, so a killed process leaves no damaged one.
     The file `checkpoint_<name>` names the last one, as TensorFlow's hook writes it.
 
     Args:
@@ -117,7 +117,7 @@ class Positions:
         self._remove(lambda saved: saved not in keep)
 
     def remove_those_before_models(self) -> None:
-        """Removes positions before the one from which the oldest checkpoint would continue."""
+        """Removes positions that are too old even for the oldest checkpoint."""
         oldest = min(self._steps_of_models(), default=0)
         needed = max((saved for saved in self.steps() if saved <= oldest), default=0)
         self._remove(lambda saved: saved < needed)
@@ -146,7 +146,7 @@ def _names(saver: Any) -> set[str]:
 
 
 def _difference(saved: set[str], wanted: set[str]) -> str:
-    """Returns how another lookup ahead was made than it is now, and with what to train."""
+    """Returns in which other way a lookup ahead was made, and how to train."""
     by_kernels, kernels_now = (
         any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
         for names in (saved, wanted)

@@ -3,9 +3,9 @@
 
 TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
 that name, is another object than the `tensorflow._api.v2.compat.v1` from which it was made, and
-replaces it as `tf.compat.v1`. `install` changes all of them. Where a class of ours replaces one of
-tensorflow-estimator's, the module that defines the latter stays as it is, because it names its own
-class in `super(...)`. Imports find another module in its place, which shares everything else.
+replaces it as `tf.compat.v1`. `install` changes all of them. A module of tensorflow-estimator that
+defines a class which ours replaces stays as it is, because it names its own class in `super(...)`.
+Imports find another module in its place, which shares everything else.
 """
 
 from __future__ import annotations

@@ -32,10 +32,7 @@ _PYTHON_2 = (
     (r"\b\d+[lL]\b", "a number such as 1L", "Python 3 writes long integers without an L"),
     (r"`[^`]+`", "backquotes", "Python 3 writes backquotes as repr(...)"),
 )
-"""Pattern in a line that is a syntax error -> what it has, and what to write today.
-
-The latter is '' where the error itself says so.
-"""
+"""Pattern of Python 2, its name, and what to write today; '' where Python's error says it."""
 
 _KEYWORDS = r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b"
 
@@ -128,7 +125,7 @@ _MODULES = {
 
 
 def place(file: str | None, line: int | None) -> str:
-    """Returns how a message names a line of a file, from the folder where the program runs."""
+    """Returns '<file>, line <line>', with the file relative to the folder of the process."""
     shown = file or "?"
     if os.path.isabs(shown):
         relative = os.path.relpath(shown)
@@ -137,7 +134,7 @@ def place(file: str | None, line: int | None) -> str:
 
 
 def python_2_in(line: str) -> str | None:
-    """Returns what Python 2 a line has that is no Python 3; None for other lines."""
+    """Returns the name of what makes a line Python 2; None for other lines."""
     if not _is_python(line):
         for pattern, what, _ in _PYTHON_2:
             if re.search(pattern, line):
@@ -155,7 +152,7 @@ def _is_python(line: str) -> bool:
 
 
 def explained_syntax_error(error: SyntaxError) -> str:
-    """Returns where a line does not compile, what is wrong with it and what to write instead."""
+    """Returns the place of a syntax error, what is wrong and what to write instead."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
     if re.search(_KEYWORDS, line):

@@ -11,15 +11,14 @@ import collections
 import collections.abc
 import fractions
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
-import math
+import operator
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -54,22 +53,9 @@ def getargspec(func: Callable[..., Any]) -> ArgSpec:
 
 def gcd(a: Any, b: Any) -> Any:
     """Returns the greatest common divisor, with the sign of b, as `fractions.gcd` did."""
-    if type(a) is int is type(b):
-        divisor = math.gcd(a, b)
-        return -divisor if (b or a) < 0 else divisor
     while b:
         a, b = b, a % b
     return a
-
-
-def coroutine(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a generator as a coroutine, as `asyncio.coroutine` until Python 3.10."""
-    return types.coroutine(func)
-
-
-def asscalar(a: Any) -> Any:
-    """Returns the only element of an array as a Python scalar, as `numpy.asscalar` did."""
-    return a.item()
 
 
 _NUMPY: dict[str, Any] = {
@@ -91,7 +77,7 @@ _NUMPY: dict[str, Any] = {
     "PZERO": 0.0,
     "infty": np.inf,
     "alltrue": np.all,
-    "asscalar": asscalar,
+    "asscalar": operator.methodcaller("item"),
     "cfloat": np.complex128,
     "complex_": np.complex128,
     "cumproduct": np.cumprod,
@@ -107,7 +93,7 @@ _NUMPY: dict[str, Any] = {
     "uint0": np.uintp,
     "unicode_": np.str_,
 }
-"""Name that NumPy has had -> its meaning; from 1.20's and 2.0's lists of removed aliases."""
+"""Alias that NumPy 1.20 or 2.0 removed -> its meaning."""
 
 
 def supply(changes: Changes) -> None:
@@ -118,7 +104,7 @@ def supply(changes: Changes) -> None:
             for name in collections.abc.__all__
             if name != "Buffer"  # collections never had it.
         ),
-        (asyncio, "coroutine", coroutine),
+        (asyncio, "coroutine", types.coroutine),
         (fractions, "gcd", gcd),
         (inspect, "ArgSpec", ArgSpec),
         (inspect, "getargspec", getargspec),
@@ -128,28 +114,22 @@ def supply(changes: Changes) -> None:
         # NumPy's answer to a name that is gone may be a warning, even where it has it.
         if name not in vars(owner):
             changes.set_attribute(owner, name, value)
-    changes.add_finder(_Imp())
+    if importlib.util.find_spec("imp") is None:
+        changes.set_module("imp", _imp())
     if importlib.util.find_spec("distutils") is None:
         changes.add_finder(AliasFinder({"distutils": "setuptools._distutils"}))
 
 
-class _Imp(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder of the module `imp` where Python, from 3.12 on, lacks it."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "imp" or importlib.machinery.PathFinder.find_spec(fullname) is not None:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__dict__.update(
-            new_module=ModuleType,
-            reload=importlib.reload,
-            load_source=_load_source,
-            __getattr__=_lacking_in_imp,
-        )
+def _imp() -> ModuleType:
+    module = ModuleType("imp")
+    module.__spec__ = importlib.machinery.ModuleSpec("imp", None)
+    vars(module).update(
+        new_module=ModuleType,
+        reload=importlib.reload,
+        load_source=_load_source,
+        __getattr__=_lacking_in_imp,
+    )
+    return module
 
 
 def _load_source(name: str, pathname: str, file: Any = None) -> ModuleType:

@@ -39,7 +39,7 @@ _NOT_OF_THE_API = (
     "tools",
     "tsl",
 )
-"""Modules of `tensorflow` that mean the same in both versions, or that others here import."""
+"""Modules of `tensorflow` that are the same in both versions, or imported here."""
 
 _ABSENT = object()
 
@@ -57,9 +57,9 @@ def bind() -> None:
 
     `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
     `estimator_emb.legacy.contrib`. `import tensorflow.<module>`, in every form, gives the module
-    that `tf.compat.v1.<module>` is. Graphs, sessions, variables, shapes and comparison of tensors
-    are those of TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
-    dropped (`older_python`) are there again.
+    `tf.compat.v1.<module>`. Graphs, sessions, variables, shapes and comparisons of tensors behave
+    as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
+    dropped are there again (`older_python`).
     """
     global _bound
     if _bound is not None:
@@ -85,7 +85,7 @@ def bind() -> None:
         }
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
-        own["contrib"] = contrib.install(changes)
+        own["contrib"] = contrib.add_contrib(changes)
         finder = _ApiFinder(v1, os.path.dirname(tf2.__file__))
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))
@@ -95,7 +95,7 @@ def bind() -> None:
 
 
 def unbind() -> None:
-    """Undoes what `bind` has done to imports. TensorFlow 1's behaviour stays."""
+    """Undoes the changes of imports by `bind`. TensorFlow 1's behaviour stays."""
     global _bound
     if _bound is not None:
         _bound.undo()
@@ -142,12 +142,12 @@ def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
 
 
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder to which `tensorflow.train` is the module that `tf.compat.v1.train` is.
+    """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
 
     Args:
       v1: the module `tensorflow.compat.v1`.
-      folder: that of the package tensorflow. Some of its packages have the name of a module of the
-        API, as `tensorflow.lite`; what is in them is found as before.
+      folder: the folder of the package tensorflow. Some of its packages, such as
+        `tensorflow.lite`, have the name of a module of the API; their files are found as before.
     """
 
     def __init__(self, v1: ModuleType, folder: str):
@@ -155,7 +155,7 @@ class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._folder = folder
 
     def module(self, fullname: str) -> ModuleType | None:
-        """Returns the module of TensorFlow 1's API that has this name; None for other names."""
+        """Returns the module of TensorFlow 1's API with this name; None for other names."""
         for root in _ROOTS:
             if fullname.startswith(root + "."):
                 path = fullname.removeprefix(root + ".").split(".")

@@ -5,6 +5,8 @@ Everything here is our own under its legacy name: the classes of configs and par
 `TPUEmbedding` that drives the embedding hardware, and what goes into it and comes out.
 """
 
+# ruff: noqa: F401 - programs find them here.
+
 from estimator_emb.backends.tpu.embedding import (
     INFERENCE,
     TRAINING,
@@ -55,45 +57,3 @@ MomentumSlotVariables = SLOT_VARIABLES[MomentumParameters]
 ProximalAdagradSlotVariables = SLOT_VARIABLES[ProximalAdagradParameters]
 ProximalYogiSlotVariables = SLOT_VARIABLES[ProximalYogiParameters]
 RMSPropSlotVariables = SLOT_VARIABLES[RMSPropParameters]
-
-__all__ = [
-    "AdagradMomentumParameters",
-    "AdagradMomentumSlotVariableNames",
-    "AdagradMomentumSlotVariables",
-    "AdagradParameters",
-    "AdagradSlotVariableNames",
-    "AdagradSlotVariables",
-    "AdamParameters",
-    "AdamSlotVariableNames",
-    "AdamSlotVariables",
-    "DeviceConfig",
-    "EnqueueData",
-    "FeatureConfig",
-    "FrequencyEstimatorParameters",
-    "FrequencyEstimatorSlotVariableNames",
-    "FrequencyEstimatorSlotVariables",
-    "FtrlParameters",
-    "FtrlSlotVariable",
-    "FtrlSlotVariableNames",
-    "INFERENCE",
-    "MomentumParameters",
-    "MomentumSlotVariableNames",
-    "MomentumSlotVariables",
-    "ProximalAdagradParameters",
-    "ProximalAdagradSlotVariableNames",
-    "ProximalAdagradSlotVariables",
-    "ProximalYogiParameters",
-    "ProximalYogiSlotVariableNames",
-    "ProximalYogiSlotVariables",
-    "RMSPropParameters",
-    "RMSPropSlotVariableNames",
-    "RMSPropSlotVariables",
-    "RaggedEnqueueData",
-    "StochasticGradientDescentParameters",
-    "TPUEmbedding",
-    "TRAINING",
-    "TableConfig",
-    "VariablesAndOps",
-    "get_enqueue_datas_list_from_ragged_tensors_list",
-    "get_enqueue_datas_list_from_sparse_tensors_list",
-]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the names of TensorFlow 1.15's `tf.contrib` are today.
 
-`MODULES` says it once: for what `tf.contrib` has under `--tf-v1`, for `estimator-emb migrate`, for
-the errors about other names and for the table in docs/legacy_names.md. All of it is text, so that
-no TensorFlow is needed to read it.
+`MODULES` is read by `--tf-v1`, by `estimator-emb migrate`, by the errors about other names and by
+the table in docs/legacy_names.md. It is text, so that reading it needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -638,7 +637,7 @@ MOVED = {
 
 
 def advice_about(path: str) -> str:
-    """Returns what to use in place of `tf.contrib.<path>`, a name that is no member."""
+    """Returns what to use in place of `tf.contrib.<path>`, which is not a member."""
     owner, _, rest = path.partition(".")
     module = MODULES.get(owner)
     if module is None:

@@ -74,7 +74,6 @@ NATIVE_SANITIZE = EnvironmentVariable(
 
 VARIABLES = tuple(
     sorted(
-        (value for value in globals().values() if isinstance(value, EnvironmentVariable)),
-        key=str,
+        (value for value in globals().values() if isinstance(value, EnvironmentVariable)), key=str
     )
 )

@@ -24,10 +24,10 @@ FROM_TENSORFLOW = (
 ).split()
 """Modules below `ESTIMATOR`.tpu that were once below tensorflow.python.tpu."""
 
-STAND_INS = {
-    "tensorflow.python.distribute.estimator_training": "estimator_emb.compat.estimator_training",
-    "tensorflow.python.tpu.session_support": "estimator_emb.compat.session_support",
-    "tensorflow.python.tpu.tpu_embedding": "estimator_emb.legacy.tpu_embedding",
-    "tensorflow.python.tpu.tpu_embedding_gradient": ("estimator_emb.compat.tpu_embedding_gradient"),
-}
-"""Module that TensorFlow >= 2.16 lacks and tensorflow-estimator imports -> ours in its place."""
+LACKING = (
+    "tensorflow.python.distribute.estimator_training",
+    "tensorflow.python.tpu.session_support",
+    "tensorflow.python.tpu.tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient",
+)
+"""Modules that tensorflow-estimator imports and TensorFlow >= 2.16 lacks."""

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from estimator_emb.names.environment import NATIVE_SANITIZE
+from estimator_emb.names import environment
 from estimator_emb.native import cache
 from estimator_emb.native.cache import BuildError
 
@@ -68,7 +68,7 @@ class Unit:
 
 def sanitizes() -> bool:
     """Returns whether to build libraries with sanitizers, which this process must have loaded."""
-    return NATIVE_SANITIZE.value() == "1"
+    return environment.NATIVE_SANITIZE.value() == "1"
 
 
 def x86() -> bool:

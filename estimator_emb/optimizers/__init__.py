@@ -10,6 +10,7 @@ rule.
 import inspect
 from typing import Any
 
+from estimator_emb.messages.arguments import suggest_in
 from estimator_emb.optimizers import _classes
 from estimator_emb.optimizers._classes import *  # noqa: F403
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
@@ -26,6 +27,10 @@ ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
     value for name, value in vars(_classes).items() if not name.startswith("_")
 )
 """Every optimizer class of the legacy vocabulary, in the order of their names."""
+
+for _one in ON_TPUS:
+    if "__init__" in vars(_one):  # A dataclass gets it after `__init_subclass__`.
+        suggest_in(_one, "__init__")
 
 PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
 """Those that train also where there is no TPU."""

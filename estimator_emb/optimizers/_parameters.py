@@ -154,6 +154,15 @@ class OptimizationParameters:
     renamed: Mapping[str, str] = {}
     """Argument of the legacy class -> its name in the TF2 class, where the two differ."""
 
+    learning_rate: float | Callable[[], Any]
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
     def __init__(
         self,
         learning_rate: float,
@@ -165,7 +174,7 @@ class OptimizationParameters:
         clip_gradient_min: float | None = None,
         clip_gradient_max: float | None = None,
     ):
-        self.learning_rate: float | Callable[[], Any] = learning_rate
+        self.learning_rate = learning_rate
         self.use_gradient_accumulation = use_gradient_accumulation
         self.clip_weight_min = clip_weight_min
         self.clip_weight_max = clip_weight_max
@@ -175,31 +184,30 @@ class OptimizationParameters:
         )
         self.clip_gradient_min = clip_gradient_min
         self.clip_gradient_max = clip_gradient_max
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Checks the arguments; a subclass with fields of its own checks their ranges besides."""
         self._check_number("learning_rate")
-        for name in (
-            "clip_weight_min",
-            "clip_weight_max",
-            "weight_decay_factor",
-            "clip_gradient_min",
-            "clip_gradient_max",
-        ):
+        for name in ("weight_decay_factor", *_NO_LIMIT):
             if getattr(self, name) is not None:
                 self._check_number(name)
-        for low, high in (
-            ("clip_weight_min", "clip_weight_max"),
-            ("clip_gradient_min", "clip_gradient_max"),
-        ):
-            a, b = getattr(self, low), getattr(self, high)
-            if a is not None and b is not None and a > b:
+        for name, field in getattr(self, "__dataclass_fields__", {}).items():
+            if field.type is float:
+                self._check_number(name)
+        for of in ("weight", "gradient"):
+            low, high = getattr(self, f"clip_{of}_min"), getattr(self, f"clip_{of}_max")
+            if low is not None and high is not None and low > high:
                 raise ValueError(
-                    f"{type(self).__name__}: {low} must not exceed {high}; got {a} and {b}."
+                    f"{type(self).__name__}: clip_{of}_min must not exceed clip_{of}_max; got "
+                    f"{low} and {high}."
                 )
-        limits = (clip_gradient_min, clip_gradient_max)
-        if not use_gradient_accumulation and limits != (None, None):
+        limits = (self.clip_gradient_min, self.clip_gradient_max)
+        if not self.use_gradient_accumulation and limits != (None, None):
             raise ValueError(
                 f"{type(self).__name__}: clip_gradient_min and clip_gradient_max need "
                 f"use_gradient_accumulation=True; got {limits[0]} and {limits[1]} with "
-                f"use_gradient_accumulation={use_gradient_accumulation}."
+                f"use_gradient_accumulation={self.use_gradient_accumulation}."
             )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -24,10 +24,26 @@ def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
 
 
 class TF2Optimizer(OptimizationParameters):
-    """The first base of each TF2 class; the second is its legacy class, with slots and rule.
+    """Base of each TF2 class, before its legacy class, which has the slots and the rule.
 
-    It lets the learning rate be a function, and replaces the two gradient limits of the legacy
-    vocabulary with `clipvalue`.
+    Its arguments are those of `OptimizationParameters`, but for:
+
+    * `learning_rate`: a number >= 0, or a function without arguments that returns it as a number or
+      a scalar tensor. The function is called once, in the graph of the training step. A number that
+      it returns stays; a tensor gives each step its own rate.
+    * `clipvalue`, in place of the two limits of the gradient: a positive number c for (-c, c), or a
+      tuple (min, max) in which None means no limit. It needs `use_gradient_accumulation`.
+    * `slot_variable_creation_fn`, where there are slots: a function that creates their variables.
+      It is called with the table's variable, the list of slot names, and a list of initializers,
+      functions of a shape and a dtype. It returns {slot name: variable}, each a resource variable
+      of the table's shape and dtype under any name. None gives them the names that the class says.
+    * `low_dimensional_packing_status`: a speed hint for the hardware; it changes no number.
+
+    Raises:
+      TypeError: a hyper-parameter that must be a number is not.
+      ValueError: a number is not finite, `clipvalue` is none of the above or given without
+        `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`, or
+        `slot_variable_creation_fn` is no function.
 
     Source: `_Optimizer` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
     """

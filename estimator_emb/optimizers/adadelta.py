@@ -9,12 +9,14 @@
 d reads the new a and the old u.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdadeltaParameters(OptimizationParameters):
     """Adadelta for embedding tables. Its slots are a and u, both starting from 0.
 
@@ -41,33 +43,16 @@ class AdadeltaParameters(OptimizationParameters):
         Slot("updates", "/Adadelta/updates"),
     )
 
-    def __init__(
-        self,
-        learning_rate: float,
-        rho: float,
-        epsilon: float,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.rho = rho
-        self.epsilon = epsilon
-        for name in ("rho", "epsilon"):
-            self._check_number(name)
+    learning_rate: float
+    rho: float
+    epsilon: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, u = slots

@@ -8,6 +8,7 @@ The new accumulator divides, and there is no epsilon: a positive initial accumul
 step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, w keeps its value.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
@@ -20,6 +21,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdagradParameters(OptimizationParameters):
     """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
 
@@ -27,9 +29,8 @@ class AdagradParameters(OptimizationParameters):
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `Adagrad`, below.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
-        They need `use_gradient_accumulation`.
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive.
@@ -41,31 +42,19 @@ class AdagradParameters(OptimizationParameters):
     hardware = Hardware("Adagrad", "adagrad")
     slots = (Slot("accumulators", "/Adagrad", "initial_accumulator", "accumulator"),)
 
-    def __init__(
-        self,
-        learning_rate: float,
-        initial_accumulator: float = 0.1,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.initial_accumulator = initial_accumulator
-        self._check_number("initial_accumulator")
-        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots
@@ -83,34 +72,17 @@ class Adagrad(TF2Optimizer, AdagradParameters):
     a float32 scalar. All operations are elementwise.
 
     Args:
-      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
-        number or a scalar tensor. The function is called once, in the graph of the training step. A
-        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradParameters` has no default.
       initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
         `initial_accumulator`, with the same default.
-      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with one
-        core the two are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
-        limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
-        no decay.
-      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
-        `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: function that creates the slot variables. It is called with the
-        table's variable, the list of slot names ['accumulators'], and a list of initializers,
-        functions of a shape and a dtype; returns {slot name: variable}, each a resource variable of
-        the table's shape and dtype under any name. With None they have the names above.
-      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
-        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
-      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `initial_accumulator_value` is not positive, `clipvalue`
-        is none of the above or given without `use_gradient_accumulation`, `clip_weight_min` exceeds
-        `clip_weight_max`, or `slot_variable_creation_fn` is no function.
+      ValueError: `initial_accumulator_value` is not positive.
+      TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.Adagrad` of
     tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1; rule: as `AdagradParameters`.

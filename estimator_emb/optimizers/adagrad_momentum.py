@@ -13,6 +13,7 @@ optimization_parameters.proto says that m sums the scale without the gradient; T
 its test on TPUs do what stands above.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdagradMomentumParameters(OptimizationParameters):
     """Adagrad with momentum for embedding tables. Its slots a and m start from 0.
 
@@ -40,9 +42,8 @@ class AdagradMomentumParameters(OptimizationParameters):
       beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
       epsilon: added to a inside the power, > 0. It is no initial accumulator.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `AdagradMomentum`, below.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
-        They need `use_gradient_accumulation`.
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
 
     Raises:
       ValueError: `exponent` or `epsilon` is not positive.
@@ -63,41 +64,24 @@ class AdagradMomentumParameters(OptimizationParameters):
     )
     forms = {"use_nesterov": (False, True), "exponent": (2, 3), "beta2": (1, 0.9)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        momentum: float,
-        use_nesterov: bool = False,
-        exponent: float = 2,
-        beta2: float = 1,
-        epsilon: float = 1e-10,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.momentum = momentum
-        self.use_nesterov = use_nesterov
-        self.exponent = exponent
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        for name in ("momentum", "exponent", "beta2", "epsilon"):
-            self._check_number(name)
-        self._check(exponent > 0, "exponent", "positive")
-        self._check(epsilon > 0, "epsilon", "positive")
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.exponent > 0, "exponent", "positive")
+        self._check(self.epsilon > 0, "epsilon", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots
@@ -129,38 +113,20 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
     which start from 0; lr is a float32 scalar. All operations are elementwise.
 
     Args:
-      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
-        number or a scalar tensor. The function is called once, in the graph of the training step. A
-        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradMomentumParameters` has no default.
       momentum: decay of m. Any number. 0.0 by default; `AdagradMomentumParameters` has no default.
       use_nesterov: which of the two steps above.
       exponent: which root of the accumulator divides, > 0; 2 is the square root of Adagrad.
       beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
       epsilon: added to a inside the power, > 0. It is no initial accumulator.
-      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with one
-        core the two are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
-        limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
-        no decay.
-      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
-        `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: function that creates the slot variables. It is called with the
-        table's variable, the list of slot names ['accumulators', 'momenta'], and a list of
-        initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. With None they have
-        the names above.
-      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
-        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
-      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `exponent` or `epsilon` is not positive, `clipvalue` is
-        none of the above or given without `use_gradient_accumulation`, `clip_weight_min` exceeds
-        `clip_weight_max`, or `slot_variable_creation_fn` is no function.
+      ValueError: `exponent` or `epsilon` is not positive.
+      TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.AdagradMomentum` of
     tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1; rule: as

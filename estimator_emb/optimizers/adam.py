@@ -14,6 +14,7 @@ Lazy Adam leaves alone the rows that no id of the batch names. Otherwise these r
 too, with g = 0, so that their m and v decay and their w keeps moving.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
@@ -26,6 +27,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AdamParameters(OptimizationParameters):
     """Adam for embedding tables. Its slots are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
@@ -39,9 +41,8 @@ class AdamParameters(OptimizationParameters):
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `Adam`, below.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
-        They need `use_gradient_accumulation`.
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
@@ -64,46 +65,29 @@ class AdamParameters(OptimizationParameters):
     )
     forms = {"sum_inside_sqrt": (False, True)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        lazy_adam: bool = True,
-        sum_inside_sqrt: bool = True,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        self.lazy_adam = lazy_adam
-        self.sum_inside_sqrt = sum_inside_sqrt
-        for name in ("beta1", "beta2", "epsilon"):
-            self._check_number(name)
-        self._check(0 <= beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= beta2 < 1, "beta2", "in [0, 1)")
-        self._check(epsilon > 0, "epsilon", "positive")
-        if not lazy_adam and not use_gradient_accumulation:
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
+        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
+        self._check(self.epsilon > 0, "epsilon", "positive")
+        if not self.lazy_adam and not self.use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: lazy_adam=False needs use_gradient_accumulation=True; "
-                f"got {use_gradient_accumulation}."
+                f"got {self.use_gradient_accumulation}."
             )
 
     @property
@@ -135,9 +119,7 @@ class Adam(TF2Optimizer, AdamParameters):
     is never corrected.
 
     Args:
-      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
-        number or a scalar tensor. The function is called once, in the graph of the training step. A
-        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdamParameters` has no default.
       beta_1: decay of m, in [0, 1). `AdamParameters` calls it `beta1`.
       beta_2: decay of v, in [0, 1). `AdamParameters` calls it `beta2`.
@@ -146,30 +128,14 @@ class Adam(TF2Optimizer, AdamParameters):
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
-      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with one
-        core the two are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
-        limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
-        no decay.
-      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
-        `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: function that creates the slot variables. It is called with the
-        table's variable, the list of slot names ['momenta', 'velocities'], and a list of
-        initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. With None they have
-        the names above.
-      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
-        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
-      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, a beta is outside [0, 1), epsilon is not positive,
-        `lazy_adam` and `use_gradient_accumulation` are both False, `clipvalue` is none of the above
-        or given without `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`,
-        or `slot_variable_creation_fn` is no function.
+      ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
+        `use_gradient_accumulation` are both False.
+      TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.Adam` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
     TF 2.15.1; rule: as `AdamParameters`.

@@ -10,12 +10,14 @@ ms - mg * mg is an estimate of a variance and never negative in exact arithmetic
 come out below zero when the gradient hardly varies, so epsilon must outweigh the rounding of ms.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CenteredRMSPropParameters(OptimizationParameters):
     """Centered RMSProp for embedding tables. Its slots ms, mom and mg start from 0.
 
@@ -45,35 +47,17 @@ class CenteredRMSPropParameters(OptimizationParameters):
         Slot("mg", "/CenteredRMSProp/mg"),
     )
 
-    def __init__(
-        self,
-        learning_rate: float,
-        rho: float,
-        momentum: float,
-        epsilon: float,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.rho = rho
-        self.momentum = momentum
-        self.epsilon = epsilon
-        for name in ("rho", "momentum", "epsilon"):
-            self._check_number(name)
+    learning_rate: float
+    rho: float
+    momentum: float
+    epsilon: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         ms, mom, mg = slots

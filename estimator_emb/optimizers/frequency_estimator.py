@@ -14,12 +14,14 @@ t arrives as the learning rate: the table's `learning_rate_fn` must return the g
 float32. No gradient is used. D should start from max_delta, by the table's initializer.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class FrequencyEstimatorParameters(OptimizationParameters):
     """A frequency estimator for embedding tables of dimension 1. It trains nothing.
 
@@ -47,20 +49,11 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     slots = (Slot("last_hit_step", "/FrequencyEstimator"),)
     required_dimension = 1
 
-    def __init__(
-        self,
-        tau: float,
-        max_delta: float,
-        outlier_threshold: float,
-        weight_exponent: float,
-    ):
-        super().__init__(learning_rate=1.0)
-        self.tau = tau
-        self.max_delta = max_delta
-        self.outlier_threshold = outlier_threshold
-        self.weight_exponent = weight_exponent
-        for name in ("tau", "max_delta", "outlier_threshold", "weight_exponent"):
-            self._check_number(name)
+    learning_rate = 1.0
+    tau: float
+    max_delta: float
+    outlier_threshold: float
+    weight_exponent: float
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (last_hit_step,) = slots

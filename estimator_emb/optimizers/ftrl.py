@@ -24,6 +24,7 @@ beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The for
 multiplication divides by lr, so a rate of 0 needs the other one.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import INFINITY, Math
@@ -36,6 +37,7 @@ from estimator_emb.optimizers._tf2 import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class FtrlParameters(OptimizationParameters):
     """FTRL for embedding tables.
 
@@ -48,9 +50,8 @@ class FtrlParameters(OptimizationParameters):
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `FTRL`, below.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
-        They need `use_gradient_accumulation`.
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
         a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.
@@ -87,50 +88,30 @@ class FtrlParameters(OptimizationParameters):
     initial_linear_value = 0.0
     """Start of every z; no argument, as in TensorFlow's class."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        learning_rate_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        multiply_linear_by_learning_rate: bool = False,
-        beta: float = 0,
-        allow_zero_accumulator: bool = False,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.learning_rate_power = learning_rate_power
-        self.initial_accumulator_value = initial_accumulator_value
-        self.l1_regularization_strength = l1_regularization_strength
-        self.l2_regularization_strength = l2_regularization_strength
-        self.multiply_linear_by_learning_rate = multiply_linear_by_learning_rate
-        self.beta = beta
-        self.allow_zero_accumulator = allow_zero_accumulator
-        for name in ("learning_rate_power", "beta"):
-            self._check_number(name)
-        self._check(learning_rate_power <= 0, "learning_rate_power", "at most 0")
+    learning_rate: float
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    multiply_linear_by_learning_rate: bool = False
+    beta: float = 0
+    allow_zero_accumulator: bool = False
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0")
         for name in (
             "initial_accumulator_value",
             "l1_regularization_strength",
             "l2_regularization_strength",
         ):
-            self._check_number(name)
             self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
@@ -181,43 +162,24 @@ class FTRL(TF2Optimizer, FtrlParameters):
     The order of the arguments is not that of `FtrlParameters`.
 
     Args:
-      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
-        number or a scalar tensor. The function is called once, in the graph of the training step. A
-        number that it returns stays; a tensor gives each step its own rate. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `FtrlParameters` has no default.
       learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       beta: added to the root of the accumulator. Any number.
       initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
-      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with one
-        core the two are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
-        limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
-        no decay.
-      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
-        `weight_decay_factor * learning_rate`.
-      slot_variable_creation_fn: function that creates the slot variables. It is called with the
-        table's variable, the list of slot names ['accumulators', 'linears'], and a list of
-        initializers, functions of a shape and a dtype; returns {slot name: variable}, each a
-        resource variable of the table's shape and dtype under any name. With None they have
-        the names above.
-      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
-        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so a
         checkpoint of one form does not fit the other.
       allow_zero_accumulator: no effect: accumulators of 0 give no NaN either way.
-      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `initial_accumulator_value` is not positive,
-        `learning_rate_power` is positive or a strength negative (TensorFlow's class documents these
-        two and does not check them), `clipvalue` is none of the above or given without
-        `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`, or
-        `slot_variable_creation_fn` is no function.
+      ValueError: `initial_accumulator_value` is not positive, or `learning_rate_power` is positive
+        or a strength negative, which TensorFlow's class documents and does not check.
+      TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.FTRL` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
     TF 2.15.1; rule: as `FtrlParameters`.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """MDL Adagrad light, which the hardware has and whose rule was never published."""
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MDLAdagradLightParameters(OptimizationParameters):
     """MDL Adagrad light for embedding tables, on TPU hardware only.
 
@@ -59,59 +61,35 @@ class MDLAdagradLightParameters(OptimizationParameters):
     )
     only_on_hardware = True
 
-    def __init__(
-        self,
-        learning_rate: float,
-        l2: float,
-        lr_power: float,
-        min_servable_mdl_benefit: float,
-        mdl_mix_in_margin: float,
-        mdl_benefit_rampup_coeff: float,
-        mdl_min_weight: float,
-        benefit_revisit_scale: float,
-        max_event_benefit: float,
-        max_total_benefit: float,
-        mdl_hard_limit: float,
-        hard_limit_min_benefit: bool,
-        mdl_regularize: bool,
-        initial_accumulator: float = 0.1,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            clip_gradient_min=clip_gradient_min,
-            clip_gradient_max=clip_gradient_max,
-        )
-        self.l2 = l2
-        self.lr_power = lr_power
-        self.min_servable_mdl_benefit = min_servable_mdl_benefit
-        self.mdl_mix_in_margin = mdl_mix_in_margin
-        self.mdl_benefit_rampup_coeff = mdl_benefit_rampup_coeff
-        self.mdl_min_weight = mdl_min_weight
-        self.benefit_revisit_scale = benefit_revisit_scale
-        self.max_event_benefit = max_event_benefit
-        self.max_total_benefit = max_total_benefit
-        self.mdl_hard_limit = mdl_hard_limit
-        self.hard_limit_min_benefit = hard_limit_min_benefit
-        self.mdl_regularize = mdl_regularize
-        self.initial_accumulator = initial_accumulator
-        for name in (*self.hardware.same, "initial_accumulator"):
-            if name in ("hard_limit_min_benefit", "mdl_regularize"):
-                if not isinstance(getattr(self, name), bool):
-                    raise TypeError(
-                        f"{type(self).__name__}: {name} must be True or False; got "
-                        f"{getattr(self, name)!r}."
-                    )
-            else:
-                self._check_number(name)
-        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+    learning_rate: float
+    l2: float
+    lr_power: float
+    min_servable_mdl_benefit: float
+    mdl_mix_in_margin: float
+    mdl_benefit_rampup_coeff: float
+    mdl_min_weight: float
+    benefit_revisit_scale: float
+    max_event_benefit: float
+    max_total_benefit: float
+    mdl_hard_limit: float
+    hard_limit_min_benefit: bool
+    mdl_regularize: bool
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hard_limit_min_benefit", "mdl_regularize"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} must be True or False; got "
+                    f"{getattr(self, name)!r}."
+                )
+        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         raise NotImplementedError(

@@ -9,12 +9,14 @@ m holds no learning rate, so that a new rate applies to the whole step at once; 
 momentum holds the rates of past steps. Nesterov's form reads the new m.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MomentumParameters(OptimizationParameters):
     """Momentum for embedding tables.
 
@@ -37,32 +39,16 @@ class MomentumParameters(OptimizationParameters):
     slots = (Slot("momenta", "/Momentum"),)
     forms = {"use_nesterov": (False, True)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        momentum: float,
-        use_nesterov: bool = False,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.momentum = momentum
-        self.use_nesterov = use_nesterov
-        self._check_number("momentum")
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (m,) = slots

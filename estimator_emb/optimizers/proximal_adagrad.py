@@ -11,12 +11,14 @@ The new accumulator divides, and there is no epsilon: a positive initial accumul
 step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, e is 0 too.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ProximalAdagradParameters(OptimizationParameters):
     """Proximal Adagrad for embedding tables. Its slot a is saved as `<table>/ProximalAdagrad`.
 
@@ -45,37 +47,22 @@ class ProximalAdagradParameters(OptimizationParameters):
     slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator", "accumulator"),)
     forms = {"l1_regularization_strength": (0.0, 0.1)}
 
-    def __init__(
-        self,
-        learning_rate: float,
-        initial_accumulator: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.initial_accumulator = initial_accumulator
-        self.l1_regularization_strength = l1_regularization_strength
-        self.l2_regularization_strength = l2_regularization_strength
-        self._check_number("initial_accumulator")
-        self._check(initial_accumulator > 0, "initial_accumulator", "positive")
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
         for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            self._check_number(name)
             self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:

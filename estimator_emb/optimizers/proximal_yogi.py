@@ -13,12 +13,14 @@ The hardware's rule is not published. optimization_parameters.proto says only th
 reading of that: `tfa.optimizers.Yogi`, which has the same defaults, without its bias correction.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ProximalYogiParameters(OptimizationParameters):
     """Proximal Yogi for embedding tables.
 
@@ -56,46 +58,27 @@ class ProximalYogiParameters(OptimizationParameters):
     )
     forms = {"l1_regularization_strength": (0.0, 0.1)}
 
-    def __init__(
-        self,
-        learning_rate: float = 0.01,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-3,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        initial_accumulator_value: float = 1e-6,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        self.l1_regularization_strength = l1_regularization_strength
-        self.l2_regularization_strength = l2_regularization_strength
-        self.initial_accumulator_value = initial_accumulator_value
-        for name in ("beta1", "beta2", "epsilon", "initial_accumulator_value"):
-            self._check_number(name)
-        self._check(0 <= beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= beta2 < 1, "beta2", "in [0, 1)")
-        self._check(epsilon > 0, "epsilon", "positive")
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-3
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    initial_accumulator_value: float = 1e-6
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
+        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
+        self._check(self.epsilon > 0, "epsilon", "positive")
         for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            self._check_number(name)
             self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:

@@ -8,12 +8,14 @@
 epsilon stands inside the root, and mom holds the learning rate of the steps that built it.
 """
 
+import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class RMSPropParameters(OptimizationParameters):
     """RMSProp for embedding tables.
 
@@ -40,38 +42,18 @@ class RMSPropParameters(OptimizationParameters):
     hardware = Hardware("RMSProp", "rms_prop", ("rho", "momentum", "epsilon"))
     slots = (Slot("ms", "/RMSProp/ms", "initial_ms"), Slot("mom", "/RMSProp/mom"))
 
-    def __init__(
-        self,
-        learning_rate: float,
-        rho: float,
-        momentum: float,
-        epsilon: float,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-        *,
-        initial_ms: float = 0.0,
-    ):
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self.rho = rho
-        self.momentum = momentum
-        self.epsilon = epsilon
-        self.initial_ms = initial_ms
-        for name in ("rho", "momentum", "epsilon", "initial_ms"):
-            self._check_number(name)
+    learning_rate: float
+    rho: float
+    momentum: float
+    epsilon: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+    initial_ms: float = dataclasses.field(default=0.0, kw_only=True)
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         ms, mom = slots

@@ -19,9 +19,8 @@ class StochasticGradientDescentParameters(OptimizationParameters):
     Args:
       learning_rate: step size.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate: as in `SGD`, below.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
-        They need `use_gradient_accumulation`.
+        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
+        `OptimizationParameters`.
 
     Source: `StochasticGradientDescentParameters` of tensorflow/python/tpu/tpu_embedding.py, TF
     2.15.1; rule: `BuildSgdOptimizerComputation` of
@@ -43,27 +42,14 @@ class SGD(TF2Optimizer, StochasticGradientDescentParameters):
     scalar.
 
     Args:
-      learning_rate: step size, a number >= 0, or a function without arguments that returns it as a
-        number or a scalar tensor. The function is called once, in the graph of the training step. A
-        number that it returns stays; a tensor gives each step its own rate. 0.01 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.01 by default;
         `StochasticGradientDescentParameters` has no default.
-      use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with one
-        core the two are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
-        limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
-        no decay.
-      multiply_weight_decay_factor_by_learning_rate: True makes that fraction
-        `weight_decay_factor * learning_rate`.
-      clipvalue: limits of a row's summed gradient: a positive number c for (-c, c), or a tuple
-        (min, max) in which None means no limit. Needs `use_gradient_accumulation`.
-      low_dimensional_packing_status: speed hint for the hardware; changes no number.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `clipvalue` is none of the above or given without
-        `use_gradient_accumulation`, or `clip_weight_min` exceeds `clip_weight_max`.
+      TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.SGD` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
     TF 2.15.1; rule: as `StochasticGradientDescentParameters`.

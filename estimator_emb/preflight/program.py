@@ -93,7 +93,8 @@ def is_refusal(error: Exception) -> bool:
         not isinstance(error, CannotEmulate)
         and entered.startswith(_MAKERS)
         and any(
-            frame.name in ("__init__", "__new__") or "feature_columns" in frame.filename
+            frame.name in ("__init__", "__new__", "__post_init__")
+            or "feature_columns" in frame.filename
             for frame in inside
             if frame.filename.startswith(_MAKERS)
         )

@@ -18,7 +18,7 @@ from estimator_emb.private import files, tensorflow_files
 from estimator_emb.private.patches import Changes, all_or_none
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
-"""Where a path goes whose op runs without a folder for it: nothing can exist there."""
+"""Stands in a graph for a path without a folder: nothing can exist there."""
 
 _installed: Changes | None = None
 _paths: _Paths | None = None
@@ -51,7 +51,7 @@ def unmap_paths() -> None:
 
 
 def local(path: str) -> str:
-    """Returns where TensorFlow finds a path of the program on this machine."""
+    """Returns where a path of the program is on this machine."""
     return path if _paths is None else _paths.read(path)
 
 
@@ -63,7 +63,7 @@ class _Paths:
         self._refuses_gs = refuses_gs
 
     def read(self, path: Any) -> Any:
-        """Returns where a path is on this machine, as the type that it has; others as they are."""
+        """Returns where a str or bytes is on this machine, as the same type; others as they are."""
         if not isinstance(path, (str, bytes)):
             return path
         text = os.fsdecode(path)
@@ -81,7 +81,7 @@ class _Paths:
         return path
 
     def written(self, path: Any) -> Any:
-        """Does what `read` does, and makes the folder of a file, which a bucket needs not."""
+        """Returns the same as `read`, and makes the folder, which a bucket does not need."""
         found = self.read(path)
         if found != path:
             os.makedirs(os.path.dirname(os.fsdecode(found)), exist_ok=True)
@@ -97,7 +97,7 @@ class _Paths:
         return names_in(self.read(path))
 
     def matching(self, match: Callable[[Any], list[Any]], pattern: Any) -> list[Any]:
-        """Returns what a pattern finds, with the prefix that the pattern has."""
+        """Returns the files that match a pattern, with the prefix of the pattern."""
         found, text = match(self.read(pattern)), os.fsdecode(pattern)
         for prefix, folder in self._folders:
             if text == prefix or text.startswith(prefix + "/"):

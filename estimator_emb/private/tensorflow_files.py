@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes every path on its way from Python to TensorFlow's file systems.
 
-That is in the functions that `tf.io.gfile`, checkpoint readers and writers of records and events
-call, and in the inputs of ops that read or write files. Where a path goes, `estimator-emb run
---map` and the sides of `estimator-emb compare` say. The latter may run where this package is not
-installed: nothing of it is imported here.
+It changes the functions behind `tf.io.gfile`, checkpoint readers and writers of records and events,
+and the inputs of ops that read or write files. `estimator-emb run --map` and the sides of
+`estimator-emb compare` say where a path goes. A side may run where this package is not installed,
+so nothing of it is imported here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPS = (
         "ExperimentalDatasetToTFRecord SaveDataset SaveDatasetV2 SnapshotDataset SnapshotDatasetV2",
     ),
 )
-"""Method of `Places`, the number of an input, and ops of which this input is a path or several."""
+"""Method of `Places`, number of an input, and ops in which this input is one path or several."""
 
 FILE_INPUTS = {
     op: {number: how for how, number, ops in _OPS if op in ops.split()}
@@ -70,7 +70,7 @@ _FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 class Places(Protocol):
-    """Says where a file is that a program names: str or bytes, of which it returns the same."""
+    """Says where the files are that a program names, by str or bytes; it returns the same type."""
 
     def read(self, path: Any) -> Any:
         """Returns where to read a file or folder."""
@@ -162,7 +162,7 @@ def _change_functions(doors: Any, replace: Callable[..., Any], places: Places) -
 
     replace(checkpoint_reader, "CheckpointReader", CheckpointReader)
 
-    # Of a list of names, a dataset of records makes a dataset, whose op reads no files.
+    # A dataset of records makes a list of names a dataset, whose own op reads no files.
     name_files = readers._create_or_validate_filenames_dataset
 
     def name_changed_files(filenames: Any, *args: Any, **kwargs: Any) -> Any:

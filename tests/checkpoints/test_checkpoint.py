@@ -5,11 +5,11 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from legacy_checkpoint import ACCUMULATORS, FEW, HELPER, HOSTS, WORDS, read, write_legacy
+from legacy_checkpoint import ACCUMULATORS, FEW, HELPER, HOSTS, TABLE, WORDS, read, write_legacy
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import writer
+from estimator_emb.checkpoints.files import values, writer
 
 
 def test_inspect(tmp_path):
@@ -21,7 +21,7 @@ def test_inspect(tmp_path):
             == list(found)
             == [
                 "dense/kernel",
-                "dense_features/words_embedding/embedding_weights",
+                TABLE,
                 "empty",
                 "few",
                 "few/mine",
@@ -31,7 +31,7 @@ def test_inspect(tmp_path):
                 f"{HELPER}/Adam",
             ]
         )
-        words = found["dense_features/words_embedding/embedding_weights"]
+        words = found[TABLE]
         assert words == checkpoint.SavedVariable(
             words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
         )
@@ -49,21 +49,21 @@ def test_inspect(tmp_path):
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     """In pieces of one row, of some rows, and whole."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(values, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
     as_saved = read(path)
-    table = "dense_features/words_embedding/embedding_weights"
-    assert not np.array_equal(as_saved[table], WORDS)
+    assert not np.array_equal(as_saved[TABLE], WORDS)
     seen = []
     made = checkpoint.convert(
         path,
         str(tmp_path / "new" / "model.ckpt-7"),
-        [table, "few", "few/mine"],
+        [TABLE, "few", "few/mine"],
         progress=lambda done, total: seen.append((done, total)),
         source_order="mod",
     )
     assert made == checkpoint.Conversion(
         str(tmp_path / "new" / "model.ckpt-7"),
-        (table, f"{table}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
+        (TABLE, f"{TABLE}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
         (HELPER, f"{HELPER}/Adam"),
         HOSTS,
         1,
@@ -73,8 +73,8 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     got = read(made.path)
     want = {
         **{name: value for name, value in as_saved.items() if HELPER not in name},
-        table: WORDS,
-        f"{table}/Adagrad": ACCUMULATORS,
+        TABLE: WORDS,
+        f"{TABLE}/Adagrad": ACCUMULATORS,
         "few": FEW,
         "few/Adam/m": FEW + 10,
         "few/Adam/v": FEW + 20,
@@ -90,7 +90,7 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     assert sorted(seen) == seen
 
     back = checkpoint.convert(
-        made.path, str(tmp_path / "back") + "/", [table, "few", "few/mine"], HOSTS, to="mod"
+        made.path, str(tmp_path / "back") + "/", [TABLE, "few", "few/mine"], HOSTS, to="mod"
     )
     assert back.path == str(tmp_path / "back" / "model.ckpt-7")
     for name, value in read(back.path).items():
@@ -174,11 +174,27 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         (
             {"tables": ["wrds"]},
             "convert: table 'wrds' is not in the checkpoint, whose embedding tables are "
-            "['dense_features/words_embedding/embedding_weights', 'few'].",
+            f"['{TABLE}', 'few'].",
         ),
         (
             {"tables": ["global_step"]},
             "convert: table 'global_step' must have shape [vocabulary_size, dimension]; it has [].",
+        ),
+        *(
+            (
+                {"tables": [f"{start}*"]},
+                f"convert: no embedding table matches '{start}*'; there are ['{TABLE}', 'few'].",
+            )
+            for start in ("w", "dense/")
+        ),
+        (
+            {"tables": ["dense/kernel"]},
+            "convert: 'dense/kernel' is no embedding table, by its name, its type or its shape; "
+            f"the embedding tables of the checkpoint are ['{TABLE}', 'few'].",
+        ),
+        (
+            {"tables": ["few/Adam/m"]},
+            "convert: 'few/Adam/m' is a slot, which moves with its table; name 'few'.",
         ),
         ({"tables": []}, "convert: no table is named."),
         ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),

@@ -20,7 +20,7 @@ import estimator_emb as ee
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import crc32c, values, writer
 from estimator_emb.checkpoints.reading import row_order
-from estimator_emb.cli import convert
+from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import tpu_embedding
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -253,7 +253,7 @@ def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
 
 def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
     path = saved("mod", graph=False)
-    assert convert.main([path, f"{tmp_path}/new", "--table=words"]) == 2
+    assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
     assert capsys.readouterr().err == (
         f"estimator-emb convert: nothing in {path!r} says in which order its rows are: it has no "
         "record of a conversion, and no graph of a TPU program beside it (a .meta file). Look up "
@@ -261,20 +261,20 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
         "source_order='div' (--from=mod or --from=div). 'div', the default of EmbeddingConfigSpec, "
         "is the order of the ids: then nothing needs to be converted to it.\n"
     )
-    assert convert.main([path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
+    assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
     assert "nothing to convert" in capsys.readouterr().err
     for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):
-        assert convert.main([path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
+        assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
         assert "nothing in" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-    assert convert.main([path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
+    assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
     check_by_id(f"{tmp_path}/new/model.ckpt-7")
 
 
 def test_patterns_match_tables_only(saved, tmp_path, capsys):
     """Without the graph: the helper variables' slots name the tables."""
     path = saved("mod", graph=False)
-    assert convert.main([path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
+    assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         *(f"moved rows of {name}" for name in sorted(BY_ID)),
         *(f"left out tpu_embedding_dummy_table_variable_{name}/Adagrad" for name in sorted(TABLES)),
@@ -362,7 +362,7 @@ def test_damage_is_one_line_that_names_the_file(damage, says, saved, tmp_path, c
     else:
         file.write_bytes(b"" if damage == "empty_index" else contents[: len(contents) // 2])
     before = sorted(tmp_path.rglob("*"))
-    assert convert.main([path, f"{tmp_path}/a/b/new", "--table=words"]) == 2
+    assert main_lib.main(["convert", path, f"{tmp_path}/a/b/new", "--table=words"]) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and printed.startswith("estimator-emb convert: Checkpoint '")
     assert f"'{file}' " in printed and says in printed, printed

@@ -149,9 +149,7 @@ estimator = tpu_estimator.TPUEstimator(
     eval_batch_size=8,
     predict_batch_size=8,
     embedding_config_spec=tpu_estimator.experimental.EmbeddingConfigSpec(
-        feature_columns=[column],
-        optimization_parameters=optimizers()[1],
-        clipping_limit=flags.clip,
+        feature_columns=[column], optimization_parameters=optimizers()[1], clipping_limit=flags.clip
     ),
 )
 for _ in range(flags.calls):

@@ -6,7 +6,6 @@ import itertools
 import pytest
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import parsers
 
 CALLS = {
     "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),
@@ -24,14 +23,18 @@ OF_PROGRAMS = {
 """Subcommand that takes a program -> an option of its own."""
 
 
+def parse(name, args):
+    return main_lib.parser_of(name).parse(args)
+
+
 def test_every_subcommand_is_here():
-    assert set(CALLS) | set(OF_PROGRAMS) == set(parsers.PARSERS)
+    assert set(CALLS) | set(OF_PROGRAMS) == set(main_lib.SUBCOMMANDS)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_options_stand_before_between_and_behind_names(name):
     names, options = CALLS[name]
-    expected = parsers.parse(name, [*itertools.chain(*options), *names])
+    expected = parse(name, [*itertools.chain(*options), *names])
     words = [*([one] for one in names), *options]
     for order in itertools.permutations(words):
         if [word[0] for word in order if word in words[: len(names)]] != names:
@@ -39,11 +42,11 @@ def test_options_stand_before_between_and_behind_names(name):
         tables = [word for word in order if "--table" in word[0]]
         if tables != [word for word in options if "--table" in word[0]]:
             continue
-        assert parsers.parse(name, [*itertools.chain(*order)]) == expected, order
+        assert parse(name, [*itertools.chain(*order)]) == expected, order
 
 
 def test_names_that_begin_with_a_dash():
-    options = parsers.parse("export", ["--to=npz", "--", "-a", "-b"])
+    options = parse("export", ["--to=npz", "--", "-a", "-b"])
     assert (options.checkpoint, options.out) == ("-a", "-b")
 
 
@@ -70,16 +73,16 @@ def test_what_is_wrong_with_names_and_options(arguments, message, capsys):
 @pytest.mark.parametrize("before", [[], ["--tf-v1"]])
 @pytest.mark.parametrize("name", OF_PROGRAMS)
 def test_what_stands_after_a_program_is_its_own(name, before, own):
-    options = parsers.parse(name, [*OF_PROGRAMS[name], *before, __file__, *own])
-    assert (options.script, options.arguments, options.module) == (__file__, own, None)
+    options = parse(name, [*OF_PROGRAMS[name], *before, __file__, *own])
+    assert options.program == [__file__, *own]
     assert options.tf_v1 == bool(before)
     for spelling in (["-m", "json.tool"], ["-mjson.tool"]):
-        options = parsers.parse(name, [*OF_PROGRAMS[name], *before, *spelling, *own])
-        assert (options.script, options.module) == (None, ["json.tool", *own])
+        options = parse(name, [*OF_PROGRAMS[name], *before, *spelling, *own])
+        assert options.program == ["-m", "json.tool", *own]
         assert options.tf_v1 == bool(before)
 
 
 @pytest.mark.parametrize("name", OF_PROGRAMS)
 def test_a_program_behind_two_dashes(name):
-    options = parsers.parse(name, ["--tf-v1", "--", __file__, "--", "a"])
-    assert (options.script, options.arguments) == (__file__, ["--", "a"]) and options.tf_v1
+    options = parse(name, ["--tf-v1", "--", __file__, "--", "a"])
+    assert options.program == [__file__, "--", "a"] and options.tf_v1

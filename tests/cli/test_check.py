@@ -2,17 +2,13 @@
 """The command `estimator-emb check`, on programs in files."""
 
 import os
-import pathlib
-import subprocess
 import sys
-import textwrap
 
+import processes
 import pytest
 
-from estimator_emb.cli import check
+from estimator_emb.cli import main as main_lib
 from estimator_emb.preflight import compiler
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import argparse, pathlib, sys
@@ -117,7 +113,7 @@ def run(tmp_path, capsys):
     def of(*flags, options=("--compile=no",)):
         arguments = [*options, str(script), f"--model_dir={tmp_path / 'model'}", *flags]
         before = list(sys.path), list(sys.argv), os.environ.get("ESTIMATOR_EMB_DEVICE")
-        status = check.main(arguments)
+        status = main_lib.main(["check", *arguments])
         assert before == (sys.path, sys.argv, os.environ.get("ESTIMATOR_EMB_DEVICE"))
         assert not list(tmp_path.glob("model/*"))  # Nothing was trained or written.
         out, err = capsys.readouterr()
@@ -297,15 +293,18 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
     "options, message",
     [
         (["--generations=v4,v9", "x.py"], "'v9' is none of v2, v3, v4, v5e, v5p, v6e"),
-        (["--replicas=0", "x.py"], "0 is not positive"),
-        (["--timeout=-1", "x.py"], "-1 is not positive"),
+        (
+            ["--replicas=0", "x.py"],
+            "argument --replicas/--shards: must be an integer >= 1; got '0'",
+        ),
+        (["--timeout=-1", "x.py"], "argument --timeout: must be a number > 0; got '-1'"),
         (["/no/script.py"], "there is no file '/no/script.py'"),
         ([], "name one program: SCRIPT.py or -m MODULE"),
     ],
 )
 def test_bad_options(options, message, capsys):
     with pytest.raises(SystemExit) as raised:
-        check.main(options)
+        main_lib.main(["check", *options])
     assert raised.value.code == 2
     assert capsys.readouterr().err.endswith(f"{message}\n")
 
@@ -319,20 +318,8 @@ def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
             "import estimator_emb as ee\ntf.compat.v1.disable_v2_behavior()",
         )
     )
-    command = textwrap.dedent(
-        """
-        import sys
-        from estimator_emb.cli import check
-        sys.exit(check.main(sys.argv[1:]))
-        """
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", command, "--compile=no", script, "--model_dir", tmp_path / "m"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ["--compile=no", script, "--model_dir", tmp_path / "m"]
+    done = processes.run_command("check", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The train step of one core, one of 8: ")
 
@@ -343,13 +330,8 @@ def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
     program = "from tensorflow.contrib import tpu\n" + program
     (tmp_path / "legacy.py").write_text(program)
     options = ["--tf-v1", "--compile=no", "-m", "legacy", "--text"]
-    done = subprocess.run(
-        [sys.executable, "-m", "estimator_emb", "check", *options, f"--model_dir={tmp_path}/model"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    options.append(f"--model_dir={tmp_path}/model")
+    done = processes.run_command("check", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     line = program.split("  # text")[0].count("\n") + 1
     assert f"legacy.py:{line}: AsString (op " in done.stdout

@@ -16,12 +16,12 @@ import sys
 import textwrap
 import time
 
+import processes
 import pytest
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import parsers
-from estimator_emb.spec import options
+from estimator_emb.names import environment
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
@@ -407,7 +407,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
 def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
-    monkeypatch.delenv(options.WAIT_LIMIT_VARIABLE, raising=False)
+    monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
 
     def command(*arguments):
         monkeypatch.setattr(sys, "argv", ["estimator-emb", *arguments])
@@ -417,7 +417,7 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
 
     program = tmp_path / "program.py"
     program.write_text("")
-    given, environment, *counts = command(
+    given, variables, *counts = command(
         *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
         *("--device=host", "--shards=2", "--steps-limit=5", "--no-table-summaries"),
         *(str(program), "--ps=7", "--", "x"),
@@ -427,13 +427,13 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
         *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=host", "--shards=2"),
         *("--steps-limit=5", "--no-table-summaries", "--tf-v1", str(program), "--ps=7", "--", "x"),
     ]
-    assert environment == {**os.environ, options.WAIT_LIMIT_VARIABLE: "90"}
+    assert variables == {**os.environ, environment.WAIT_LIMIT.name: "90"}
     (tmp_path / "module.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    given, environment, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
+    given, variables, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
     assert counts == [1, 1, False]
     assert given[4:] == ["run", "--table-summaries", "-m", "module", "--tf-v1"]
-    assert environment == dict(os.environ)
+    assert variables == dict(os.environ)
 
 
 @pytest.mark.parametrize(
@@ -455,25 +455,12 @@ def test_refusals(arguments, message, capsys):
     assert last == f"estimator-emb cluster: error: {message}"
 
 
-def test_help_says_who_trains():
-    text = " ".join(parsers.cluster().format_help().split())
-    assert (
-        "processes that train: 'chief', which also saves the model, and N - 1 others, 'worker 0' "
-        "to 'worker N-2'; default 1"
-    ) in text
-    assert options.WAIT_LIMIT_VARIABLE in text
-
-
 @pytest.mark.slow
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator"]
-        + [ROOT / "examples" / "legacy_cluster.py", f"--model_dir={tmp_path}"]
-        + ["--train_steps=400", "--save_checkpoints_steps=200"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    done = processes.run_python(
+        *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator"),
+        *(ROOT / "examples" / "legacy_cluster.py", f"--model_dir={tmp_path}"),
+        *("--train_steps=400", "--save_checkpoints_steps=200"),
     )
     assert done.returncode == 0, done.stderr
     (said,) = own(done.stderr.splitlines())  # No process died.

@@ -20,7 +20,7 @@ from tensorboard.plugins import projector
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import values, writer
 from estimator_emb.checkpoints.formats import base, exporting
-from estimator_emb.cli import convert, export, inspect
+from estimator_emb.cli import main as main_lib
 from estimator_emb.names.formats import EXPORT_FORMATS
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
@@ -51,7 +51,7 @@ def _small_pieces(monkeypatch):
 
 
 def run(*arguments):
-    return export.main([str(argument) for argument in arguments])
+    return main_lib.main(["export", *map(str, arguments)])
 
 
 def test_each_format_has_a_file_an_entry_and_a_description(capsys):
@@ -531,7 +531,7 @@ def test_slots_of_such_a_table(wild, tmp_path):
 
 def test_what_convert_says_of_such_tables(wild, tmp_path, capsys):
     arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
-    assert convert.main([*arguments, "--force"]) == 0
+    assert main_lib.main(["convert", *arguments, "--force"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == r"moved rows of \x1b[31mred"
     assert all(line.isprintable() for line in printed)
@@ -598,21 +598,21 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
 
 COMMANDS = {
     **{
-        f"export to {to}": (export, [f"--to={to}"])
+        f"export to {to}": ("export", [f"--to={to}"])
         for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
-    "nearest": (export, ["--table=words", "--like=1"]),
-    "convert": (convert, ["--table=words"]),
-    "inspect": (inspect, ["--values"]),
-    "inspect against": (inspect, ["--against", MOD]),
+    "nearest": ("export", ["--table=words", "--like=1"]),
+    "convert": ("convert", ["--table=words"]),
+    "inspect": ("inspect", ["--values"]),
+    "inspect against": ("inspect", ["--against", MOD]),
 }
 
 
 def do(command, path, out):
-    module, arguments = COMMANDS[command]
+    name, arguments = COMMANDS[command]
     writes = command.startswith(("export", "convert"))
-    return module.main([str(path), *([str(out)] if writes else []), *arguments])
+    return main_lib.main([name, str(path), *([str(out)] if writes else []), *arguments])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import importlib.util
 import os
 import pathlib
 
@@ -9,7 +8,7 @@ import pytest
 import saved_values
 import tensorflow as tf
 
-from estimator_emb.cli import inspect
+from estimator_emb.cli import main as main_lib
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 WORDS = saved_values.WORDS
@@ -17,7 +16,7 @@ WORDS = saved_values.WORDS
 
 def test_lists_variables_with_their_slots(tmp_path, capsys):
     path = legacy_checkpoint.write_legacy(tmp_path)
-    assert inspect.main([str(tmp_path)]) == 0
+    assert main_lib.main(["inspect", str(tmp_path)]) == 0
     kind, *listed = capsys.readouterr().out.splitlines()
     assert kind == f"{path}, of a legacy TPU of 4 hosts, whether under 'div' or 'mod' is not known"
     lines = [line.split() for line in listed]
@@ -33,7 +32,7 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
 
 
 def test_no_checkpoint(tmp_path, capsys):
-    assert inspect.main([str(tmp_path / "x")]) == 2
+    assert main_lib.main(["inspect", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err == (
         f"estimator-emb inspect: There is no checkpoint '{tmp_path}/x'.\n"
     )
@@ -52,7 +51,7 @@ ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
     ],
 )
 def test_kinds_of_checkpoints(folder, kind, capsys):
-    assert inspect.main([str(DATA / folder)]) == 0
+    assert main_lib.main(["inspect", str(DATA / folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", {kind}")
 
 
@@ -69,24 +68,20 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
             None,
             "of estimator_emb or a legacy TPU of one host, rows in the order of the ids",
         ),
-        (
-            ("/Adam/m", "/Adam/v"),
-            3,
-            "of estimator_emb, on parameter servers, or of a legacy TPU",
-        ),
+        (("/Adam/m", "/Adam/v"), 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
         (("/Adagrad",), 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
     ],
 )
 def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
     variables = {WORDS + suffix: saved_values.rows(6, 2) for suffix in ("", *slots)}
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
-    assert inspect.main([path]) == 0
+    assert main_lib.main(["inspect", path]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{path}, {kind}"
 
 
 def test_no_table(tmp_path, capsys):
     path = saved_values.write(tmp_path / "a.ckpt", {"dense/kernel": [[1.0]]})
-    assert inspect.main([path, "--values"]) == 0
+    assert main_lib.main(["inspect", path, "--values"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{path}, in which no variable is known to be an embedding table\n")
     assert printed.endswith("\n\nno variable could be a table, so no values are read\n")
@@ -105,7 +100,7 @@ def example(folder):
 
 def test_values_and_differences(tmp_path, capsys):
     first, second = example(tmp_path)
-    assert inspect.main([first, "--values", "--against", second]) == 0
+    assert main_lib.main(["inspect", first, "--values", "--against", second]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("") + 1
     cells = [line.split("  ") for line in lines[start : start + 3]]
@@ -120,7 +115,7 @@ def test_values_and_differences(tmp_path, capsys):
         f"differences from {second}:",
         "items  1 of 4 rows, by 1 at most",
     ]
-    assert inspect.main([first, "--against", first]) == 0
+    assert main_lib.main(["inspect", first, "--against", first]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
 
 
@@ -129,7 +124,7 @@ def test_values_and_differences(tmp_path, capsys):
 def test_a_missing_file_is_said(end, of_other, tmp_path, capsys):
     paths = example(tmp_path)
     os.unlink(f"{paths[of_other]}.{end}")
-    assert inspect.main([paths[0], "--against", paths[1]]) == 2
+    assert main_lib.main(["inspect", paths[0], "--against", paths[1]]) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     if end == "index":
@@ -145,7 +140,7 @@ def test_plot(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra plot")
     first, _ = example(tmp_path)
     file = tmp_path / "norms.png"
-    assert inspect.main([first, "--plot", str(file)]) == 0
+    assert main_lib.main(["inspect", first, "--plot", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"norms of the rows are drawn in {file}"
     image = tf.io.decode_png(file.read_bytes()).numpy()
     assert image.shape[0] > 200 and image.shape[1] > 600
@@ -157,18 +152,18 @@ def test_plot(tmp_path, capsys):
 def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
     first, _ = example(tmp_path)
     before = sorted(tmp_path.iterdir())
-    for file, says in (
-        (f"{tmp_path}/norms.pdf", f"the file must end with .png; got '{tmp_path}/norms.pdf'."),
-        (f"{tmp_path}/no/norms.png", f"there is no folder '{tmp_path}/no'."),
-    ):
-        assert inspect.main([first, "--plot", file]) == 2
-        assert capsys.readouterr() == ("", f"estimator-emb inspect: --plot: {says}\n")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert inspect.main([first, "--plot", f"{tmp_path}/norms.png"]) == 2
-    assert capsys.readouterr().err == (
-        "estimator-emb inspect: --plot needs matplotlib: pip install 'estimator-emb[plot]', or pip "
-        "install matplotlib.\n"
-    )
+    pdf, nowhere = f"{tmp_path}/norms.pdf", f"{tmp_path}/no"
+    for file, says in {
+        pdf: f": {pdf!r} must end in .png",
+        f"{nowhere}/norms.png": f": there is no folder {nowhere!r}",
+        f"{tmp_path}/norms.png": " needs matplotlib: pip install 'estimator-emb[plot]'",
+    }.items():
+        if "needs" in says:
+            monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(SystemExit) as ended:
+            main_lib.main(["inspect", first, "--plot", file])
+        assert ended.value.code == 2
+        assert capsys.readouterr() == ("", f"estimator-emb inspect: error: --plot{says}\n")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -179,7 +174,7 @@ def test_names_move_no_cursor(tmp_path, capsys):
     }
     path = saved_values.write(tmp_path / "a.ckpt", values)
     other = saved_values.write(tmp_path / "b.ckpt", {"x\ty": np.ones([2, 3], np.float32)})
-    assert inspect.main([path, "--values", f"--against={other}"]) == 0
+    assert main_lib.main(["inspect", path, "--values", f"--against={other}"]) == 0
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.splitlines())
     names = {line.split("  ")[0] for line in printed.splitlines()}
@@ -188,6 +183,6 @@ def test_names_move_no_cursor(tmp_path, capsys):
     contents = bytearray(data.read_bytes())
     contents[0] ^= 1
     data.write_bytes(contents)
-    assert inspect.main([path, f"--against={path}", "--values"]) == 2
+    assert main_lib.main(["inspect", path, f"--against={path}", "--values"]) == 2
     error = capsys.readouterr().err
     assert error.rstrip("\n").isprintable() and "does not hold what was saved of " in error

@@ -2,23 +2,18 @@
 """Programs that cannot run: one line and status 2, before anything is imported or written."""
 
 import os
-import pathlib
-import subprocess
 import sys
 
+import processes
 import pytest
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import parsers
-from estimator_emb.cli import program as program_lib
+from estimator_emb.legacy import launch
 
 CANNOT = [
     (["nowhere.py"], "there is no file 'nowhere.py'"),
     (["folder"], "'folder' is a folder: name the program in it, or run a package by -m"),
-    (
-        ["binary.py"],
-        "'binary.py' is not a Python program: it has bytes that text does not have",
-    ),
+    (["binary.py"], "'binary.py' is not a Python program: it has bytes that text does not have"),
     (
         ["latin.py"],
         "'latin.py' is no text that Python can read: invalid or missing encoding declaration",
@@ -26,10 +21,7 @@ CANNOT = [
     (["encoding.py"], "'encoding.py' is no text that Python can read: unknown encoding: nonsense"),
     (["-m", "nowhere"], "there is no module 'nowhere'"),
     (["-m", "folder.nowhere"], "there is no module 'folder.nowhere'"),
-    (
-        ["-m", "good.nowhere.more"],
-        "there is no module 'good.nowhere': 'good' is no package",
-    ),
+    (["-m", "good.nowhere.more"], "there is no module 'good.nowhere': 'good' is no package"),
     (["-m", "spaces.deep"], "the package 'spaces.deep' cannot run: it has no module '__main__'"),
     (["-m", "spaces.deep.nowhere"], "there is no module 'spaces.deep.nowhere'"),
     (
@@ -136,13 +128,13 @@ def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, caps
     imported = "from . import near" if "/" in near else "import near"
     (tmp_path / program).write_text(SHOW.format(imported=imported))
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", module, "--flag", "--", "x"]
-    expected = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = ["-m", module, "--flag", "--", "x"]
+    expected = processes.run_python(*command).stdout
     monkeypatch.setattr(sys, "path", ["not the program's", *sys.path[1:]])
     before = set(sys.modules)
     try:
-        with program_lib.restored():
-            program_lib.run(parsers.parse("run", command[1:]))
+        with launch.restored():
+            launch.run_program(command, False, [])
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
@@ -162,14 +154,8 @@ def test_a_file_that_may_not_be_read(folder, capsys):
 def test_a_program_that_fails_by_itself_keeps_its_traceback(folder):
     (folder / "program.py").write_text("import package.old\n")
     (folder / "package" / "__init__.py").write_text("")
-    root = pathlib.Path(__file__).parents[2]
     for subcommand, status in (("run", 1), ("check", 2)):
-        done = subprocess.run(
-            [sys.executable, "-m", "estimator_emb", subcommand, "program.py"],
-            env={**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
-            text=True,
-        )
+        done = processes.run_command(subcommand, "program.py")
         assert done.returncode == status
         lines = done.stderr.splitlines()
         advice = (

@@ -9,37 +9,16 @@ import sys
 import textwrap
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import parsers
-from estimator_emb.cli import run as run_lib
-from estimator_emb.spec import options
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-OURS = [sys.executable, "-m", "estimator_emb", "run"]
 
 
 def write(directory, name, program):
     (directory / name).write_text(textwrap.dedent(program))
-
-
-def run(command, directory, **environment):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_EMB")}
-    return subprocess.run(
-        command,
-        cwd=directory,
-        env={
-            **kept,
-            "PYTHONPATH": ROOT,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-    )
 
 
 def said(done):
@@ -72,8 +51,8 @@ def test_a_script_finds_what_python_gives_it(tmp_path):
         ''',
     )
     arguments = ["programs/script.py", "--device=x", "-m", "--", "--help"]
-    expected = run([sys.executable, *arguments], tmp_path)
-    actual = run([*OURS, *arguments], tmp_path)
+    expected = processes.run_python(*arguments, cwd=tmp_path)
+    actual = processes.run_command("run", *arguments, cwd=tmp_path)
     assert expected.returncode == 1 and "script.py" in expected.stdout
     assert (actual.returncode, actual.stdout) == (1, expected.stdout)
     line, *error = said(actual)
@@ -143,7 +122,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
         """,
     )
     options = ["--shards", "2", "--steps-limit=3", "-m", "program", "--steps-limit=9"]
-    done = run([*OURS, *options], tmp_path)
+    done = processes.run_command("run", *options, cwd=tmp_path)
     assert done.returncode == 7, done.stderr
     assert done.stdout.splitlines() == [
         f"['--steps-limit=9'] True program {tmp_path}",
@@ -341,7 +320,8 @@ if __name__ == "__main__":
 def test_a_program_of_tensorflow_1_with_contrib_trains(tmp_path):
     write(tmp_path, "run_pretraining.py", BERT)
     flags = ["--input_file=data.tfrecord", "--output_dir=out", "--use_tpu", "--tpu_name=my-tpu"]
-    done = run([*OURS, "--tf-v1", "run_pretraining.py", *flags], tmp_path)
+    program = ["--tf-v1", "run_pretraining.py", *flags]
+    done = processes.run_command("run", *program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "out" / "eval_results.txt").read_text().splitlines()
     result = dict(line.split(" = ") for line in lines)
@@ -392,7 +372,7 @@ def test_a_program_of_tensorflow_1_with_contrib_trains(tmp_path):
 def test_what_is_wrong_with_a_call(arguments, message, capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
     with pytest.raises(SystemExit) as exit_:
-        run_lib.main(arguments)
+        main_lib.main(["run", *arguments])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"estimator-emb run: error: {message}"
 
@@ -400,7 +380,7 @@ def test_what_is_wrong_with_a_call(arguments, message, capsys, monkeypatch):
 def test_the_environment_names_the_device(capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
     with pytest.raises(SystemExit):
-        run_lib.main([__file__])
+        main_lib.main(["run", __file__])
     assert capsys.readouterr().err.splitlines()[-1] == (
         "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be 'host' or "
         "'tpu'; it is 'gpu'"
@@ -442,12 +422,13 @@ def test_a_subcommand_that_does_not_exist(capsys):
     assert message.endswith(". See estimator-emb --help.\n")
 
 
+SCRIPT = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
 WITHOUT_TENSORFLOW = """
 import contextlib, runpy, sys
-script = sys.argv[1]
-names = ["run", "cluster", "check", "compare", "convert", "inspect", "migrate", "export"]
-calls = [[], ["--help"], ["--version"], ["train"], ["run", "no.py"], ["compare", "no.py"]]
-calls += [[name, "--help"] for name in names]
+script, *names = sys.argv[1:]
+calls = [[], ["--help"], ["--version"], ["train"]]
+calls += [["run", "no.py"], ["compare", "no.py"], ["run", "--shards=2", "--topology=v3-8", script]]
+calls += [["inspect", "a", "--plot=x.pdf"], *([name, "--help"] for name in names)]
 for call in calls:
     sys.argv = [script, *call]
     with contextlib.suppress(SystemExit):
@@ -458,63 +439,32 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 
 def test_help_and_refusals_need_no_tensorflow(tmp_path):
-    script = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
-    done = run([sys.executable, "-c", WITHOUT_TENSORFLOW, str(script)], tmp_path)
+    code = ["-c", WITHOUT_TENSORFLOW, SCRIPT, *main_lib.SUBCOMMANDS]
+    done = processes.run_python(*code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "usage: estimator-emb convert" in done.stdout
-    assert "estimator-emb run: error: there is no file 'no.py'" in done.stderr
     assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments, status, said",
-    [
-        (["--version"], 0, "native kernels: "),
-        (["--help"], 0, "estimator-emb SUBCOMMAND --help says more."),
-        (["run", "--help"], 0, "the program's own arguments"),
-        (["train"], 2, "See estimator-emb --help."),
-        ([], 2, "estimator-emb SUBCOMMAND --help says more."),
-    ],
-)
-def test_nor_do_they_as_a_module(arguments, status, said, tmp_path):
-    """A TensorFlow that cannot be imported is not imported."""
-    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('imported')")
-    done = run([sys.executable, "-m", "estimator_emb", *arguments], tmp_path)
-    assert done.returncode == status
-    assert said in (done.stderr if status else done.stdout) and "imported" not in done.stderr
+    for name, subcommand in main_lib.SUBCOMMANDS.items():
+        assert f"usage: estimator-emb {name} " in done.stdout
+        assert done.stdout.count(subcommand.summary) >= 2
+    for refusal in (
+        "run: error: there is no file 'no.py'",
+        "run: error: --shards and --topology both say how many cores there are",
+        "inspect: error: --plot: 'x.pdf' must end in .png",
+    ):
+        assert f"estimator-emb {refusal}\n" in done.stderr
 
 
 @pytest.mark.slow
-def test_the_arguments_of_other_modules_are_their_own(tmp_path):
-    """Of a package of that name in the program's folder, whose arguments say --version."""
-    (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "__init__.py").write_text("import estimator_emb")
-    (tmp_path / "program" / "__main__.py").write_text("import sys; print('ran', sys.argv[1:])")
-    done = run([sys.executable, "-m", "program", "--version", "estimator_emb"], tmp_path)
-    assert done.stdout == "ran ['--version', 'estimator_emb']\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module, asked",
-    [
-        (False, None),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in [(False, "0"), (True, None), (True, "0")]
-        ),
-    ],
-)
-def test_tensorflows_start_is_quiet_unless_asked_for(module, asked, tmp_path):
-    level = [] if asked is None else [f"TF_CPP_MIN_LOG_LEVEL={asked}"]
-    unset = ["env", "-u", "TF_CPP_MIN_LOG_LEVEL", *level]
+@pytest.mark.parametrize("command", [[SCRIPT], ["-m", "estimator_emb"]])
+@pytest.mark.parametrize("asked", [None, "0"])
+def test_tensorflows_start_is_quiet_unless_asked_for(command, asked, tmp_path):
     (tmp_path / "program.py").write_text("import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])")
-    script = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
-    command = ["-m", "estimator_emb"] if module else [str(script)]
-    done = run([*unset, sys.executable, *command, "run", "program.py"], tmp_path)
+    environment = {**processes.users_environment(), "TF_CPP_MIN_LOG_LEVEL": asked}
+    done = subprocess.run(
+        [sys.executable, *command, "run", "program.py"],
+        cwd=tmp_path,
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and done.stdout == f"{asked or '2'}\n"
-
-
-def test_the_parsers_know_what_there_is():
-    assert parsers.DEVICES == options.DEVICES
-    assert options.DEVICE_VARIABLE in parsers.run().format_help()

@@ -12,7 +12,6 @@ from tensorflow.python.distribute.distribute_config import DistributeConfig
 
 from estimator_emb import compat
 from estimator_emb.compat import estimator_training as ours
-from estimator_emb.names.legacy import STAND_INS
 
 IMPLEMENTATIONS = [ours]
 if tuple(int(n) for n in tf.__version__.split(".")[:2]) < (2, 16):
@@ -31,7 +30,7 @@ def module(request):
 @pytest.fixture
 def estimator_lib(module, monkeypatch):
     """The modules of tensorflow-estimator which use the module under test, made to do so."""
-    compat.prepare(STAND_INS)
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
     found = SimpleNamespace()
     for name in ("run_config", "estimator", "training"):
         user = importlib.import_module(f"tensorflow_estimator.python.estimator.{name}")

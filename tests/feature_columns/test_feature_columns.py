@@ -39,8 +39,14 @@ def ids_of(column, strings):
         return session.run(ids).tolist()
 
 
-def without_lookup(feature):
-    return (feature.key, feature.max_sequence_length, feature.weight_key, feature.column_name)
+def both(*keys, size=20, dimension=2, **kwargs):
+    """Columns of one collection, 'both'."""
+    return fc.shared_embedding_columns(
+        [identity(key, size) for key in keys],
+        dimension,
+        shared_embedding_collection_name="both",
+        **kwargs,
+    )
 
 
 # Tables
@@ -82,10 +88,7 @@ def test_shared_columns_have_one_table():
 
 
 def test_shared_columns_of_a_given_name():
-    columns = fc.shared_embedding_columns(
-        [identity("b"), identity("a")], 4, shared_embedding_collection_name="both"
-    )
-    (table,) = tables_of_columns(columns)
+    (table,) = tables_of_columns(both("b", "a"))
     assert (table.name, table.scope_key) == ("tbl_both", "both")
     assert [feature.key for feature in table.features] == ["a", "b"]
 
@@ -93,9 +96,8 @@ def test_shared_columns_of_a_given_name():
 def test_weighted_column():
     weighted = fc.weighted_categorical_column(identity("words"), "tf_idf")
     table = only_table(fc.embedding_column(weighted, 2))
-    assert (table.name, table.scope_key) == ("tbl_words_weighted_by_tf_idf",) + (
-        "words_weighted_by_tf_idf",
-    )
+    name = "words_weighted_by_tf_idf"
+    assert (table.name, table.scope_key) == (f"tbl_{name}", name)
     assert table.features == (
         Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
     )
@@ -116,20 +118,11 @@ def test_tables_and_features_are_sorted():
         fc.embedding_column(identity("ant"), 2),
     ]
     tables = tables_of_columns(columns)
-    assert [table.name for table in tables] == [
-        "tbl_Zebra",
-        "tbl_ant",
-        "tbl_b_y_shared_embedding",
-        "tbl_zebra",
-    ]
-    assert [feature.key for table in tables for feature in table.features] == [
-        "Zebra",
-        "ant",
-        "b",
-        "y",
-        "zebra",
-    ]
-    assert [table.scope_key for table in tables] == [table.name[4:] for table in tables]
+    scopes = ["Zebra", "ant", "b_y_shared_embedding", "zebra"]
+    assert [table.scope_key for table in tables] == scopes
+    assert [table.name for table in tables] == [f"tbl_{scope}" for scope in scopes]
+    keys = [feature.key for table in tables for feature in table.features]
+    assert keys == ["Zebra", "ant", "b", "y", "zebra"]
 
 
 def test_vocabulary_size_counts_buckets(tmp_path):
@@ -145,86 +138,61 @@ def test_vocabulary_size_counts_buckets(tmp_path):
         assert only_table(fc.embedding_column(column, 2)).config.vocabulary_size == size
 
 
-def test_two_columns_on_one_feature():
-    columns = [
-        fc.embedding_column(identity("item"), 2),
-        *fc.shared_embedding_columns(
-            [identity("item"), identity("other")], 2, shared_embedding_collection_name="both"
-        ),
-    ]
-    with pytest.raises(ValueError) as error:
-        tables_of_columns(columns)
-    assert str(error.value) == (
+@pytest.mark.parametrize(
+    "columns, name, table, combination",
+    [
+        (both("item", "other"), "item_shared_embedding", "tbl_both", "20 x 2"),
+        ([fc.embedding_column(identity("item"), 4)], "item_embedding", "tbl_item", "20 x 4"),
+    ],
+    ids=["other table", "same name"],
+)
+def test_two_columns_on_one_feature(columns, name, table, combination):
+    first = fc.embedding_column(identity("item"), 2)
+    assert harness.refusal(ValueError, tables_of_columns, [first, *columns]) == (
         "Feature 'item' is used with multiple embeddings and this is not supported: column "
-        "'item_embedding' (table "
-        "'tbl_item', 20 x 2, combiner 'mean') and column 'item_shared_embedding' (table "
-        "'tbl_both', 20 x 2, combiner 'mean'). A feature can feed one table only. Give the "
+        f"'item_embedding' (table 'tbl_item', 20 x 2, combiner 'mean') and column {name!r} (table "
+        f"{table!r}, {combination}, combiner 'mean'). A feature can feed one table only. Give the "
         "second column its own key, and copy the feature under that key in input_fn."
     )
 
 
-def test_two_columns_of_one_name():
-    columns = [fc.embedding_column(identity("item"), dimension) for dimension in (2, 4)]
-    with pytest.raises(ValueError) as error:
-        tables_of_columns(columns)
-    assert str(error.value) == (
-        "Feature 'item' is used with multiple embeddings and this is not supported: column "
-        "'item_embedding' (table "
-        "'tbl_item', 20 x 2, combiner 'mean') and column 'item_embedding' (table 'tbl_item', "
-        "20 x 4, combiner 'mean'). A feature can feed one table only. Give the second column its "
-        "own key, and copy the feature under that key in input_fn."
-    )
-
-
-def test_one_column_twice():
-    with pytest.raises(ValueError) as error:
-        tables_of_columns([fc.embedding_column(identity("item"), 2) for _ in range(2)])
-    assert str(error.value) == (
-        "Column 'item_embedding' is in the EmbeddingConfigSpec twice; take one of the two out."
-    )
-
-
-@pytest.mark.parametrize("size, dimension", [(20, 3), (30, 2)])
-def test_two_shapes_of_one_table(size, dimension):
-    first = fc.shared_embedding_columns(
-        [identity("a"), identity("b")], 2, shared_embedding_collection_name="both"
-    )
-    second = fc.shared_embedding_columns(
-        [identity("c", size)], dimension, shared_embedding_collection_name="both"
-    )
-    with pytest.raises(ValueError) as error:
-        tables_of_columns([*first, *second])
-    assert str(error.value) == (
-        f"Table 'tbl_both' is asked for in two shapes: [20, 2], and [{size}, {dimension}] by "
-        "feature 'c'."
-    )
-
-
-def test_two_combiners_of_one_table():
-    first, second = (
-        fc.shared_embedding_columns(
-            [identity(key)], 2, combiner=combiner, shared_embedding_collection_name="both"
-        )
-        for key, combiner in (("a", "mean"), ("b", "sum"))
-    )
-    with pytest.raises(ValueError) as error:
-        tables_of_columns([*first, *second])
-    assert str(error.value) == (
-        "Table 'tbl_both' is asked for with two values of combiner: 'mean', and 'sum' by feature "
-        "'b'."
-    )
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        (
+            [fc.embedding_column(identity("item"), 2) for _ in range(2)],
+            "Column 'item_embedding' is in the EmbeddingConfigSpec twice; take one of the two out.",
+        ),
+        *(
+            (
+                [*both("a", "b"), *both("c", size=size, dimension=dimension)],
+                f"Table 'tbl_both' is asked for in two shapes: [20, 2], and [{size}, {dimension}] "
+                "by feature 'c'.",
+            )
+            for size, dimension in ((20, 3), (30, 2))
+        ),
+        (
+            [*both("a", combiner="mean"), *both("b", combiner="sum")],
+            "Table 'tbl_both' is asked for with two values of combiner: 'mean', and 'sum' by "
+            "feature 'b'.",
+        ),
+    ],
+    ids=["column twice", "dimensions", "rows", "combiners"],
+)
+def test_columns_that_do_not_go_together(columns, message):
+    assert harness.refusal(ValueError, tables_of_columns, columns) == message
 
 
 def test_two_calls_of_one_shape_share_the_table():
-    first, second = (
-        fc.shared_embedding_columns([identity(key)], 2, shared_embedding_collection_name="both")
-        for key in ("a", "b")
-    )
-    (table,) = tables_of_columns([*first, *second])
+    (table,) = tables_of_columns([*both("a"), *both("b")])
     assert [feature.key for feature in table.features] == ["a", "b"]
 
 
 # Columns that have no table
+
+
+def spec_of(columns):
+    return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
 
 
 def shared_of_tensorflow_2():
@@ -246,9 +214,7 @@ def shared_of_tensorflow_2():
 )
 def test_spec_refuses_columns_that_are_no_embeddings(column):
     good = fc.embedding_column(identity("item"), 2)
-    with pytest.raises(TypeError) as error:
-        ee.EmbeddingConfigSpec([good, column], ee.AdagradParameters(0.1))
-    assert str(error.value) == (
+    assert harness.refusal(TypeError, spec_of, [good, column]) == (
         "EmbeddingConfigSpec: All feature columns must be supported types, made by "
         "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
         f"{column!r}."
@@ -269,17 +235,14 @@ def test_spec_refuses_columns_that_are_no_embeddings(column):
 )
 def test_columns_that_the_model_computes_itself(column, name, kind):
     assert tables_of_columns([column], off_tpu=True) == []
-    with pytest.raises(TypeError) as error:
-        tables_of_columns([column])
-    assert str(error.value) == (
+    assert harness.refusal(TypeError, tables_of_columns, [column]) == (
         f"Unsupported feature column {name!r}, of type {kind}: it has no table on a TPU. Supported "
         "types are those that feature_columns.embedding_column and "
         "feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it "
         "out of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes "
         "it."
     )
-    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
-    assert spec.feature_columns == [column]
+    assert spec_of([column]).feature_columns == [column]
 
 
 def test_shared_embeddings_of_tensorflow_2_are_refused():
@@ -287,9 +250,7 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
     columns = [fc.embedding_column(identity("word"), 2), shared_of_tensorflow_2()]
     with pytest.raises(TypeError, match="^All feature columns must be supported types"):
         _tpu_estimator_embedding.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    with pytest.raises(TypeError) as error:
-        ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    assert str(error.value) == (
+    assert harness.refusal(TypeError, spec_of, columns) == (
         "EmbeddingConfigSpec: All feature columns must be supported types, made by "
         "feature_columns.embedding_column or feature_columns.shared_embedding_columns; column "
         "'a_shared_embedding' is a SharedEmbeddingColumn, which the model computes by itself. Make "
@@ -300,8 +261,16 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
 # From strings to ids
 
 
-def test_hashed_strings():
-    column = fc.embedding_column(fc.categorical_column_with_hash_bucket("word", 1000), 2)
+@pytest.mark.parametrize(
+    "make, length",
+    [
+        (fc.categorical_column_with_hash_bucket, 0),
+        (fc.sequence_categorical_column_with_hash_bucket, 3),
+    ],
+    ids=["plain", "sequence"],
+)
+def test_hashed_strings(make, length):
+    column = fc.embedding_column(make("word", 1000), 2, max_sequence_length=length)
     expected = tf.strings.to_hash_bucket_fast(WORDS, 1000).numpy().tolist()
     assert len(set(expected)) == 6  # Only "apple" is there twice.
     assert ids_of(column, WORDS) == expected
@@ -321,22 +290,13 @@ def test_strings_of_wrapped_columns(wrap):
     assert ids_of(column, WORDS) == [1, 0, -1, -1, 1, -1, -1]
 
 
-def test_strings_of_a_sequence():
-    words = fc.sequence_categorical_column_with_hash_bucket("word", 1000)
-    column = fc.embedding_column(words, 2, max_sequence_length=3)
-    assert ids_of(column, WORDS) == tf.strings.to_hash_bucket_fast(WORDS, 1000).numpy().tolist()
-
-
-def test_vocabulary_list():
-    words = fc.categorical_column_with_vocabulary_list("word", ["fig", "apple", "pear"])
-    assert ids_of(fc.embedding_column(words, 2), WORDS) == [1, 2, 0, -1, 1, -1, -1]
-
-
-def test_vocabulary_list_with_a_default():
+@pytest.mark.parametrize("default", [-1, 2])
+def test_vocabulary_list(default):
     words = fc.categorical_column_with_vocabulary_list(
-        "word", ["fig", "apple", "pear"], default_value=2
+        "word", ["fig", "apple", "pear"], default_value=default
     )
-    assert ids_of(fc.embedding_column(words, 2), WORDS) == [1, 2, 0, 2, 1, 2, 2]
+    expected = [1, 2, 0, default, 1, default, default]
+    assert ids_of(fc.embedding_column(words, 2), WORDS) == expected
 
 
 def test_vocabulary_list_with_buckets():
@@ -360,34 +320,29 @@ def test_vocabulary_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, size, problem",
+    "before, text, size, problem",
     [
-        (None, 2, "does not exist."),
-        ("", 2, "is empty."),
-        ("plum\nfig\n", 3, "has 2 lines, fewer than its vocabulary_size, 3."),
+        (None, None, 2, "does not exist."),
+        (None, "", 2, "is empty."),
+        (None, "plum\nfig\n", 3, "has 2 lines, fewer than its vocabulary_size, 3."),
+        # The file changed after the column was made.
+        (
+            "plum\nfig\nquince",
+            "plum\nfig",
+            None,
+            "has 2 lines, fewer than its vocabulary_size, 3.",
+        ),
     ],
 )
-def test_vocabulary_files_that_hold_no_vocabulary(text, size, problem, tmp_path):
+def test_vocabulary_files_that_hold_no_vocabulary(before, text, size, problem, tmp_path):
     path = tmp_path / "words"
+    if before is not None:
+        path.write_text(before)
+    words = fc.categorical_column_with_vocabulary_file("word", str(path), size)
     if text is not None:
         path.write_text(text)
-    words = fc.categorical_column_with_vocabulary_file("word", str(path), size)
-    with pytest.raises(ValueError) as error:
-        ids_of(fc.embedding_column(words, 2), WORDS)
-    assert str(error.value) == f"Column 'word': vocabulary file {str(path)!r} {problem}"
-
-
-def test_a_vocabulary_file_that_changed_after_the_column_was_made(tmp_path):
-    path = tmp_path / "words"
-    path.write_text("plum\nfig\nquince")
-    words = fc.categorical_column_with_vocabulary_file("word", str(path))
-    path.write_text("plum\nfig")
-    with pytest.raises(ValueError) as error:
-        ids_of(fc.embedding_column(words, 2), WORDS)
-    assert str(error.value) == (
-        f"Column 'word': vocabulary file {str(path)!r} has 2 lines, fewer than its "
-        "vocabulary_size, 3."
-    )
+    message = harness.refusal(ValueError, ids_of, fc.embedding_column(words, 2), WORDS)
+    assert message == f"Column 'word': vocabulary file {str(path)!r} {problem}"
 
 
 def test_an_empty_vocabulary_file_of_no_declared_size(tmp_path):
@@ -503,6 +458,9 @@ def activations_by_numpy(tables):
     return np.concatenate(columns, axis=1)
 
 
+KEYS = ("city", "name", "tags", "word_weighted_by_weight")
+
+
 def by_input_layer(features, columns):
     return fc.input_layer(features, [*columns, fc.numeric_column("age")])
 
@@ -523,25 +481,17 @@ def by_several_layers(features, columns):
 
 
 SCOPES = {
-    by_input_layer: {
-        "city": "input_layer/city_embedding",
-        "name": "input_layer/name_embedding",
-        "tags": "input_layer/tags_embedding",
-        "word_weighted_by_weight": "input_layer/word_weighted_by_weight_embedding",
-    },
-    by_dense_features: {
-        "city": "dense_features/city_embedding",
-        "name": "dense_features/name_embedding",
-        "tags": "dense_features/tags_embedding",
-        "word_weighted_by_weight": "dense_features/word_weighted_by_weight_embedding",
-    },
-    by_several_layers: {
-        "city": "input_layer/city_embedding",
-        "name": "dense_features_1/name_embedding",
-        "tags": "dense_features_1/tags_embedding",
-        "word_weighted_by_weight": "input_layer_1/word_weighted_by_weight_embedding",
-    },
+    by_input_layer: dict.fromkeys(KEYS, "input_layer"),
+    by_dense_features: dict.fromkeys(KEYS, "dense_features"),
+    by_several_layers: dict(
+        zip(
+            KEYS,
+            ("input_layer", "dense_features_1", "dense_features_1", "input_layer_1"),
+            strict=True,
+        )
+    ),
 }
+"""Way -> column -> the layer whose scope its table is in."""
 
 
 @pytest.mark.slow
@@ -554,9 +504,7 @@ def test_strings_through_a_whole_estimator(layer, tmp_path):
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"hidden": hidden})
         loss = tf.reduce_mean(tf.square(tf.reduce_sum(hidden, 1) - labels))
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
     estimator = harness.estimator(model_fn, spec, tmp_path / "model")
@@ -564,7 +512,10 @@ def test_strings_through_a_whole_estimator(layer, tmp_path):
     estimator.train(input_fn, steps=1)
     predictions = list(estimator.predict(input_fn))
     variables = harness.saved(tmp_path / "model", 1)
-    tables = {key: variables[f"{scope}/embedding_weights"] for key, scope in SCOPES[layer].items()}
+    tables = {
+        key: variables[f"{scope}/{key}_embedding/embedding_weights"]
+        for key, scope in SCOPES[layer].items()
+    }
     assert {key: table.shape for key, table in tables.items()} == {
         "city": (5, 2),
         "name": (BUCKETS, 4),
@@ -598,9 +549,7 @@ def test_sequence_input_layer_in_a_model(tmp_path):
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, {"hidden": hidden, "lengths": lengths})
         loss = tf.reduce_sum(hidden * hidden)
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, 0.1)
 
     features = {
         "words": harness.sparse([["b", "?"], [], ["?", "c", "a"], ["a"]], object),
@@ -626,9 +575,10 @@ def test_sequence_input_layer_in_a_model(tmp_path):
 
 def test_sequence_input_layer_refuses_what_is_no_sequence():
     column = fc.numeric_column("age")
-    with tf.Graph().as_default(), pytest.raises(ValueError) as error:
-        fc.sequence_input_layer({"age": tf.zeros([2, 1])}, [column])
-    assert str(error.value) == (
+    with tf.Graph().as_default():
+        features = {"age": tf.zeros([2, 1])}
+        message = harness.refusal(ValueError, fc.sequence_input_layer, features, [column])
+    assert message == (
         "sequence_input_layer: every column must be a sequence column that is not shared; got "
         f"{column!r}. SequenceFeatures takes shared columns."
     )

@@ -1,31 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """install(): every name a program may import by, in any order, and back again."""
 
-import os
-import subprocess
 import sys
-import textwrap
 from unittest import mock
 
+import processes
 import pytest
 
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def run(program):
-    """Runs `program` in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture
@@ -113,7 +96,7 @@ EVERY_NAME = """
 
 @pytest.mark.slow
 def test_every_name_where_estimator_emb_comes_first():
-    run(
+    processes.run(
         f"""
     import estimator_emb as ee, feature_columns
     ee.install()
@@ -127,7 +110,7 @@ def test_every_name_where_estimator_emb_comes_first():
 
 @pytest.mark.slow
 def test_every_name_where_tensorflow_comes_first_and_back_again():
-    run(
+    processes.run(
         f"""
     import sys
     import tensorflow as tf

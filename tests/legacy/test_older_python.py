@@ -24,7 +24,6 @@ def supplied():
     older_python.supply(changes)
     yield before
     changes.undo()
-    assert not [finder for finder in sys.meta_path if isinstance(finder, older_python._Imp)]
     for owner, names in zip(OWNERS, before, strict=True):
         assert not {"getargspec", "Mapping", "gcd", "float_", "clock"} & set(vars(owner)) - set(
             names
@@ -43,15 +42,8 @@ def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
     assert isinstance({}, collections.Mapping) and isinstance([], collections.Sequence)
     assert issubclass(dict, collections.MutableMapping) and collections.Iterable and time.clock()
     # The last four are the examples of Python 3.8's own tests of fractions.gcd.
-    assert [
-        fractions.gcd(*pair) for pair in ((12, 18), (10, -15), (-10, 15), (0, -3), (-3, 0))
-    ] == [
-        6,
-        -5,
-        5,
-        -3,
-        -3,
-    ]
+    pairs = ((12, 18), (10, -15), (-10, 15), (0, -3), (-3, 0))
+    assert [fractions.gcd(*pair) for pair in pairs] == [6, -5, 5, -3, -3]
     assert np.array([1, 0], np.bool).dtype == bool
     assert np.zeros(2, np.int).dtype == np.int64 and np.float is float and np.object is object
     assert np.float_ is np.float64 and np.product([2, 3]) == 6 and np.asscalar(np.ones(1)) == 1.0
@@ -66,8 +58,7 @@ def test_what_there_is_stays(supplied):
         assert np.bool is np.bool_ is type(np.True_)
 
 
-def test_imp_and_distutils(supplied, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "imp", raising=False)
+def test_imp_and_distutils(supplied, tmp_path):
     (tmp_path / "program.cfg").write_text("VALUE = 3")
     import imp
     from distutils.version import LooseVersion

@@ -2,12 +2,9 @@
 """--tf-v1: every public module of TensorFlow 1.15, in every form of import, and back again."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
-import textwrap
 
+import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -19,19 +16,6 @@ GONE = (
     "lite.experimental.nn",
 )
 """What tf.compat.v1 itself no longer has."""
-
-
-def run(program):
-    """Runs `program` in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 EVERY_FORM = f"""
@@ -99,7 +83,7 @@ EVERY_FORM = f"""
 
 @pytest.mark.slow
 def test_every_module_before_tensorflow_is_imported():
-    run(
+    processes.run(
         f"""
     from estimator_emb.legacy import tf_v1
     import tensorflow
@@ -112,7 +96,7 @@ def test_every_module_before_tensorflow_is_imported():
 
 @pytest.mark.slow
 def test_every_module_where_all_was_imported_before_and_back_again():
-    run(
+    processes.run(
         f"""
     import importlib, sys
     import tensorflow as tensorflow_2
@@ -144,7 +128,7 @@ def test_every_module_where_all_was_imported_before_and_back_again():
 
 @pytest.mark.slow
 def test_without_it_the_modules_stay_those_of_tensorflow_2():
-    run(
+    processes.run(
         """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1

@@ -6,8 +6,10 @@ whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was c
 `f32` in float32 as the hardware does.
 """
 
+import dataclasses
 import json
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,270 +283,155 @@ epsilons = numbers(1e-4, 1)
 strengths = st.one_of(st.just(0.0), numbers(0.0009765625, 2))
 
 
+def without_beta(lr, l2, beta, **hyper):
+    """The kernels have no beta: beta / lr adds to the denominator like 2 * l2."""
+    return {"l2": l2 + beta / (2 * lr), **hyper}
+
+
+def without_correction(lr, **hyper):
+    """Powers of 0 switch the bias correction off, which the hardware does not have."""
+    return {"beta1_power": 0.0, "beta2_power": 0.0, **hyper}
+
+
+def centered(ms, mom, mg):
+    """What real gradients give: a mean of squares never below the square of the mean."""
+    return {"ms": mg**2 + ms, "mom": mom, "mg": mg}
+
+
+@dataclasses.dataclass
 class Kernel:
-    """Variables for one run of a kernel; `rows` is what the sparse kernels update."""
+    """Kernels of TensorFlow with the rule of an optimizer.
 
-    def __init__(self, *values):
-        self.variables = [tf.Variable(value) for value in values]
-        self.handles = [variable.handle for variable in self.variables]
-        self.rows = tf.constant([2, 0])
+    Attributes:
+      name: what their names have after 'ResourceApply', and 'ResourceSparseApply'.
+      slots: argument -> values; in the order of our slots.
+      hyper: argument -> values.
+      ours: function of the rate and of `hyper` that makes our optimizer.
+      arguments: function of the same that gives the kernel's own.
+      drawn: function of `slots` that gives those that go together.
+      forms: 'Sparse' for the kernel that updates some rows, '' for that of all.
+    """
 
-    def assert_equal(self, parameters, lr, g, w, *slots, sparse=False):
-        """Compares with our rule on all rows, or on `rows` alone."""
-        tensors = [tf.constant(array, tf.float64) for array in (lr, g, w, *slots)]
-        if not sparse:
-            expected = parameters.update(TENSORFLOW, *tensors)
-        else:
-            lr, *others = tensors
-            rows = [tf.gather(tensor, self.rows) for tensor in others]
-            expected = [
-                tf.tensor_scatter_nd_update(tensor, self.rows[:, tf.newaxis], new)
-                for tensor, new in zip(
-                    others[1:], parameters.update(TENSORFLOW, lr, *rows), strict=True
-                )
-            ]
-        for variable, array in zip(self.variables, expected, strict=True):
-            assert array.dtype == tf.float64
-            np.testing.assert_allclose(variable.numpy(), array.numpy(), rtol=1e-9, atol=1e-9)
+    name: str
+    slots: Any
+    hyper: Any
+    ours: Any
+    arguments: Any = lambda lr, **hyper: hyper
+    drawn: Any = dict
+    forms: tuple[str, ...] = ("Sparse", "")
 
 
-def f64(x):
-    return tf.constant(x, tf.float64)
-
-
-@RULE_EXAMPLES
-@given(lr=learning_rates, g=gradients, w=weights, a=accumulators, version=st.sampled_from([1, 2]))
-def test_adagrad_equals_kernel(lr, g, w, a, version):
-    kernel = Kernel(w, a)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "grad": g[[2, 0]],
-        "indices": kernel.rows,
-    }
-    if version == 1:
-        tf.raw_ops.ResourceSparseApplyAdagrad(**common)
-    else:
-        tf.raw_ops.ResourceSparseApplyAdagradV2(epsilon=f64(0.0), **common)
-    kernel.assert_equal(optimizers.AdagradParameters(lr), lr, g, w, a, sparse=True)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    z=signed_slots,
-    power=st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
-    l1=strengths,
-    l2=strengths,
-    beta=strengths,
-    multiply=st.booleans(),
-    sparse=st.booleans(),
-)
-def test_ftrl_equals_kernel(lr, g, w, a, z, power, l1, l2, beta, multiply, sparse):
-    kernel = Kernel(w, a, z)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "linear": kernel.handles[2],
-        "lr": f64(lr),
-        "l1": f64(l1),
-        # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
-        "l2": f64(l2 + beta / (2 * lr)),
-        "lr_power": f64(power),
-        "multiply_linear_by_lr": multiply,
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyFtrl(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyFtrl(grad=g, **common)
-    parameters = optimizers.FtrlParameters(
-        lr, power, 0.1, l1, l2, multiply_linear_by_learning_rate=multiply, beta=beta
-    )
-    kernel.assert_equal(parameters, lr, g, w, a, z, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    m=signed_slots,
-    momentum=decays,
-    nesterov=st.booleans(),
-    sparse=st.booleans(),
-)
-def test_momentum_equals_kernel(lr, g, w, m, momentum, nesterov, sparse):
-    kernel = Kernel(w, m)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "momentum": f64(momentum),
-        "use_nesterov": nesterov,
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyMomentum(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyMomentum(grad=g, **common)
-    parameters = optimizers.MomentumParameters(lr, momentum, nesterov)
-    kernel.assert_equal(parameters, lr, g, w, m, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    ms=accumulators,
-    mom=signed_slots,
-    rho=decays,
-    momentum=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_rmsprop_equals_kernel(lr, g, w, ms, mom, rho, momentum, epsilon, sparse):
-    kernel = Kernel(w, ms, mom)
-    common = {
-        "var": kernel.handles[0],
-        "ms": kernel.handles[1],
-        "mom": kernel.handles[2],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "momentum": f64(momentum),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyRMSProp(grad=g, **common)
-    parameters = optimizers.RMSPropParameters(lr, rho, momentum, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, ms, mom, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    variance=accumulators,
-    mom=signed_slots,
-    mg=signed_slots,
-    rho=decays,
-    momentum=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_centered_rmsprop_equals_kernel(
-    lr, g, w, variance, mom, mg, rho, momentum, epsilon, sparse
-):
-    ms = mg**2 + variance  # what real gradients give: never below the square of the mean
-    kernel = Kernel(w, ms, mom, mg)
-    common = {
-        "var": kernel.handles[0],
-        "ms": kernel.handles[1],
-        "mom": kernel.handles[2],
-        "mg": kernel.handles[3],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "momentum": f64(momentum),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyCenteredRMSProp(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyCenteredRMSProp(grad=g, **common)
-    parameters = optimizers.CenteredRMSPropParameters(lr, rho, momentum, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, ms, mom, mg, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    u=accumulators,
-    rho=decays,
-    epsilon=epsilons,
-    sparse=st.booleans(),
-)
-def test_adadelta_equals_kernel(lr, g, w, a, u, rho, epsilon, sparse):
-    kernel = Kernel(w, a, u)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "accum_update": kernel.handles[2],
-        "lr": f64(lr),
-        "rho": f64(rho),
-        "epsilon": f64(epsilon),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyAdadelta(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyAdadelta(grad=g, **common)
-    parameters = optimizers.AdadeltaParameters(lr, rho, epsilon)
-    kernel.assert_equal(parameters, lr, g, w, a, u, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    a=accumulators,
-    l1=strengths,
-    l2=strengths,
-    sparse=st.booleans(),
-)
-def test_proximal_adagrad_equals_kernel(lr, g, w, a, l1, l2, sparse):
-    kernel = Kernel(w, a)
-    common = {
-        "var": kernel.handles[0],
-        "accum": kernel.handles[1],
-        "lr": f64(lr),
-        "l1": f64(l1),
-        "l2": f64(l2),
-    }
-    if sparse:
-        tf.raw_ops.ResourceSparseApplyProximalAdagrad(grad=g[[2, 0]], indices=kernel.rows, **common)
-    else:
-        tf.raw_ops.ResourceApplyProximalAdagrad(grad=g, **common)
-    parameters = optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2)
-    kernel.assert_equal(parameters, lr, g, w, a, sparse=sparse)
-
-
-@RULE_EXAMPLES
-@given(
-    lr=learning_rates,
-    g=gradients,
-    w=weights,
-    m=signed_slots,
-    v=accumulators,
-    beta1=decays,
+ADAM = {
+    "beta1": decays,
     # The kernel computes v + (g * g - v) * (1 - beta2), which loses all digits where beta2 is 0.
-    beta2=numbers(0.0625, 0.9990234375),
-    epsilon=epsilons,
+    "beta2": numbers(0.0625, 0.9990234375),
+    "epsilon": epsilons,
+}
+RMSPROP = {"rho": decays, "momentum": decays, "epsilon": epsilons}
+ROWS = [2, 0]
+"""The rows that the sparse kernels update."""
+
+KERNELS = (
+    Kernel("Adagrad", {"accum": accumulators}, {}, optimizers.AdagradParameters, forms=("Sparse",)),
+    Kernel(
+        "AdagradV2",
+        {"accum": accumulators},
+        {},
+        optimizers.AdagradParameters,
+        lambda lr: {"epsilon": 0.0},
+        forms=("Sparse",),
+    ),
+    Kernel(
+        "Ftrl",
+        {"accum": accumulators, "linear": signed_slots},
+        {
+            "lr_power": st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
+            "l1": strengths,
+            "l2": strengths,
+            "beta": strengths,
+            "multiply_linear_by_lr": st.booleans(),
+        },
+        lambda lr, lr_power, l1, l2, beta, multiply_linear_by_lr: optimizers.FtrlParameters(
+            lr,
+            lr_power,
+            0.1,
+            l1,
+            l2,
+            multiply_linear_by_learning_rate=multiply_linear_by_lr,
+            beta=beta,
+        ),
+        without_beta,
+    ),
+    Kernel(
+        "Momentum",
+        {"accum": signed_slots},
+        {"momentum": decays, "use_nesterov": st.booleans()},
+        optimizers.MomentumParameters,
+    ),
+    Kernel(
+        "RMSProp",
+        {"ms": accumulators, "mom": signed_slots},
+        RMSPROP,
+        optimizers.RMSPropParameters,
+    ),
+    Kernel(
+        "CenteredRMSProp",
+        {"ms": accumulators, "mom": signed_slots, "mg": signed_slots},
+        RMSPROP,
+        optimizers.CenteredRMSPropParameters,
+        drawn=centered,
+    ),
+    Kernel(
+        "Adadelta",
+        {"accum": accumulators, "accum_update": accumulators},
+        {"rho": decays, "epsilon": epsilons},
+        optimizers.AdadeltaParameters,
+    ),
+    Kernel(
+        "ProximalAdagrad",
+        {"accum": accumulators},
+        {"l1": strengths, "l2": strengths},
+        lambda lr, l1, l2: optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2),
+    ),
+    Kernel(
+        "Adam",
+        {"m": signed_slots, "v": accumulators},
+        ADAM,
+        lambda lr, **hyper: optimizers.AdamParameters(
+            lr, **hyper, lazy_adam=False, sum_inside_sqrt=False
+        ),
+        without_correction,
+        forms=("",),
+    ),
 )
-def test_non_lazy_adam_equals_kernel(lr, g, w, m, v, beta1, beta2, epsilon):
-    kernel = Kernel(w, m, v)
-    tf.raw_ops.ResourceApplyAdam(
-        var=kernel.handles[0],
-        m=kernel.handles[1],
-        v=kernel.handles[2],
-        # Powers of 0 switch the bias correction off, which the hardware does not have.
-        beta1_power=f64(0.0),
-        beta2_power=f64(0.0),
-        lr=f64(lr),
-        beta1=f64(beta1),
-        beta2=f64(beta2),
-        epsilon=f64(epsilon),
-        grad=g,
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@RULE_EXAMPLES
+@given(st.data())
+def test_rules_equal_kernels(kernel, data):
+    lr, g, w = (data.draw(values) for values in (learning_rates, gradients, weights))
+    slots, hyper = (
+        {name: data.draw(values) for name, values in drawn.items()}
+        for drawn in (kernel.slots, kernel.hyper)
     )
-    parameters = optimizers.AdamParameters(
-        lr, beta1, beta2, epsilon, lazy_adam=False, sum_inside_sqrt=False
+    slots = kernel.drawn(**slots)
+    form = data.draw(st.sampled_from(kernel.forms))
+    rows = ROWS if form else range(SHAPE[0])
+    variables = [tf.Variable(value) for value in (w, *slots.values())]
+    getattr(tf.raw_ops, f"Resource{form}Apply{kernel.name}")(
+        **dict(zip(("var", *slots), [variable.handle for variable in variables], strict=True)),
+        **{
+            name: value if isinstance(value, bool) else tf.constant(value, tf.float64)
+            for name, value in {"lr": lr, **kernel.arguments(lr, **hyper)}.items()
+        },
+        grad=g[rows],
+        **({"indices": tf.constant(rows)} if form else {}),
     )
-    kernel.assert_equal(parameters, lr, g, w, m, v)
+    arrays = [tf.constant(array[rows], tf.float64) for array in (g, w, *slots.values())]
+    expected = kernel.ours(lr, **hyper).update(TENSORFLOW, tf.constant(lr, tf.float64), *arrays)
+    for variable, before, updated in zip(variables, (w, *slots.values()), expected, strict=True):
+        assert updated.dtype == tf.float64
+        want = np.array(before)
+        want[rows] = updated
+        np.testing.assert_allclose(variable.numpy(), want, rtol=1e-9, atol=1e-9)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.cli import parsers
+from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import input_checkpoint
 from estimator_emb.ordering import structure
 from estimator_emb.spec import options
@@ -486,7 +486,7 @@ def test_flags_of_run():
         ("--table-summaries",): True,
         ("--no-table-summaries",): False,
     }.items():
-        assert parsers.run().parse_args([*flags, "program.py"]).table_summaries is wanted
+        assert main_lib.parser_of("run").parse([*flags, "program.py"]).table_summaries is wanted
 
 
 @pytest.mark.parametrize("tables", ["tpu", "host"])

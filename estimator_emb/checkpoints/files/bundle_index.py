@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the index file of a checkpoint, which says which bytes of which data file are a variable's.
+"""Reads the index file of a checkpoint: where in the data files each variable is.
 
-TensorFlow's readers return names, shapes and values, but not the places in the data files, by which
-one sees that a file is too short. The index is a sorted table of keys and values, in blocks: the
-key '' has the header of the bundle, and the others are variables or slices of them.
+TensorFlow's readers do not tell these places, by which one sees that a file is too short. The index
+is a sorted table of keys and values, in blocks: the key '' has the header of the bundle, and the
+others are variables or slices of them.
 
 Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto;
 for the keys of slices, EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h and
@@ -23,19 +23,19 @@ _MAGIC = 0xDB4775248B80FB57
 
 
 class UnknownFormat(Exception):
-    """The index is not one that this module can read."""
+    """The error of an index that this module cannot read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """Consecutive rows of a variable, or all of it, as they lie in a data file.
+    """Consecutive rows of a variable, or all of it, in a data file.
 
     Attributes:
       start: the first row.
-      rows: how many there are; 1 for a scalar.
+      rows: number of rows; 1 for a scalar.
       file: path of the data file.
-      offset: where in it the values begin, in bytes.
-      size: how many bytes they have.
+      offset: where the values begin in it, in bytes.
+      size: their bytes.
       crc32c: their checksum, masked.
     """
 
@@ -65,8 +65,8 @@ class Index:
         """Returns the parts in which a variable is saved, by row: one, unless it was partitioned.
 
         Raises:
-          UnknownFormat: there is no such variable, or its parts are not runs of whole rows that
-            follow each other, or their values are not as this machine's memory would have them.
+          UnknownFormat: there is no such variable, its parts are not runs of whole rows that follow
+            each other, or their bytes are in another order than this machine's.
         """
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:

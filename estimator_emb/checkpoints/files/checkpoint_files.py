@@ -23,7 +23,7 @@ logger = logging.getLogger("estimator_emb")
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 
 TRIES, PAUSE = 4, 0.25
-"""How often a missing checkpoint is looked for, and the seconds between two attempts.
+"""How often a missing checkpoint is looked for, and the seconds in between.
 
 Another process may be writing the first one, or replacing the latest one."""
 
@@ -31,8 +31,7 @@ Another process may be writing the first one, or replacing the latest one."""
 class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
     """The error of a checkpoint that is missing, as a whole or in part.
 
-    Its two bases are the errors that TensorFlow raises, one in some of its functions and the other
-    in the rest.
+    TensorFlow raises one of its bases in some functions, and the other in the rest.
     """
 
     def __init__(self, message: str):
@@ -40,7 +39,7 @@ class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[mi
 
 
 class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
-    """The error of a checkpoint of which a file does not hold what was written."""
+    """The error of a checkpoint that does not hold what was written."""
 
     def __init__(self, message: str):
         super().__init__(None, None, message)
@@ -300,7 +299,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 
 
 def file_of(path: str, name: str) -> str:
-    """Returns the data file that holds a variable, or a pattern of all where that is not known."""
+    """Returns the data file that holds a variable; a pattern of all files where it is not known."""
     with contextlib.suppress(bundle_index.UnknownFormat):
         return bundle_index.Index(path).data_file(name)
     return f"{path}.data-*"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the values of a checkpoint in pieces.
 
-TensorFlow's readers bring a variable into memory as a whole, or as the slices in which it was
-saved. Here the rows that are asked for are read from the data files themselves, so that a table may
-be larger than the memory.
+TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here
+rows are read from the data files themselves, so that a table may be larger than the memory.
 """
 
 import functools
@@ -27,8 +26,8 @@ PIECE_BYTES = 32 << 20
 class Values:
     """The values of a checkpoint. As a context, it closes the files at the end.
 
-    Variables whose parts are not runs of rows, strings, and those of an index of another format are
-    read by TensorFlow, each as a whole.
+    TensorFlow reads strings, variables whose parts are not runs of rows, and those of an index in
+    another format, each as a whole.
 
     Args:
       path: prefix of the checkpoint.
@@ -120,20 +119,15 @@ class Values:
         """
         if hosts == 1:
             return self.rows(name, start, end)
-        places = Partition(self.shapes[name][0], hosts, "mod").places
-        return self.gather(name, places(np.arange(start, end)))
-
-    def gather(self, name: str, places: np.ndarray) -> np.ndarray:
-        """Returns the rows at `places`, int64 [n], each run of consecutive places in one read."""
-        values = None
-        for positions, start, end in runs(places):
-            piece = self.rows(name, start, end)
-            if values is None:
-                if len(piece) == len(places):
-                    return piece if (np.diff(positions) > 0).all() else piece[np.argsort(positions)]
-                values = np.empty((len(places), *piece.shape[1:]), piece.dtype)
-            values[positions] = piece
-        return np.empty((0, *self.shapes[name][1:])) if values is None else values
+        # Each run of consecutive places is read at once.
+        places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))
+        order = np.argsort(places, kind="stable")
+        breaks = np.flatnonzero(np.diff(places[order]) != 1) + 1
+        values = np.empty((len(places), *self.shapes[name][1:]), self.dtypes[name].as_numpy_dtype)
+        for positions in np.split(order, breaks):
+            first = int(places[positions[0]])
+            values[positions] = self.rows(name, first, first + len(positions))
+        return values
 
     def parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row; None for what TensorFlow has to read."""
@@ -222,17 +216,6 @@ def check_files(path: str) -> None:
         text, missing = found
         text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
         raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
-
-
-def runs(places: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yields (positions in `places`, first place, end) of each run of consecutive places."""
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-    for positions in np.split(order, breaks):
-        if len(positions):
-            start = int(places[positions[0]])
-            yield positions, start, start + len(positions)
 
 
 def _first_line(error: Exception) -> str:

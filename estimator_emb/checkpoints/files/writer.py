@@ -16,8 +16,7 @@ CHUNK_BYTES = 64 << 20
 class Writer:
     """A writer that writes a checkpoint beside its destination, and moves it there at the end.
 
-    As a context, it leaves nothing behind where an error ends it: no files, and no folders that it
-    has made.
+    As a context, it leaves no files or new folders behind where an error ends it.
 
     Args:
       destination: prefix of the new checkpoint.
@@ -101,7 +100,7 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Moves the merged checkpoint to its destination; a folder without one is told of it."""
+        """Moves the merged checkpoint, and names it in the `checkpoint` file if there is none."""
         merged = f"{self._folder}/merged"
         names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
         moved: list[str] = []

@@ -17,6 +17,7 @@ from estimator_emb.checkpoints.files.progress import counter
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
+from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
@@ -64,30 +65,30 @@ def convert(
     `estimator_emb/row_order`, which says how the rows of its tables are ordered: so it is not
     converted a second time. Nothing else reads it.
 
-    It is first compared with its checksums, and the new one is read again and compared with it.
-    Three or four times 64 MB of it are in memory at a time. The new checkpoint appears when it is
-    complete. If its folder has no `checkpoint` file, one is written that names it, so that the
-    folder serves as a model directory.
+    The values are compared with their checksums before, and with the new checkpoint after. Three or
+    four times 64 MB are in memory at a time. The new checkpoint appears when it is complete. If its
+    folder has no `checkpoint` file, one is written that names it, so that the folder serves as a
+    model directory.
 
     Args:
       source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      destination: a folder, in which the new checkpoint has the source's name, or its prefix. What
-        is no folder yet is a prefix if it ends as one, with `.ckpt` or a dash and a number.
+      destination: a folder, in which the new checkpoint has the source's name; or its prefix. What
+        is no folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
       tables: names of the tables, or patterns with * and ?; their slots move with them. Slots that
-        `inspect` does not know as such must be named like tables. A pattern stands for those
-        matrices that are known to be tables: which a feature column has named
-        (`.../embedding_weights`, `..._shared_embedding`), which have slots that only embedding
-        optimizers have (`/Adam/m`), of which a legacy helper variable has the name, or which a
-        record or a graph says to be tables. Any other is named in full.
+        `inspect` does not know as such must be named like tables. A pattern finds those matrices
+        that are known to be tables: by the name that a feature column gives
+        (`.../embedding_weights`, `..._shared_embedding`), by slots that only embedding optimizers
+        have (`/Adam/m`), by the name of a legacy helper variable, by a record or by a graph. Any
+        other is named in full.
       hosts: number of TPU hosts over which the tables were divided. None, the default, takes what
         the checkpoint says: its record, its graph in the `.meta` file, or the slices in which its
         tables were saved. With `to='mod'` and no `to_hosts`, it is `to_hosts`, and the rows must be
         in the order of the ids.
       to: 'ids', the default, for the order of the ids; 'mod' for that of the legacy 'mod'.
-      progress: function called with the number of bytes done and that of all; None for none.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
       to_hosts: number of TPU hosts for `to='mod'`.
-      source_order: 'mod' or 'div', the strategy that the program had, for a checkpoint that does
-        not say which. None, the default, for one that does.
+      source_order: 'mod' or 'div', the strategy of the program, for a checkpoint that does not say
+        it. None, the default, for one that does.
       force: True believes `hosts` and `source_order` against what slices and names tell, for a
         checkpoint that another program has written again. A record or a graph is always believed.
 
@@ -97,7 +98,7 @@ def convert(
     Raises:
       ValueError: there is no checkpoint; it is damaged; `destination` exists; a table is not in the
         checkpoint or is no embedding table; the order of its rows is not known, is already the one
-        that is asked for, or is not what the arguments say; or an argument is none of its values.
+        that is asked for, or is not what the arguments say; or an argument is not allowed.
     """
     _check_arguments(hosts, to, to_hosts, source_order)
     if to == "mod" and to_hosts is None:
@@ -148,8 +149,7 @@ class _Plan:
     ):
         self._values = values
         self._force = force
-        contents = values.whole(RECORD) if RECORD in values.shapes else None
-        self._record = saved_variables.read_record(contents, values.path)
+        self._record = row_order.record(values)
         self._graph = row_order.saved_graph(values.path)
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
@@ -338,7 +338,8 @@ def _write(
     orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
     orders.update(dict.fromkeys(plan.moved, conversion.to_hosts))
     record = np.array(
-        saved_variables.record({name: count for name, count in orders.items() if count}), object
+        row_order.contents_of_record({name: count for name, count in orders.items() if count}),
+        object,
     )
     with Writer(conversion.path) as out:
         out.add(RECORD, tf.string, record)
@@ -355,14 +356,11 @@ def _write(
 
 
 class _Order:
-    """Where the rows of a variable are in both checkpoints, by their ids."""
+    """Over how many hosts the rows of a variable are in the order of 'mod', in both checkpoints."""
 
     def __init__(self, values: Values, name: str, conversion: Conversion):
         moved = name in conversion.permuted
-        rows = max(1, values.shapes[name][0] if values.shapes[name] else 1)
-        self.hosts = conversion.to_hosts if moved else 1
-        self.old = Partition(rows, conversion.hosts if moved else 1, "mod").places
-        self.new = Partition(rows, self.hosts, "mod").places
+        self.old, self.new = (conversion.hosts, conversion.to_hosts) if moved else (1, 1)
         parts = values.parts(name) or []
         self._starts = [] if moved else [part.start for part in parts]
 
@@ -372,8 +370,8 @@ class _Order:
         The rows of a host are a slice of their own. A variable that stays as it was keeps the
         slices that it had, by which one may see how it was divided.
         """
-        if self.hosts > 1:
-            divided = [np.flatnonzero(ids % self.hosts == host) for host in range(self.hosts)]
+        if self.new > 1:
+            divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
         else:
             breaks = np.searchsorted(ids, self._starts)
             divided = np.split(np.arange(len(ids)), breaks)
@@ -393,12 +391,14 @@ def _copy(
         out.add(name, dtype, value)
         advance(value.nbytes)
         return
-    for ids in _chunks(values, name):
-        rows = values.gather(name, order.old(ids))
+    places = Partition(shape[0], order.new, "mod").places
+    for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
+        ids = np.arange(start, end)
+        rows = values.of_ids(name, start, end, order.old)
         for positions in order.slices(ids):
             piece = rows if len(positions) == len(rows) else rows[positions]
-            start = None if len(piece) == shape[0] else int(order.new(ids[positions[:1]])[0])
-            out.add(name, dtype, piece, shape, start)
+            first = None if len(piece) == shape[0] else int(places(ids[positions[:1]])[0])
+            out.add(name, dtype, piece, shape, first)
         advance(rows.nbytes)
 
 
@@ -406,17 +406,17 @@ def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
     """Raises an error unless each row of the new checkpoint is that of the old one."""
-    shape, dtype = values.shapes[name], values.dtypes[name]
-    right = written.shapes[name] == shape and written.dtypes[name] == dtype
-    if right and (dtype == tf.string or not shape):
+    right = (written.shapes[name], written.dtypes[name]) == (
+        values.shapes[name],
+        values.dtypes[name],
+    )
+    if right and values.dtypes[name] == tf.string:
         old, new = (np.array(one.whole(name), object) for one in (values, written))
-        right = old.tolist() == new.tolist() or old.tobytes() == new.tobytes()
-        advance(values.size(name))
+        right = old.tolist() == new.tolist()
     elif right:
-        for ids in _chunks(values, name):
-            rows = values.gather(name, order.old(ids))
-            right = right and rows.tobytes() == written.gather(name, order.new(ids)).tobytes()
-            advance(rows.nbytes)
+        for old, new in pairs(values, name, written, name, (order.old, order.new)):
+            right = right and old.tobytes() == new.tobytes()
+            advance(old.nbytes)
     if not right:
         raise _not_written(written.path, name)
 
@@ -426,12 +426,6 @@ def _not_written(path: str, name: str) -> DamagedCheckpoint:
         f"convert: {escaped(name)} of the new checkpoint '{path}' is not what was written: the "
         "disk may be faulty."
     )
-
-
-def _chunks(values: Values, name: str) -> Iterable[np.ndarray]:
-    rows = max(1, writer.CHUNK_BYTES // values.row_bytes(name))
-    count = values.shapes[name][0]
-    return (np.arange(start, min(start + rows, count)) for start in range(0, count, rows))
 
 
 def _new_path(source: str, destination: str) -> str:

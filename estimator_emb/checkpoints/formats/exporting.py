@@ -27,10 +27,10 @@ def export(
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
     The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
-    The values are compared with their checksums. In names of files, and of signatures, `_` stands
-    for every character that is no letter, digit, `-` or `.`, or of signatures no letter or digit.
-    `names.json` says which variable a name of a file, an array or a Keras layer stands for, if one
-    is not the variable's own. `docs/api/checkpoint.md` says what each format holds.
+    The values are compared with their checksums. A name of a file has `_` for every character but
+    letters, digits, `-` and `.`, and a name of a signature has it for those two as well.
+    `names.json` says which variable a file, an array or a Keras layer stands for, where one has
+    another name. `docs/api/checkpoint.md` says what each format holds.
     A table of bfloat16 is written as float32, except as safetensors.
 
     Args:
@@ -41,14 +41,14 @@ def export(
       slots: True writes slots too. False by default.
       vocabularies: table, by the same name -> file of its labels, one on a line, in the order of
         the ids. Rows beyond its last line have no label, or ''.
-      order: as that of `table`.
-      progress: function called with the number of bytes done and that of all; None for none.
+      order: as in `table`.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Returns:
       The paths of the written files, sorted; of a SavedModel, its folder.
 
     Raises:
-      ValueError: an argument is none of its values, `destination` exists, a table or a vocabulary
+      ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary
         is not there or does not fit, or the checkpoint is damaged.
     """
     if to not in EXPORT_FORMATS:

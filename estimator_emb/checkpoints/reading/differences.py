@@ -42,18 +42,18 @@ def differences(
 ) -> list[Difference]:
     """Returns how two checkpoints differ, by variable; [] if in nothing.
 
-    Values are compared in pieces; NaN equals NaN. Rows whose order is known, as `convert` knows it,
-    are compared by their ids; those of two checkpoints of which neither is known, as they lie.
-    Legacy helper variables and records of conversions do not count.
+    Values are compared in pieces; NaN equals NaN. Rows are compared by their ids where `convert`
+    would know their order, and as they lie where neither checkpoint tells it. Legacy helper
+    variables and records of conversions do not count.
 
     Args:
       first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      second: the other, likewise.
-      progress: function called with the number of bytes done and that of all; None for none.
+      second: the same of the other.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, or the rows of a table may be in two
-        orders, of which only one is known.
+      ValueError: there is no checkpoint, it is damaged, or only one of the two tells in which order
+        the rows of a table are.
     """
     paths = saved_variables.prefix(first), saved_variables.prefix(second)
     with Values(paths[0]) as here, Values(paths[1]) as there:
@@ -63,7 +63,7 @@ def differences(
             if name != RECORD and not saved_variables.is_helper(name)
         )
         advance = counter(progress, sum(here.size(name) for name in names if name in here.shapes))
-        orders = [row_order.known(one, row_order.saved_graph(one.path)) for one in (here, there)]
+        orders = [row_order.known(one) for one in (here, there)]
         found = (
             _difference(here, there, name, _hosts(name, (here, there), orders), advance)
             for name in names

@@ -24,11 +24,11 @@ def nearest(
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      table: its name, as that of `checkpoint.table`.
+      table: its name, as in `checkpoint.table`.
       like: id of the row; or its label, a string, which needs a vocabulary.
       vocabulary: file of the labels, as those of `export`; None, the default, for none.
       count: how many rows are returned at most, without the row itself; 10 by default.
-      order: as that of `checkpoint.table`.
+      order: as in `checkpoint.table`.
 
     Returns:
       A list of (id, its label or None, the cosine).

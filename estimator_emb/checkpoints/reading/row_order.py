@@ -16,8 +16,9 @@ tensorflow/python/tpu/tpu_embedding.py and tpu_embedding_gradient.py, TensorFlow
 """
 
 import dataclasses
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 from google.protobuf import message
@@ -41,10 +42,9 @@ class SavedGraph:
       order: 'ids' or 'mod'; None if it does not say.
       hosts: number of TPU hosts over which it divides tables; None if it does not say.
       why: what in it says so, for messages.
-      tables: names of variables that it loads into the embedding hardware, as checkpoints call
-        them.
+      tables: names of the variables that it loads into the embedding hardware.
       program: whose graph it is: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for
-        any that trains no tables on a TPU; None if it is not there.
+        one that trains no tables on a TPU; None without a graph.
     """
 
     order: str | None = None
@@ -113,11 +113,10 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts that the slices tell in which it was saved.
+    """Returns table -> number of hosts, by the slices in which it was saved.
 
-    Not in it is a table of which they do not tell: it has a slice for each row, as under any
-    larger number of hosts, or its slices are not those of a TPU, because another program has
-    written the checkpoint since.
+    A table is left out if it has a slice for each row, as under any larger number of hosts, or if
+    its slices are not those of a TPU, because another program has written the checkpoint since.
     """
     found = {}
     for table in tables:
@@ -130,16 +129,40 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def known(values: Values, graph: SavedGraph) -> dict[str, int]:
-    """Returns variable -> over how many hosts its rows are in the order of 'mod', where told.
+def record(values: Values) -> dict[str, int]:
+    """Returns what the record of a conversion says: table or slot -> number of hosts; {} without.
 
-    1 stands for the order of the ids. What neither a record nor the graph tells of is left out.
+    The rows are in the order of 'mod' over these hosts; 1 stands for the order of the ids.
 
     Raises:
       ValueError: the record is not one that this version can read.
     """
-    contents = values.whole(RECORD) if RECORD in values.shapes else None
-    found = saved_variables.read_record(contents, values.path)
+    if RECORD not in values.shapes:
+        return {}
+    try:
+        read = json.loads(values.whole(RECORD))
+        hosts = dict(read["hosts"])
+        if read["format"] != 1 or not all(
+            isinstance(count, int) and count >= 1 for count in hosts.values()
+        ):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"Variable {RECORD} of checkpoint {values.path!r}, which says how rows are ordered, is "
+            "not one that this version of estimator_emb can read."
+        ) from None
+    return hosts
+
+
+def contents_of_record(hosts: Mapping[str, int]) -> bytes:
+    """Returns the value of the variable that `record` reads."""
+    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()
+
+
+def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
+    """Returns variable -> number of hosts as in `record`, by the record or the saved graph."""
+    graph = graph or saved_graph(values.path)
+    found = record(values)
     if not found and graph.order == "ids":
         return dict.fromkeys(values.shapes, 1)
     if not found and graph.order == "mod" and graph.hosts:
@@ -162,8 +185,9 @@ def undivided(values: Values, table: str) -> bool:
     return not helped and len(values.parts(table) or ()) == 1
 
 
-def described(values: Values, graph: SavedGraph) -> str:
+def described(values: Values) -> str:
     """Returns which program has written a checkpoint, and in which order its rows are."""
+    graph = saved_graph(values.path)
     orders = known(values, graph)
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])

@@ -17,9 +17,8 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 def tables(path: str) -> dict[str, SavedVariable]:
     """Returns the embedding tables of a checkpoint, name of the variable -> its description.
 
-    They are the matrices which the checkpoint says to be tables, as `convert` knows them, and
-    besides those that might be: of floating-point numbers, no slots, and not called as a dense
-    layer calls its own. No values are read.
+    Besides those that `convert` knows, it lists all that might be tables: matrices of
+    floating-point numbers that are no slots and have no name of a dense layer. No values are read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -37,9 +36,9 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      name: name of the variable, or the table's own name: the key of its `TableConfig`, or the name
-        of its column, with or without `_embedding` or `_shared_embedding` at its end, or what the
-        legacy config and TensorBoard call it, such as `tbl_words`.
+      name: name of the variable, or the table's own: the key of its `TableConfig`; the name of its
+        column, with or without `_embedding` or `_shared_embedding` at its end; or its name in the
+        legacy config and TensorBoard, such as `tbl_words`.
       slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
         'Adam/m'.
       order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
@@ -64,10 +63,10 @@ def table_pieces(
     """Yields (first id, rows) of consecutive rows of a table, for one larger than the memory.
 
     Args:
-      path: as of `table`.
-      name: as of `table`.
-      slot: as of `table`.
-      order: as of `table`.
+      path: as in `table`.
+      name: as in `table`.
+      slot: as in `table`.
+      order: as in `table`.
       rows: how many to yield at a time; None, the default, for about 32 MB of them.
 
     Raises:
@@ -88,7 +87,7 @@ class SavedTable:
     Args:
       values: the checkpoint.
       name: the table's name, as `find` takes it.
-      order: as that of `table`.
+      order: as in `table`.
       widen: True reads bfloat16 as float32. False by default.
 
     Attributes:
@@ -120,7 +119,7 @@ class SavedTable:
 
     @property
     def safe_name(self) -> str:
-        """Returns the name as that of a file, with `_` for what such a name may not have."""
+        """Returns the table's name for a file, with `_` for what a file's name may not have."""
         return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
 
     def variable(self, slot: str | None) -> str:
@@ -155,7 +154,7 @@ class SavedTable:
 
 
 def find(values: Values, name: str) -> SavedVariable:
-    """Returns the table that a name means: its variable's, its column's, or `own_name`.
+    """Returns the table with a name: of its variable, of its column, or by `own_name`.
 
     Raises:
       ValueError: there is none, or there are several.

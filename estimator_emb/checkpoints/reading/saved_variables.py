@@ -2,10 +2,8 @@
 """Lists the variables of a checkpoint: which slots belong to which, and which are tables."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +24,7 @@ RECORD = "estimator_emb/row_order"
 _SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
-"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable."""
+"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable too."""
 
 _CPU_SLOTS = {
     "Adam": ("/Adam", "/Adam_1"),
@@ -72,9 +70,9 @@ class SavedVariable:
 def inspect(path: str) -> list[SavedVariable]:
     """Returns the variables of a checkpoint, sorted by name, each with its slots.
 
-    A slot is known by the suffix of its name, for example `/Adagrad`, and by the shape, which is
-    the variable's. Tables cannot be told from other matrices, since Adagrad of `tf.compat.v1.train`
-    names its slots as the embedding optimizer does. No values are read.
+    A slot is known by the suffix of its name, for example `/Adagrad`, and by its shape. Tables
+    cannot be told from other matrices, since Adagrad of `tf.compat.v1.train` names its slots as the
+    embedding optimizer does. No values are read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -106,7 +104,7 @@ def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...
 
 
 def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Returns a variable's slots if only an optimizer of `tf.compat.v1.train` has such, else ()."""
+    """Returns a variable's slots if they are those of `tf.compat.v1.train` alone; else ()."""
     for suffixes in _CPU_SLOTS.values():
         slots = tuple(name + suffix for suffix in suffixes)
         if all(shapes.get(slot) == shapes[name] for slot in slots):
@@ -115,7 +113,7 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
-    """Returns the class of which `SavedVariable.optimizer` is the name."""
+    """Returns the class that `SavedVariable.optimizer` names."""
     return next(one for one in ON_TPUS if one.__name__ == f"{name}Parameters")
 
 
@@ -178,18 +176,15 @@ def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariab
 
 
 def looks_dense(name: str) -> bool:
-    """Returns whether a name is that of a matrix or bias of a dense layer, or of its slot.
-
-    A second variable of a name in one scope has a number at its end: `dense/kernel_1`.
-    """
+    """Returns whether a name is of a matrix or bias of a dense layer, such as `dense/kernel_1`."""
     return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def own_name(variable: str) -> str:
-    """Returns what the legacy config and TensorBoard call the table of a variable.
+    """Returns the name that a variable's table has in the legacy config and in TensorBoard.
 
     A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
-    share is `tbl_a_b_shared_embedding`; any other is called as its variable is.
+    share is `tbl_a_b_shared_embedding`; any other has the name of its variable.
     """
     column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
     if column.endswith("_shared_embedding"):
@@ -226,34 +221,3 @@ def tables(
         ):
             found[variable.name] = variable
     return found
-
-
-def read_record(contents: Any, path: str) -> dict[str, int]:
-    """Returns what a value of the variable `RECORD`, or None, says: name -> number of hosts.
-
-    The rows of that table or slot are in the order of 'mod' over them; 1 stands for the order of
-    the ids.
-
-    Raises:
-      ValueError: the record is not one that this version can read.
-    """
-    if contents is None:
-        return {}
-    try:
-        read = json.loads(contents)
-        hosts = dict(read["hosts"])
-        if read["format"] != 1 or not all(
-            isinstance(count, int) and count >= 1 for count in hosts.values()
-        ):
-            raise ValueError
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(
-            f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not "
-            "one that this version of estimator_emb can read."
-        ) from None
-    return hosts
-
-
-def record(hosts: Mapping[str, int]) -> bytes:
-    """Returns the value of the variable that `read_record` reads."""
-    return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()

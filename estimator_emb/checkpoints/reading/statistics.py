@@ -13,10 +13,10 @@ from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""Those of the rows' norms that are told."""
+"""The quantiles of the rows' norms that are told."""
 
 _BIN_SHIFT = 15
-"""Bits of a float32 that a bin of the histogram does not tell apart: it is 0.4 % wide."""
+"""Bits of a float32 that a bin of the histogram leaves out, which makes it 0.4 % wide."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +67,16 @@ def statistics(
 
     The values are read in pieces, so that memory does not depend on the size of a table.
 
-    A row was never trained if all of its slots are as they began. Most slots begin at 0. Adagrad's
-    and ProximalAdagrad's accumulators begin at a number that the program chooses, and then grow:
-    the smallest number of the table is taken for it if a whole row has it, of two columns or more.
-    It cannot be told without slots, as for stochastic gradient descent.
+    A row was never trained if all of its slots are as they began. Most slots begin at 0. The
+    accumulators of Adagrad and ProximalAdagrad begin at a number that the program chooses, and then
+    grow: where a whole row, of two columns or more, has the smallest number of the table, it is
+    taken for that number. Without slots, as for stochastic gradient descent, nothing tells it.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      tables: names of the tables, as `inspect` lists them. None, the default, stands for all
-        matrices of floating-point numbers that are no slots and not called as dense layers call
-        theirs.
-      progress: function called with the number of bytes done and that of all; None for none.
+      tables: names of the tables, as `inspect` lists them. None, the default, stands for those of
+        `checkpoint.tables`.
+      progress: function of the bytes done and the bytes of all; None, the default, for none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a graph with the checkpoint that it is about to restore.
 
-TensorFlow lets a variable take whatever shape its values have in the checkpoint. A missing one it
-reports only when the session is open, in a message that begins with the names of all. Here both are
-errors before a session opens, which name the variables and their tables, and say what to do.
+TensorFlow lets a variable take the shape that its values have in the checkpoint, and reports a
+missing one only when the session is open, in a message that begins with the names of all. Here both
+are errors before a session opens, which name variables and tables, and say what to do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a cluster that start again while the others have gone on without them.
 
-Where a chief does, the checkpoint is older than what the parameter servers hold: restoring it would
-take back, behind the back of the workers, every step since. So servers that hold a whole model of
-the same `model_dir` keep it. Where a server has lost its part, all go back to the checkpoint, and
-the logs of the trainers say by how many steps.
+The checkpoint that a new chief finds is older than what the parameter servers hold: restoring it
+would take back every step since, unseen by the workers. So servers that hold a whole model of the
+same `model_dir` keep it. Where a server has lost its part, all go back to the checkpoint, and the
+logs of the trainers say by how many steps.
 """
 
 import logging
@@ -18,11 +18,11 @@ from estimator_emb.checkpoints.restoring.saver import PartsSaver
 logger = logging.getLogger("estimator_emb")
 
 _MARK = "estimator_emb_model_dir"
-"""A variable on the first server, in no collection: the `model_dir` of what the servers hold."""
+"""Name of a variable on the first server: the `model_dir` of what the servers hold."""
 
 
 def _one_spelling(path: str) -> str:
-    """Returns the path of a folder as every program says it that runs there."""
+    """Returns the path of a folder as every program on this machine would spell it."""
     return path.rstrip("/") if "://" in path else os.path.realpath(path)
 
 
@@ -65,7 +65,7 @@ class LiveServersSaver(PartsSaver):
 
     Args:
       config: the `RunConfig` of the chief.
-      seen: what the chief knows of the steps before; of no use after a restore that tells of them.
+      seen: what the chief knows of the steps before.
     """
 
     _set_mark: tf.Operation | None = None

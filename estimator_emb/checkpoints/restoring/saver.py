@@ -63,16 +63,14 @@ class _InTurn:
 
 
 class PartsSaver(tf.compat.v1.train.Saver):
-    """The saver that tensorflow-estimator would create, but one that writes on all cores.
+    """The saver that tensorflow-estimator would create, but for two things.
 
-    TensorFlow writes each data file of a checkpoint on one core, where the checksums alone take as
-    long as the writing, or longer. Names, shapes and values in the checkpoint are the same, and
-    every reader of checkpoints reads any number of files.
+    It writes on all cores: TensorFlow writes each data file of a checkpoint on one core, where the
+    checksums alone take as long as the writing, or longer. Any reader reads any number of files.
 
-    It does not write a checkpoint again which its session was just restored from. A
-    `CheckpointSaverHook` saves whenever a session begins, even what was restored a moment ago. The
-    new files would replace the old ones one by one, and a process that is killed meanwhile might
-    leave no readable checkpoint where there had been one.
+    It does not write the checkpoint again from which its session was just restored. A
+    `CheckpointSaverHook` saves whenever a session begins. The new files would replace the old ones
+    one by one, and a process that is killed meanwhile might leave no readable checkpoint.
 
     Args:
       config: the `RunConfig`, which says how many checkpoints to keep.

@@ -2,8 +2,8 @@
 """Keeps a second training out of a model directory, where the steps of one would be lost.
 
 The process that saves holds the kernel's lock on a hidden file of the directory, which says who it
-is. The lock ends with the process, so that a file which a killed one has left keeps nobody out.
-Threads and estimators of one process have descriptors of their own, and keep each other out too.
+is. The lock ends with the process: a file that is left of a killed one keeps nobody out. Threads
+and estimators of one process have descriptors of their own, and keep each other out too.
 """
 
 import contextlib

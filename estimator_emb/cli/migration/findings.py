@@ -32,6 +32,49 @@ _OTHER_SLOTS = frozenset(names.PARAMETERS.split()) - {
 _STRING_COLUMNS = re.compile(
     r"\.(sequence_)?categorical_column_with_(vocabulary_(list|file)|hash_bucket)$"
 )
+_ARGUMENTS = (
+    (
+        "EmbeddingConfigSpec",
+        "partition_strategy",
+        r"['\"]div['\"]",
+        CHECKPOINTS,
+        "EmbeddingConfigSpec(partition_strategy={value}): a checkpoint that a TPU wrote under "
+        "'mod' has its rows in the order of the hosts. Convert it once: estimator-emb convert.",
+    ),
+    (
+        "EmbeddingConfigSpec",
+        "clipping_limit",
+        "None",
+        BEHAVIOUR,
+        "EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it used to be "
+        "ignored.",
+    ),
+    (
+        "EmbeddingConfigSpec",
+        "pipeline_execution_with_tensor_core",
+        "False",
+        BEHAVIOUR,
+        "EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each update by one "
+        "lookup off a TPU too.",
+    ),
+    (
+        "RunConfig",
+        "train_distribute",
+        "",
+        BEHAVIOUR,
+        "RunConfig(train_distribute=...) is refused with an EmbeddingConfigSpec or an emulated "
+        "TPU.",
+    ),
+    (
+        "TableConfig",
+        "learning_rate",
+        r"(?!0(\.0)?$).*",
+        BEHAVIOUR,
+        "TableConfig(learning_rate=0.0) is a rate; it used to mean that none is given.",
+    ),
+)
+"""Class, argument, pattern of its values that need no finding, group and text of the finding."""
+
 _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 
 
@@ -67,7 +110,7 @@ class Findings:
         self._add(node, LEFT, text)
 
     def about_star(self, star: cst.ImportFrom, module: str) -> None:
-        """Adds an import of all names of a legacy module."""
+        """Adds a `from module import *` that hides legacy names."""
         used = []
         for name in sorted({name.value for name in self._program.identifiers}):
             found = self._program.look_up(f"{module}.{name}")
@@ -93,7 +136,7 @@ class Findings:
         return f"{names.OURS}.install" in self._all_names()
 
     def about_behaviour(self, changed: bool) -> None:
-        """Adds what a program that trains by estimator_emb must know."""
+        """Adds where a program that trains by estimator_emb behaves in another way."""
         self._about_tf1()
         self._about_strings()
         own = [name for name in self._all_names() if name.startswith(names.OURS)]
@@ -131,53 +174,17 @@ class Findings:
                 f"TPUEstimator({said}) needs a TPU wherever use_tpu is True, unless the "
                 'environment has ESTIMATOR_EMB_DEVICE=host or its TPUConfig says device="host".',
             )
-        elif name == "RunConfig" and "train_distribute" in arguments:
-            self._add(
-                call,
-                BEHAVIOUR,
-                "RunConfig(train_distribute=...) is refused with an EmbeddingConfigSpec or an "
-                "emulated TPU.",
-            )
-        elif name == "EmbeddingConfigSpec":
-            self._about_spec(call, arguments)
-        elif name == "TableConfig" and arguments.get("learning_rate") in ("0", "0.0"):
-            self._add(
-                call,
-                BEHAVIOUR,
-                "TableConfig(learning_rate=0.0) is a rate; it used to mean that none is given.",
-            )
-        elif name in _OTHER_SLOTS:
+        if name in _OTHER_SLOTS:
             self._add(
                 call,
                 CHECKPOINTS,
                 f"{name}: slots are named as on a TPU. A checkpoint that a CPU wrote "
                 "(use_tpu=False) has others: give it as warm_start_from.",
             )
-
-    def _about_spec(self, call: cst.Call, arguments: dict[str, str]) -> None:
-        strategy = arguments.get("partition_strategy", "'div'")
-        if strategy not in ("'div'", '"div"'):
-            self._add(
-                call,
-                CHECKPOINTS,
-                f"EmbeddingConfigSpec(partition_strategy={strategy}): a checkpoint that a TPU "
-                "wrote under 'mod' has its rows in the order of the hosts. Convert it once: "
-                "estimator-emb convert.",
-            )
-        if arguments.get("clipping_limit", "None") != "None":
-            self._add(
-                call,
-                BEHAVIOUR,
-                "EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it used "
-                "to be ignored.",
-            )
-        if arguments.get("pipeline_execution_with_tensor_core", "False") != "False":
-            self._add(
-                call,
-                BEHAVIOUR,
-                "EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each update "
-                "by one lookup off a TPU too.",
-            )
+        for owner, argument, harmless, group, text in _ARGUMENTS:
+            value = arguments.get(argument)
+            if owner == name and value and not re.fullmatch(harmless, value, re.DOTALL):
+                self._add(call, group, text.format(value=value))
 
     def _about_names(self) -> None:
         makes_tables = any(
@@ -206,11 +213,10 @@ class Findings:
                 )
 
     def _about_strings(self) -> None:
-        for node, text in self._texts():
-            if _DOTTED.fullmatch(text):
-                found = self._program.look_up(text)
-                if found is not None:
-                    self.left(node, f"The text {text!r} names a legacy module or class.")
+        for string in self._program.strings:
+            text = _value(string)
+            if _DOTTED.fullmatch(text) and self._program.look_up(text) is not None:
+                self.left(string, f"The text {text!r} names a legacy module or class.")
         bound = {binding.local: binding.path for binding in self._program.bindings}
         for node, text in self._program.types():
             for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*", text):
@@ -223,10 +229,12 @@ class Findings:
             if self._code(call.func) in ("getattr", "hasattr", "setattr") and len(call.args) > 1:
                 owner = self._names.get(call.args[0].value)
                 attribute = call.args[1].value
-                if owner and isinstance(attribute, cst.SimpleString):
-                    path = f"{owner}.{_value(attribute)}"
-                    if names.look_up(path, self._program.means_v1) is not None:
-                        self.left(call, f"{self._code(call)} asks for a legacy name.")
+                if (
+                    owner
+                    and isinstance(attribute, cst.SimpleString)
+                    and self._program.look_up(f"{owner}.{_value(attribute)}") is not None
+                ):
+                    self.left(call, f"{self._code(call)} asks for a legacy name.")
 
     def _about_tf1(self) -> None:
         seen: dict[str, cst.CSTNode] = {}
@@ -250,20 +258,13 @@ class Findings:
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:
+        """Returns calls of RunConfig that are given an address of a TPU, and the argument."""
         found = []
         for call in self._program.calls:
             if self._names.get(call.func) == f"{names.OURS}.RunConfig":
-                for arg in call.args:
-                    if arg.keyword is not None and arg.keyword.value in (
-                        "master",
-                        "evaluation_master",
-                    ):
-                        found.append((call, arg.keyword.value))
-                        break
+                given = [arg.keyword.value for arg in call.args if arg.keyword is not None]
+                found += [(call, one) for one in given if one.endswith("master")][:1]
         return found
-
-    def _texts(self) -> list[tuple[cst.CSTNode, str]]:
-        return [(node, _value(node)) for node in self._program.strings]
 
     def _all_names(self) -> set[str]:
         imported = {self._new_name(binding.imported) for binding in self._program.bindings}
@@ -293,8 +294,6 @@ def _below_tf(name: str) -> str:
     return spelled.removeprefix("tf.compat.v1.").removeprefix("tf.")
 
 
-def _value(node: cst.BaseString | cst.SimpleString) -> str:
-    if not isinstance(node, cst.SimpleString):
-        return ""
+def _value(node: cst.SimpleString) -> str:
     value = ast.literal_eval(node.value)
     return value if isinstance(value, str) else ""

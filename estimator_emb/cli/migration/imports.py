@@ -85,7 +85,7 @@ class Imports:
         return kept
 
     def _root_of(self, binding: Binding, is_needed: bool) -> str | None:
-        """Returns what is left to import of `a.b.c`, of which nothing needs more than `a`."""
+        """Returns `a` if a program needs no more of `import a.b.c`; None if it needs nothing."""
         has_other = any(
             other is not binding
             and other.local == binding.local

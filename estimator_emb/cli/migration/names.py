@@ -18,8 +18,8 @@ from estimator_emb.names.legacy import (
     API_V2,
     ESTIMATOR,
     FROM_TENSORFLOW,
+    LACKING,
     REPLACED,
-    STAND_INS,
 )
 
 TF1 = "tensorflow.compat.v1"
@@ -53,9 +53,9 @@ class Namespace:
 
     Attributes:
       path: its name, as the table spells it.
-      moved: where all that is not in the table is now; '' if that is nowhere, or differs.
-      is_whole: whether the module of the name `moved` may take its place as an object: no name in
-        it has been replaced.
+      moved: the module that has all names outside the table today; '' if there is no such module.
+      is_whole: whether the module `moved` may take its place as an object, because none of its
+        names is replaced by estimator_emb's.
     """
 
     path: str
@@ -186,9 +186,9 @@ TABLE: dict[str, Target | Advice] = {
     **_same(f"{ESTIMATOR}.mode_keys", OURS, "ModeKeys"),
     **_same(f"{ESTIMATOR}.exporter", OURS, "BestExporter Exporter FinalExporter LatestExporter"),
 }
-"""Legacy name, but for those of tf.contrib -> where it is now, or what a person must decide."""
+"""Legacy name outside tf.contrib -> where it is now, or what a person must decide."""
 
-NEED_OURS = ("tensorflow_estimator", *STAND_INS)
+NEED_OURS = ("tensorflow_estimator", *LACKING)
 """Modules that can be imported on TensorFlow >= 2.16 after estimator_emb only."""
 
 _LEGACY_MODULES = frozenset(
@@ -207,7 +207,7 @@ _LEGACY_MODULES = frozenset(
         "tensorflow.python.tpu.async_checkpoint",
     }
 )
-"""Modules that the newest TensorFlow has no more: there, each name in them is legacy."""
+"""Modules that the newest TensorFlow lacks: every name in them is legacy."""
 
 _CONTRIB_MODULES = [
     *contrib_names.MOVED,
@@ -217,7 +217,7 @@ _CONTRIB_MODULES = [
         if contrib_names.MODULES[owner].members or contrib_names.MODULES[owner].elsewhere
     ),
 ]
-"""Modules below tf.contrib about whose names there is more to say than about them."""
+"""Modules below tf.contrib whose names have entries of their own in the tables."""
 
 _SPELLINGS = [
     (re.compile(pattern + r"(?=\.|$)"), canonical)
@@ -248,11 +248,11 @@ def canonical(name: str) -> str:
 
 
 def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
-    """Returns what a dotted name means, and how many of its parts are that name.
+    """Returns the meaning of the legacy name at the beginning of a dotted name, and its length.
 
     Args:
-      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`, of which the first five parts
-        are a legacy name, and the last one is an attribute of what it names.
+      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`. Its first five parts are a
+        legacy name, and the last one is an attribute of it.
       means_v1: whether `tensorflow` means TensorFlow 1 in the program.
 
     Returns:

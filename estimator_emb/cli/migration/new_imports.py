@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -21,7 +22,7 @@ _LOCAL_NAMES = {
     names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
     names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
 }
-"""Module -> what it is called in a program, the first one that means nothing else there."""
+"""Module -> local names for it in order of preference; a program gets the first free one."""
 
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""
@@ -62,7 +63,7 @@ class NewImports:
     Args:
       program: the program.
       edits: receives the lines.
-      parts: the names that the program imports, and what becomes of each once that is decided.
+      parts: each name that the program imports -> what becomes of it; filled in later.
       notes: the findings about the program.
     """
 
@@ -74,13 +75,16 @@ class NewImports:
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)
+        self._bindings: dict[cst.CSTNode, list[Binding]] = {one: [] for one in self._statements}
+        for binding in program.bindings:
+            self._bindings[program.top_level(binding.statement)].append(binding)
         self._taken: set[str] = set()
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
 
-    def take_names(self, edited: Iterable[cst.CSTNode], removed: Iterable[cst.CSTNode]) -> None:
+    def take_names(self, gone: Sequence[cst.CSTNode]) -> None:
         """Learns which names are free once these nodes are gone."""
-        gone = [*edited, *removed]
+        gone = [*gone]
         gone += [part.binding.alias for part in self._parts.values() if part.path is None]
         spans = sorted((self._program.start(node), self._program.end(node)) for node in gone)
         self._taken = {
@@ -90,7 +94,7 @@ class NewImports:
         }
 
     def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:
-        """Returns what a target is called where `use` stands; imports its module if need be."""
+        """Returns an expression for a target in the place of `use`, and imports its module."""
         module, name = target.module, target.name
         if module == f"{names.OURS}.export":
             module, name = names.OURS, f"export.{name}"
@@ -112,11 +116,8 @@ class NewImports:
                 leaf = f"contrib_{leaf}"
             wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
             taken = self._taken | set(self._new.values())
-            free = [name for name in wanted if name not in taken]
-            free += [
-                name for name in (f"{wanted[-1]}{i}" for i in range(2, 99)) if name not in taken
-            ]
-            self._new[module] = free[0]
+            more = (f"{wanted[-1]}{i}" for i in itertools.count(2))
+            self._new[module] = next(n for n in itertools.chain(wanted, more) if n not in taken)
         return self._new[module]
 
     def add(self, is_changed: bool) -> None:
@@ -153,7 +154,7 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def _needs_ours(self) -> bool:
-        """Returns whether anything here can be imported only with, or after, estimator_emb."""
+        """Returns whether an import of the result needs estimator_emb."""
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(
             path.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))
@@ -181,7 +182,7 @@ class NewImports:
         """Returns where new imports go: before any of TensorFlow, any definition and `limit`."""
         places = [] if limit is None else [limit]
         for statement in self._statements:
-            imported = [binding.path for binding in self._bindings_in(statement)]
+            imported = [binding.path for binding in self._bindings[statement]]
             if _is_definition(statement) or any(one.startswith("tensorflow") for one in imported):
                 places.append(self._before(statement))
         return min(places, default=len(self._source))
@@ -191,7 +192,7 @@ class NewImports:
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
-            paths = [self._parts[binding].path for binding in self._bindings_in(statement)]
+            paths = [self._parts[binding].path for binding in self._bindings[statement]]
             stars = [
                 module
                 for star, module in self._program.stars
@@ -211,13 +212,6 @@ class NewImports:
             return self._edits.line_end(self._program.end(statement))
         first = [*getattr(statement, "decorators", ()), statement][0]
         return self._edits.line_start(self._program.start(first))
-
-    def _bindings_in(self, statement: cst.CSTNode) -> list[Binding]:
-        return [
-            binding
-            for binding in self._program.bindings
-            if self._program.top_level(binding.statement) is statement
-        ]
 
     def _end_of_imports(self) -> int:
         end = 0

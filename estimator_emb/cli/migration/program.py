@@ -25,7 +25,7 @@ class Binding:
       alias: the part of it that binds the name.
       local: the name.
       path: the dotted name that it stands for.
-      imported: the dotted name that is imported; with `import a.b`, `local` and `path` are `a`.
+      imported: the dotted name in the import. In `import a.b` it is `a.b`, and the others are `a`.
       uses: where the program reads the name.
     """
 
@@ -56,13 +56,14 @@ class Alias:
 
 @dataclass(eq=False)
 class Use:
-    """An expression that begins with a name, with all attributes that follow: `tf.train.Saver`.
+    """A name with all attributes that follow it, such as `tf.train.Saver`.
 
     Attributes:
-      chain: the name, and each expression that adds an attribute to it.
-      paths: the dotted names that the whole may stand for, by what its name is bound to.
+      chain: the expressions `tf`, `tf.train` and `tf.train.Saver`.
+      paths: each dotted name that the last one may stand for -> how many of its parts the first
+        one stands for.
       is_certain: whether it can stand for nothing else.
-      sources: what binds its name.
+      sources: the imports and assignments that bind its first name.
     """
 
     chain: list[cst.BaseExpression]
@@ -88,9 +89,9 @@ class Program:
       uses: the expressions that may stand for a name of TensorFlow.
       stars: imports of all names of a module, and its dotted name.
       calls: its calls.
-      strings: its texts, but for f-strings.
+      strings: its texts, without f-strings.
       tries: its try statements.
-      identifiers: every name in the source that is no attribute or keyword.
+      identifiers: every name in the source, without attributes and keywords.
       means_v1: whether it says `tensorflow` and means TensorFlow 1.
 
     Raises:
@@ -159,9 +160,9 @@ class Program:
         """Returns what a dotted name means in this program."""
         return names.look_up(path, self.means_v1)
 
-    def top_level(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """Returns the statement of the module that contains a node; None where a part does."""
-        while self._parents.get(node) is not None and self._parents[node] is not self.module:
+    def top_level(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Returns the statement of the module that contains a node."""
+        while self._parents[node] is not self.module:
             node = self._parents[node]
         return node
 
@@ -178,7 +179,7 @@ class Program:
         return self._parents[self._parents[statement]] is self.module
 
     def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
-        """Returns whether the binding's name, said beside `use`, means the binding alone."""
+        """Returns whether the name of `binding`, in the place of `use`, means nothing else."""
         scope = self._scopes.get(use)
         if scope is None:
             return False
@@ -280,8 +281,8 @@ class Program:
     ) -> list[metadata.BaseAssignment]:
         """Returns the assignments that may be the last one before a name is read.
 
-        Where all are statements of the module itself, in no block, that is the last one above; in a
-        function, which is called later, the last one of all.
+        Where all are statements of the module itself, outside blocks, that is the last one above.
+        A function is called later, so there it is the last one of all.
         """
         found = list(assignments)
         starts: dict[int, metadata.BaseAssignment] = {}
@@ -316,7 +317,7 @@ class Program:
         return self._alias_of[node]
 
     def is_named_in_text(self, name: str) -> bool:
-        """Returns whether a text that Python may evaluate names it: `__all__`, an annotation."""
+        """Returns whether a text may refer to a name, as `__all__` and annotations do."""
         if any(ast.literal_eval(text.value) == name for text in self.strings):
             return True
         word = re.compile(rf"\b{re.escape(name)}\b")
@@ -337,7 +338,7 @@ class Program:
                 yield text, text.value
 
     def is_in_class(self, node: cst.CSTNode) -> bool:
-        """Returns whether a name that is bound here is an attribute of a class."""
+        """Returns whether a node is in the body of a class, where names are its attributes."""
         return isinstance(self._scopes.get(node), metadata.ClassScope)
 
     def _paths(self) -> Iterator[str]:
@@ -357,11 +358,7 @@ class Program:
 
 
 class _Nodes:
-    """The nodes of a program that matter, in the order of the source.
-
-    Attributes:
-      parents: node -> the node that contains it, of all nodes.
-    """
+    """The nodes of some kinds, in the order of the source, and the parent of every node."""
 
     def __init__(self, module: cst.Module):
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
@@ -392,7 +389,7 @@ class _Nodes:
 
 
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
-    """Returns whether a name is an attribute, a keyword, or what an import renames."""
+    """Returns whether a name is an attribute, a keyword, or renamed in an import."""
     if isinstance(parent, cst.Attribute):
         return parent.attr is name
     if isinstance(parent, cst.Arg):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a program: which of its expressions and imports change, and into what.
+"""Rewrites the expressions and the imports of a program that name legacy modules.
 
-All is decided on LibCST's tree and scopes, and then written as replacements of parts of the source,
-so that everything else stays byte for byte.
+It decides by LibCST's tree and scopes, and replaces parts of the source, so that everything else
+stays byte for byte.
 """
 
 from __future__ import annotations
 
 import enum
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -22,12 +22,12 @@ class Outcome(enum.Enum):
     """What becomes of an expression."""
 
     KEPT = "kept"
-    """It is no legacy name, or its import alone changes."""
+    """It is no legacy name, or only its import changes."""
     EDITED = "edited"
     LEFT = "left"
     """It is legacy, and a person must change it."""
     ALIASED = "aliased"
-    """It is the module that an assignment gives another name."""
+    """It is a module to which an assignment gives another name."""
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,13 @@ class Rewritten:
 
     Attributes:
       text: the new source; the old one if nothing changes.
-      findings: what a person must decide, by the place in the old source.
+      findings: what a person must decide, in the order of the old source.
       lines: line in the old source -> line in the new one.
     """
 
     text: str
     findings: list[findings.Finding]
     lines: dict[int, int]
-
-
-@dataclass(eq=False)
-class _Plan:
-    """What becomes of the expressions of a program, and of what binds their names."""
-
-    outcomes: dict[Use, Outcome] = field(default_factory=dict)
-    targets: dict[Use, tuple[cst.BaseExpression, names.Target]] = field(default_factory=dict)
-    removed: set[Alias] = field(default_factory=set)
-    needed: set[Binding] = field(default_factory=set)
-    """Imports that new expressions use."""
-    tf1: dict[Use, str | None] = field(default_factory=dict)
-    """What `tensorflow.compat.v1` is called where a new expression needs it; None for an import."""
 
 
 class CannotRewrite(Exception):
@@ -78,21 +65,16 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
         return Rewritten(text, [], {})
     program = Program(text)
     notes = findings.Findings(program)
-    plan = _classify(program, notes)
+    plan = _Plan(program, notes)
     source = text.encode()
     edits = Edits(source)
     changes = imports.Imports(program, edits, is_package, notes)
-    changes.decide(
-        {use for use, outcome in plan.outcomes.items() if outcome is Outcome.EDITED},
-        {use for use, outcome in plan.outcomes.items() if outcome is Outcome.LEFT},
-        plan.needed,
-    )
-    edited = [node for node, _ in plan.targets.values()]
-    changes.new.take_names(edited, [alias.statement for alias in plan.removed])
+    changes.decide(plan.uses(Outcome.EDITED), plan.uses(Outcome.LEFT), plan.needed)
+    removed = [alias.statement for alias in plan.removed]
+    changes.new.take_names([*(node for node, _ in plan.targets.values()), *removed])
     for use, (node, target) in plan.targets.items():
         expression = changes.new.expression(target, use, plan.tf1.get(use))
         edits.replace(program.start(node), program.end(node), expression)
-    removed = [alias.statement for alias in plan.removed]
     changes.write(removed, has_edits=bool(plan.targets or removed))
     result = edits.apply()
     if result != source:
@@ -106,148 +88,146 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     return Rewritten(result.decode(), notes.found(), edits.lines())
 
 
-def _classify(program: Program, notes: findings.Findings) -> _Plan:
-    plan = _Plan()
-    values = {alias.value: alias for alias in program.aliases}
-    assigned = {
-        names.canonical(path)
-        for use in program.uses
-        if len(use.chain) > 1 and not program.is_read(use.whole)
-        for path in use.paths
-    }
-    for use in program.uses:
-        plan.outcomes[use] = _outcome(program, use, plan, values, assigned, notes)
-    _decide_aliases(program, plan, values, notes)
-    for use, (_, target) in plan.targets.items():
-        if target.module == names.TF1:
-            plan.tf1[use] = _tf1_name(program, use, plan)
-    return plan
+class _Plan:
+    """Decides what becomes of the expressions of a program, and of what binds their names.
 
-
-def _outcome(
-    program: Program,
-    use: Use,
-    plan: _Plan,
-    values: dict[cst.BaseExpression, Alias],
-    assigned: set[str],
-    notes: findings.Findings,
-) -> Outcome:
-    found = set()
-    for path, root in use.paths.items():
-        result = program.look_up(path)
-        if result is not None and isinstance(result[0], names.Target) and result[1] <= root:
-            result = None  # Its import changes.
-        found.add(None if result is None else (result[0], result[1] - root))
-    if found == {None}:
-        return Outcome.KEPT
-    name = program.module.code_for_node(use.whole)
-    if len(found) > 1 or not use.is_certain:
-        root_name = program.module.code_for_node(use.chain[0])
-        said = "" if name == root_name else f"{name}: "
-        notes.left(use.whole, f"{said}{root_name} may be bound to something else as well.")
-        return Outcome.LEFT
-    ((meaning, index),) = found  # type: ignore[misc]
-    if isinstance(meaning, names.Advice):
-        if index > 0:
-            notes.left(use.whole, meaning.text)
-        return Outcome.LEFT if index > 0 else Outcome.KEPT
-    if isinstance(meaning, names.Namespace):
-        return _outcome_of_module(program, use, meaning, values, notes)
-    node = use.chain[index]
-    path = ".".join(next(iter(use.paths)).split(".")[: index + next(iter(use.paths.values()))])
-    is_assigned = names.canonical(path) in assigned
-    if is_assigned or "#" in program.module.code_for_node(node):
-        why = "is assigned in this program" if is_assigned else "has a comment inside"
-        notes.left(use.whole, f"{names.canonical(path)} {why}.")
-        return Outcome.LEFT
-    plan.targets[use] = node, meaning
-    return Outcome.EDITED
-
-
-def _outcome_of_module(
-    program: Program,
-    use: Use,
-    namespace: names.Namespace,
-    values: dict[cst.BaseExpression, Alias],
-    notes: findings.Findings,
-) -> Outcome:
-    ((path, root),) = use.paths.items()
-    of_root = program.look_up(".".join(path.split(".")[:root]))
-    if namespace.is_whole:
-        if namespace.moved == path:
-            return Outcome.KEPT
-        is_import = all(isinstance(source, Binding) for source in use.sources)
-        if is_import and of_root is not None and isinstance(of_root[0], names.Namespace):
-            return Outcome.KEPT
-    if use.whole in values:
-        return Outcome.ALIASED
-    moved = f" Its place today is {namespace.moved}." if namespace.moved else ""
-    notes.left(
-        use.whole,
-        f"{names.canonical(path)} is handed on as a module: name what is used of it.{moved}",
-    )
-    return Outcome.LEFT
-
-
-def _decide_aliases(
-    program: Program,
-    plan: _Plan,
-    values: dict[cst.BaseExpression, Alias],
-    notes: findings.Findings,
-) -> None:
-    """Removes the assignments of legacy modules whose name nothing needs any more."""
-    uses = {use.whole: use for use in plan.outcomes}
-    plan.removed = {
-        alias
-        for value, alias in values.items()
-        if value in uses
-        and plan.outcomes[uses[value]] is Outcome.ALIASED
-        and not program.is_in_class(alias.statement)
-        and not program.is_named_in_text(alias.local)
-    }
-    before = -1
-    while before != len(plan.removed):
-        before = len(plan.removed)
-        plan.removed = {
-            alias
-            for alias in plan.removed
-            if all(
-                plan.outcomes[use] is Outcome.EDITED or values.get(use.whole) in plan.removed
-                for use in alias.uses
-            )
-        }
-    for value, alias in values.items():
-        use = uses.get(value)
-        if use is None or plan.outcomes[use] is not Outcome.ALIASED:
-            continue
-        if alias in plan.removed:
-            plan.outcomes[use] = Outcome.EDITED
-        else:
-            plan.outcomes[use] = Outcome.LEFT
-            notes.left(use.whole, f"{alias.local} is used as a module: name what is used of it.")
-
-
-def _tf1_name(program: Program, use: Use, plan: _Plan) -> str | None:
-    """Returns an expression for `tensorflow.compat.v1` where `use` stands; None if there is none.
-
-    What it begins with stays imported.
+    Attributes:
+      targets: expression that changes -> the part to replace, and the name to put there.
+      removed: assignments of legacy modules that nothing needs any more.
+      needed: imports that new expressions use.
+      tf1: new expression below `tensorflow.compat.v1` -> what that module is called there; None
+        where it must be imported.
     """
-    suffixes = {
-        names.TF1: "",
-        "tensorflow": ".compat.v1",
-        "tensorflow.compat.v2": ".compat.v1",
-    }
-    roots = {".".join(path.split(".")[:count]) for path, count in use.paths.items()}
-    if len(roots) == 1 and roots <= set(suffixes):
-        plan.needed.update(source for source in use.sources if isinstance(source, Binding))
-        return program.module.code_for_node(use.chain[0]) + suffixes[roots.pop()]
-    for path, suffix in suffixes.items():
-        for binding in program.bindings:
-            if (
-                binding.path == path
-                and program.is_unconditional(binding.statement)
-                and program.binds(use.chain[0], binding)
-            ):
-                plan.needed.add(binding)
-                return binding.local + suffix
-    return None
+
+    def __init__(self, program: Program, notes: findings.Findings):
+        self._program = program
+        self._notes = notes
+        self._outcomes: dict[Use, Outcome] = {}
+        self._values = {alias.value: alias for alias in program.aliases}
+        self._assigned = {
+            names.canonical(path)
+            for use in program.uses
+            if len(use.chain) > 1 and not program.is_read(use.whole)
+            for path in use.paths
+        }
+        self.targets: dict[Use, tuple[cst.BaseExpression, names.Target]] = {}
+        self.removed: set[Alias] = set()
+        self.needed: set[Binding] = set()
+        for use in program.uses:
+            self._outcomes[use] = self._outcome(use)
+        self._decide_aliases()
+        self.tf1 = {
+            use: self._tf1_name(use)
+            for use, (_, target) in self.targets.items()
+            if target.module == names.TF1
+        }
+
+    def uses(self, outcome: Outcome) -> set[Use]:
+        """Returns the expressions with this outcome."""
+        return {use for use, one in self._outcomes.items() if one is outcome}
+
+    def _outcome(self, use: Use) -> Outcome:
+        found = set()
+        for path, root in use.paths.items():
+            result = self._program.look_up(path)
+            if result is not None and isinstance(result[0], names.Target) and result[1] <= root:
+                result = None  # Its import changes.
+            found.add(None if result is None else (result[0], result[1] - root))
+        if found == {None}:
+            return Outcome.KEPT
+        if len(found) > 1 or not use.is_certain:
+            name, root_name = self._code(use.whole), self._code(use.chain[0])
+            said = "" if name == root_name else f"{name}: "
+            return self._left(use, f"{said}{root_name} may be bound to something else as well.")
+        ((meaning, index),) = found  # type: ignore[misc]
+        if isinstance(meaning, names.Advice):
+            return self._left(use, meaning.text) if index > 0 else Outcome.KEPT
+        path, root = next(iter(use.paths.items()))
+        if isinstance(meaning, names.Namespace):
+            return self._outcome_of_module(use, meaning, path, root)
+        node = use.chain[index]
+        name = names.canonical(".".join(path.split(".")[: index + root]))
+        if name in self._assigned:
+            return self._left(use, f"{name} is assigned in this program.")
+        if "#" in self._code(node):
+            return self._left(use, f"{name} has a comment inside.")
+        self.targets[use] = node, meaning
+        return Outcome.EDITED
+
+    def _outcome_of_module(
+        self, use: Use, namespace: names.Namespace, path: str, root: int
+    ) -> Outcome:
+        of_root = self._program.look_up(".".join(path.split(".")[:root]))
+        if namespace.is_whole:
+            if namespace.moved == path:
+                return Outcome.KEPT
+            is_import = all(isinstance(source, Binding) for source in use.sources)
+            if is_import and of_root is not None and isinstance(of_root[0], names.Namespace):
+                return Outcome.KEPT
+        if use.whole in self._values:
+            return Outcome.ALIASED
+        moved = f" Its place today is {namespace.moved}." if namespace.moved else ""
+        return self._left(
+            use,
+            f"{names.canonical(path)} is handed on as a module: name what is used of it.{moved}",
+        )
+
+    def _decide_aliases(self) -> None:
+        """Removes the assignments of legacy modules whose name nothing needs any more."""
+        aliased = {self._values[use.whole]: use for use in self.uses(Outcome.ALIASED)}
+        self.removed = {
+            alias
+            for alias in aliased
+            if not self._program.is_in_class(alias.statement)
+            and not self._program.is_named_in_text(alias.local)
+        }
+        before = -1
+        while before != len(self.removed):
+            before = len(self.removed)
+            self.removed = {
+                alias
+                for alias in self.removed
+                if all(
+                    self._outcomes[use] is Outcome.EDITED
+                    or self._values.get(use.whole) in self.removed
+                    for use in alias.uses
+                )
+            }
+        for alias, use in aliased.items():
+            if alias in self.removed:
+                self._outcomes[use] = Outcome.EDITED
+            else:
+                text = f"{alias.local} is used as a module: name what is used of it."
+                self._outcomes[use] = self._left(use, text)
+
+    def _tf1_name(self, use: Use) -> str | None:
+        """Returns an expression for `tensorflow.compat.v1` where `use` stands, or None.
+
+        What it begins with stays imported.
+        """
+        suffixes = {
+            names.TF1: "",
+            "tensorflow": ".compat.v1",
+            "tensorflow.compat.v2": ".compat.v1",
+        }
+        roots = {".".join(path.split(".")[:count]) for path, count in use.paths.items()}
+        if len(roots) == 1 and roots <= set(suffixes):
+            self.needed.update(source for source in use.sources if isinstance(source, Binding))
+            return self._code(use.chain[0]) + suffixes[roots.pop()]
+        for path, suffix in suffixes.items():
+            for binding in self._program.bindings:
+                if (
+                    binding.path == path
+                    and self._program.is_unconditional(binding.statement)
+                    and self._program.binds(use.chain[0], binding)
+                ):
+                    self.needed.add(binding)
+                    return binding.local + suffix
+        return None
+
+    def _left(self, use: Use, text: str) -> Outcome:
+        self._notes.left(use.whole, text)
+        return Outcome.LEFT
+
+    def _code(self, node: cst.CSTNode) -> str:
+        return self._program.module.code_for_node(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source of a program: replacements of its parts, and what stands beside its imports."""
+"""The source of a program: replacements in it, and the comments of its imports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Edits:
         return b"".join([*result, self.source[at:]])
 
     def lines(self) -> dict[int, int]:
-        """Returns which line of the new source each line of the old one is."""
+        """Returns {line of the old source: its line in the new one}."""
         shifts: dict[int, int] = {}
         for start, end, text in self._edits:
             line = self.source.count(b"\n", 0, end) + 1
@@ -47,7 +47,7 @@ class Edits:
         return result
 
     def line_start(self, at: int) -> int:
-        """Returns where the line begins that a byte is in."""
+        """Returns where the line of a byte begins."""
         return max(self.source.rfind(b"\n", 0, at), self.source.rfind(b"\r", 0, at)) + 1
 
     def line_end(self, at: int) -> int:
@@ -56,7 +56,7 @@ class Edits:
         return len(self.source) if found is None else found.end()
 
     def indent(self, at: int) -> str:
-        """Returns the spaces before a statement; '' if another statement is before it."""
+        """Returns the spaces before a statement; '' if it follows another one in its line."""
         line = self.source[self.line_start(at) : at].decode()
         return line[: len(line) - len(line.lstrip())]
 

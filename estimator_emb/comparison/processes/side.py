@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one side of `estimator-emb compare`: python side.py FOLDER.
+"""Runs one side of `estimator-emb compare`, by what a folder says.
 
 This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
 its neighbours `side_*.py`, `names.py` and, of `private/`, `tensorflow_files.py` and `files.py`, by
 their files, so that an environment without this package can run it. FOLDER/side.json says what to
 run:
 
-  kind: 'ours', by `estimator-emb run`, or 'stock', by this interpreter alone.
-  options: those of `estimator-emb run`.
+  kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
+  launch: arguments of `legacy.launch.launch`; none for 'stock'.
   program: a file and its arguments, or '-m', a module and its arguments.
   steps: how many steps each model directory trains, and each evaluation takes.
   start: prefixes of the checkpoints from which the model directories start, in the order of their
     first training; none where they start as they initialize themselves.
-  all_start: whether the last of these is for all further model directories too.
+  all_start: whether all further model directories start from the last of these.
   every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
     and the last; None for every step where that takes at most `most_bytes`.
   most_bytes: see above.
-  package: folder to import this package from where the interpreter does not know it, or None.
+  package: folder to import this package from, or None where the interpreter knows it.
   seed: of Python, NumPy and TensorFlow.
 
 FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
@@ -27,7 +27,6 @@ import importlib.util
 import json
 import os
 import random
-import re
 import sys
 import types
 import zlib
@@ -41,7 +40,13 @@ class Done(BaseException):
     """Ends the program where it would train on after its last step."""
 
 
-def main(folder):
+def main(folder, launch):
+    """Runs the side; returns its exit status.
+
+    Args:
+      folder: see above.
+      launch: runs a program, with the arguments `launch`, where the kind is 'ours'.
+    """
     with open(os.path.join(folder, "side.json")) as file:
         given = json.load(file)
     side_files, side_training = _load("side_files"), _load("side_training")
@@ -76,8 +81,7 @@ def main(folder):
     random.seed(given["seed"])
     np.random.seed(given["seed"])
     tf.random.set_seed(given["seed"])
-    maps = re.findall(r"--map[=\n](.+?)/*=(.+)", "\n".join(given["options"]))
-    files = side_files.Files(folder, maps)
+    files = side_files.Files(folder, given["launch"].get("folders", ()))
     watch = Watch(given, record, files, names, side_training.TrainingOfSide)
     watch.install()
     private = os.path.join(os.path.dirname(os.path.dirname(HERE)), "private")
@@ -85,7 +89,7 @@ def main(folder):
     redirect = _load("tensorflow_files", private).redirect
     side_files.redirect(files, functools.partial(redirect, doors))
     try:
-        return _run(given)
+        return _run(given, launch)
     except Done:
         record.add("done", steps=given["steps"])
         return 0
@@ -93,11 +97,9 @@ def main(folder):
         record.add("end")
 
 
-def _run(given):
+def _run(given, launch):
     if given["kind"] == "ours":
-        from estimator_emb.cli import main as command
-
-        return command.main(["run", *given["options"], *given["program"]])
+        return launch(given["program"], **given["launch"])
     import runpy
 
     program, *arguments = given["program"]
@@ -128,7 +130,7 @@ def _load(name, folder=HERE):
 
 
 class Record:
-    """The file of events, which is complete up to the last event whatever ends the process."""
+    """The file of events, which has every event up to the end of the process."""
 
     def __init__(self, folder):
         self.saved = os.path.join(folder, "saved")
@@ -146,7 +148,7 @@ def _plain(value):
 
 
 class Watch:
-    """Changes what tensorflow-estimator does, so that it is seen, ends early and starts alike."""
+    """Changes tensorflow-estimator, so that it is watched, ends early and starts alike."""
 
     def __init__(self, given, record, files, names, training):
         self.given = given
@@ -370,7 +372,3 @@ def _seed_shuffles(dataset, seed):
         return real(self, buffer_size, seed_, *args, **kwargs)
 
     dataset.shuffle = shuffle
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps what a program writes away from the user's files: it goes to a folder of the comparison.
 
-What the program reads is read there if it was written there, else where it is; a folder lists both.
-A model directory is empty at first, and so is what the program removes. `redirect` covers Python's
-`open` and `os`, and what `private.tensorflow_files` covers of TensorFlow. What neither goes through
-these nor is forbidden by Python's audit events is written where the program says: by programs that
-it starts, and by C++ that opens files itself, such as h5py and TensorFlow's profiler.
+The program reads its own copy where it has written one, and the user's file elsewhere; a folder
+lists both. A model directory is empty at first, and what the program removes looks removed.
+`redirect` covers Python's `open` and `os`, and the functions of TensorFlow in
+`private.tensorflow_files`; Python's audit events forbid other writes. Programs that it starts still
+write where they say, and so does C++ that opens files itself, as in h5py and TensorFlow's profiler.
 """
 
 import builtins
@@ -27,7 +27,7 @@ class Files:
     """The files that a program writes, each in a folder under its own absolute name.
 
     Args:
-      folder: of the side. What is in it is left where it is, and so are caches.
+      folder: the side's. What is in it stays where it is, and so do caches.
       maps: prefixes of paths and their folders, as `--map` has them.
     """
 
@@ -39,10 +39,10 @@ class Files:
             self._free.append(os.path.abspath(os.environ["ESTIMATOR_EMB_CACHE"]))
         self._copies = os.path.join(folder, "files")
         self._hidden = set()
-        """What is there for the user, and not for the program."""
+        """Files of the user that the program must not see."""
 
     def written(self, path):
-        """Returns where that goes which the program writes to a path."""
+        """Returns the place for what the program writes to a path."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
@@ -51,7 +51,7 @@ class Files:
         return _like(path, copy)
 
     def read(self, path):
-        """Returns where that is which the program reads from a path."""
+        """Returns the place of what the program reads from a path."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
@@ -59,7 +59,7 @@ class Files:
         return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
 
     def restored(self, path):
-        """Returns where the files of a checkpoint are that the program reads, by their prefix."""
+        """Returns the prefix, at its place, of a checkpoint that the program reads."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
@@ -67,7 +67,7 @@ class Files:
         return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
 
     def saved(self, path):
-        """Returns where those are that it writes."""
+        """Returns the prefix, at its place, of a checkpoint that the program writes."""
         return self.written(path)
 
     def children(self, names_in, path):
@@ -88,7 +88,7 @@ class Files:
         return found
 
     def matching(self, match, pattern):
-        """Returns what a pattern finds of both, under the names that the program knows."""
+        """Returns what a pattern finds among both, under the names that the program knows."""
         name = _absolute(pattern)
         if name is None or self.is_free(name):
             return match(pattern)
@@ -105,7 +105,7 @@ class Files:
         return sorted(found)
 
     def listed(self, pattern):
-        """Returns what an op is to match in place of a pattern: the places of what it means now."""
+        """Returns the patterns for an op in place of one: the places of what that finds now."""
         name = _absolute(pattern)
         if name is None or self.is_free(name):
             return [pattern]
@@ -116,7 +116,7 @@ class Files:
         return [_like(pattern, one) for one in found] or [_like(pattern, self._copy(name))]
 
     def when_it_runs(self, how, paths):
-        """Returns a tensor of what the method `how` makes of paths that are known only then."""
+        """Returns a tensor of the places, by the method `how`, of paths known only in a session."""
         import numpy as np
         import tensorflow as tf
 
@@ -143,13 +143,13 @@ class Files:
         return path
 
     def moved(self, path):
-        """Returns where a file is that the program renames; it is gone from where it was."""
+        """Returns the place of a file that the program renames, and hides it under its old name."""
         place = self.changed(path)
         self.hide(path)
         return place
 
     def changed(self, path):
-        """Returns where a file is that the program changes in place, with a copy of it there."""
+        """Returns the place of a file that the program changes, with a copy of it there."""
         name = _absolute(path)
         place = self.written(path)
         if place is not path and not _system.exists(place) and not self._is_hidden(name):
@@ -243,7 +243,7 @@ def _absolute(path):
 
 
 def _like(path, name):
-    """Returns a name as bytes where a path is bytes, as what is made of it is too."""
+    """Returns a name as bytes where a path is bytes."""
     return os.fsencode(name) if isinstance(path, bytes) else name
 
 
@@ -303,7 +303,7 @@ def _redirect_python(files):
 
 
 class _Entries:
-    """What `os.scandir` returns for a folder of which the program may have written a part."""
+    """What `os.scandir` returns for a folder that the program may have written to."""
 
     def __init__(self, files, entries_in, path):
         entries = {}
@@ -334,7 +334,7 @@ class _Entries:
 
 
 def _wrap(module, name, *places):
-    """Has a function's first arguments be what `places` say; None leaves the call out."""
+    """Replaces the first arguments of a function by `places`; a place of None skips the call."""
     real = getattr(module, name)
 
     @functools.wraps(real)
@@ -350,10 +350,7 @@ def _wrap(module, name, *places):
 
 
 def _redirect_savers(files):
-    """Tells the places of checkpoints to savers, whose ops get a path only when they run.
-
-    And those of SavedModels, a part of which C++ reads and writes.
-    """
+    """Tells the places of checkpoints and SavedModels, which C++ reads and writes, to savers."""
     for place, module, name, argument in (
         (files.saved, "training.saver", "Saver.save", "save_path"),
         (files.restored, "training.saver", "Saver.restore", "save_path"),

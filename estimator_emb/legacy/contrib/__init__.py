@@ -2,8 +2,8 @@
 """The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
 
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
-the modules beside this have what does not. Any other name is an error that says where it is today.
-`estimator_emb.names.contrib` says it all.
+the modules in this folder have the rest. Any other name is an error that says where it is today.
+`estimator_emb.names.contrib` has the table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Namespace(ModuleType):
 
 
 def _member(module: contrib_names.Module, name: str) -> Any:
-    """Returns what has a name in a module of tf.contrib; None where there is nothing."""
+    """Returns the object with this name in a module of tf.contrib; None if there is none."""
     where = module.members.get(name)
     shared = module.shared.get(name)
     if shared is not None and _installed(shared.partition(".")[0]):
@@ -116,7 +116,7 @@ class _Found(importlib.abc.Loader):
         sys.modules[module.__name__] = self._module
 
 
-def install(changes: Changes) -> ModuleType:
+def add_contrib(changes: Changes) -> ModuleType:
     """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
     top = _Namespace("")
     changes.hide_modules(NAME)

@@ -23,44 +23,33 @@ _DEFAULTS = {"num_thresholds": 200, "curve": "ROC"}
 _LAST = "metrics_collections updates_collections name"
 _PAIR = f"predictions labels weights {_LAST}"
 
+_SAME_NAMES = {
+    _PAIR: "accuracy false_negatives false_positives mean_absolute_error mean_squared_error "
+    "precision recall root_mean_squared_error true_negatives true_positives",
+    f"values weights {_LAST}": "mean mean_tensor",
+    f"predictions labels dim weights {_LAST}": "mean_cosine_distance",
+    f"predictions labels num_classes weights {_LAST}": "mean_iou",
+    f"predictions labels normalizer weights {_LAST}": "mean_relative_error",
+    f"predictions labels thresholds weights {_LAST}": (
+        "precision_at_thresholds recall_at_thresholds"
+    ),
+    f"predictions labels specificity weights num_thresholds {_LAST}": "sensitivity_at_specificity",
+    f"predictions labels sensitivity weights num_thresholds {_LAST}": "specificity_at_sensitivity",
+}
+"""Arguments in the old order -> names in tf.metrics; tf.contrib.metrics puts 'streaming_' first."""
+
 _STREAMING = {
-    "streaming_accuracy": ("accuracy", _PAIR),
+    **{
+        f"streaming_{name}": (name, arguments)
+        for arguments, names in _SAME_NAMES.items()
+        for name in names.split()
+    },
     "streaming_auc": (
         "auc",
         "predictions labels weights num_thresholds metrics_collections updates_collections curve "
         "name",
     ),
-    "streaming_false_negatives": ("false_negatives", _PAIR),
-    "streaming_false_positives": ("false_positives", _PAIR),
-    "streaming_mean": ("mean", f"values weights {_LAST}"),
-    "streaming_mean_absolute_error": ("mean_absolute_error", _PAIR),
-    "streaming_mean_cosine_distance": (
-        "mean_cosine_distance",
-        f"predictions labels dim weights {_LAST}",
-    ),
-    "streaming_mean_iou": ("mean_iou", f"predictions labels num_classes weights {_LAST}"),
-    "streaming_mean_relative_error": (
-        "mean_relative_error",
-        f"predictions labels normalizer weights {_LAST}",
-    ),
-    "streaming_mean_squared_error": ("mean_squared_error", _PAIR),
-    "streaming_mean_tensor": ("mean_tensor", f"values weights {_LAST}"),
     "streaming_percentage_less": ("percentage_below", f"values threshold weights {_LAST}"),
-    "streaming_precision": ("precision", _PAIR),
-    "streaming_precision_at_thresholds": (
-        "precision_at_thresholds",
-        f"predictions labels thresholds weights {_LAST}",
-    ),
-    "streaming_recall": ("recall", _PAIR),
-    "streaming_recall_at_thresholds": (
-        "recall_at_thresholds",
-        f"predictions labels thresholds weights {_LAST}",
-    ),
-    "streaming_root_mean_squared_error": ("root_mean_squared_error", _PAIR),
-    "streaming_sensitivity_at_specificity": (
-        "sensitivity_at_specificity",
-        f"predictions labels specificity weights num_thresholds {_LAST}",
-    ),
     "streaming_sparse_average_precision_at_k": (
         "average_precision_at_k",
         f"predictions labels k weights {_LAST}",
@@ -73,12 +62,6 @@ _STREAMING = {
         "recall_at_k",
         f"predictions labels k class_id weights {_LAST}",
     ),
-    "streaming_specificity_at_sensitivity": (
-        "specificity_at_sensitivity",
-        f"predictions labels sensitivity weights num_thresholds {_LAST}",
-    ),
-    "streaming_true_negatives": ("true_negatives", _PAIR),
-    "streaming_true_positives": ("true_positives", _PAIR),
 }
 """Name in tf.contrib.metrics -> name in tf.metrics, and the arguments in the old order."""
 

@@ -32,11 +32,8 @@ _FOR_CHIEF_TO_HEAR = 1.0
 class _Queues:
     """The queues of one task, as a graph that any session in the cluster can use.
 
-    Args:
-      job: of the task.
-      index: of the task.
-      target: the address of a server for a session; only this task's devices are used there.
-      seconds: the longest time of one call, or 0.
+    `target` is the address of a server for a session, which uses only this task's devices there.
+    No call takes longer than `seconds`, unless they are 0.
     """
 
     def __init__(self, job: str, index: int, target: str, seconds: float = 0.0):
@@ -72,11 +69,7 @@ class Member:
         self.begun = False
 
     def listen(self, target: str) -> None:
-        """Waits in a thread for the chief's word.
-
-        Args:
-          target: of this process's server.
-        """
+        """Waits in a thread, on this process's server `target`, for the chief's word."""
         self._queues = _Queues(self._job, self._index, target)
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -147,11 +140,7 @@ class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
 def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
     """Tells all workers, and then all servers, that training is over.
 
-    Those that are away are left out.
-
-    Args:
-      target: the chief's server.
-      cluster_spec: the cluster.
+    Those that are away are left out. `target` is the chief's server.
     """
     for job in ("worker", "ps"):
         told = tasks.tasks_of(cluster_spec, job)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`train_and_evaluate`, whose cluster ends when the chief is done.
 
-tensorflow-estimator's leaves parameter servers running for ever, and a worker too that comes late.
-Here each of them waits for the chief's word on a queue of its own TensorFlow server
+That of tensorflow-estimator leaves parameter servers, and a worker that comes late, running for
+ever. Here each of them waits for the chief's word on a queue of its own TensorFlow server
 (`ending`), and says for whom it waits (`waiting`).
 """
 
@@ -30,13 +30,12 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     """Trains an estimator, and evaluates at each checkpoint.
 
     Where the environment variable TF_CONFIG names a cluster, this process does its task there. The
-    chief, and each worker, trains. A parameter server waits until the chief has trained, and so
-    does a worker: then `train_and_evaluate` returns in each of them. A chief that fails, or that a
-    signal ends, may be started again, and the others wait for it.
+    chief and the workers train, and the parameter servers wait. When the chief is done,
+    `train_and_evaluate` returns in all of them. A chief that fails, or that a signal ends, may be
+    started again: the others wait for it.
 
-    While a process waits for another that is away, it says for which, and for how long. The
-    environment variable ESTIMATOR_EMB_WAIT_LIMIT limits that wait, in seconds: the process then
-    ends with status 1.
+    A process that waits says for whom, and for how long. The environment variable
+    ESTIMATOR_EMB_WAIT_LIMIT limits that wait, in seconds: the process then ends with status 1.
 
     Args:
       estimator: the `TPUEstimator` or `Estimator`.
@@ -47,7 +46,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       Without a cluster, (metrics of the last evaluation, results of its exporters); else None.
 
     Raises:
-      ValueError: TF_CONFIG, or ESTIMATOR_EMB_WAIT_LIMIT, says what cannot be.
+      ValueError: the value of TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is not allowed.
       TypeError: an argument is of another type.
     """
     tf_config.read()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process of a cluster says while another one, which it needs, is away.
+"""Says for whom a process of a cluster waits.
 
-TensorFlow waits without end for a server that does not answer, and names it in the C++ log only. A
-thread knocks at the addresses that the cluster gives, from time to time: who takes no connection is
-away.
+TensorFlow waits without end for a server that does not answer, and names it in the C++ log only.
+Here a thread tries the addresses of the cluster from time to time: a task that takes no connection
+is away.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ logger = logging.getLogger("estimator_emb")
 
 _BETWEEN_KNOCKS = 5.0
 _UNTIL_SAID = 30.0
-"""Seconds of absence that are nothing to speak of: to start a process takes that long."""
+"""Seconds of absence before a line is worth it: to start a process takes that long."""
 
 _BETWEEN_LINES = 60.0
 
 _UNTIL_OVER = {"ps": 600.0}
-"""Job -> seconds of the chief's absence after which training may be over. A worker would not train
-anyway where the last step is saved; a server may wait for a chief that begins anew."""
+"""Job -> seconds of the chief's absence after which training may be over. A server waits longer, as
+a chief may begin anew; a worker trains no more where the last step is saved."""
 
 _NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
 """Job -> the jobs it needs; servers need the chief."""
@@ -69,7 +69,7 @@ class AbsenceWatch:
                 self._judge(missing, time.monotonic())
 
     def _judge(self, missing: Sequence[tasks.Task], now: float) -> None:
-        """Says what there is to say of those that are away, and ends what must end."""
+        """Says who is away and who is back, and ends the process where waiting is of no use."""
         for task in set(self._since) - set(missing):
             seconds = now - self._since.pop(task)
             if self._said.pop(task, None) is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says, before anything else happens, why a program that a subcommand names cannot run."""
+"""Refuses a program that cannot run, before anything is imported or written."""
 
 from __future__ import annotations
 
@@ -7,52 +7,44 @@ import argparse
 import importlib.machinery
 import io
 import os
-import re
 import sys
 import tokenize
 import warnings
 
+from estimator_emb.cli.arguments import WrongArguments
 from estimator_emb.legacy import old_python
 
 _SOURCES = (".py", ".pyw")
 
 
-def refusal(options: argparse.Namespace, by_this_python: bool = True) -> str | None:
-    """Returns why the program that `options` name is none that Python can run, in one line.
+def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
+    """Checks that the options name one program, which Python can run.
 
     Args:
       options: of a subcommand.
       by_this_python: False where another one may run it, which knows other modules and syntax.
+
+    Raises:
+      WrongArguments: they do not, or give a prefix two folders.
     """
     prefixes = [prefix for prefix, _ in options.map]
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:
-            return f"argument --map: {prefix} is given twice"
-    if options.module:
-        return _module_refusal(options.module[0]) if by_this_python else None
-    script = options.script
-    if os.path.isdir(script):
-        return f"{script!r} is a folder: name the program in it, or run a package by -m"
-    if not os.path.isfile(script):
-        return f"there is no file {script!r}"
-    return source_refusal(script) if by_this_python else None
-
-
-def mapping(text: str) -> tuple[str, str]:
-    """Returns the prefix and the folder of `--map PREFIX=DIR`.
-
-    Raises:
-      argparse.ArgumentTypeError: it is written otherwise, or there is no such folder.
-    """
-    prefix, equals, folder = text.partition("=")
-    prefix = prefix.rstrip("/")
-    if not equals or not folder or not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", prefix):
-        raise argparse.ArgumentTypeError(f"must be like gs://bucket=DIR; got {text!r}")
-    if folder.rstrip("/") == prefix:
-        return prefix, prefix
-    if not os.path.isdir(folder):
-        raise argparse.ArgumentTypeError(f"there is no folder {folder!r} for {prefix}")
-    return prefix, os.path.abspath(folder)
+            raise WrongArguments(f"argument --map: {prefix} is given twice")
+    if not options.program or options.program == ["-m"]:
+        raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
+    script = options.program[0]
+    refusal = None
+    if script == "-m":
+        refusal = _module_refusal(options.program[1]) if by_this_python else None
+    elif os.path.isdir(script):
+        refusal = f"{script!r} is a folder: name the program in it, or run a package by -m"
+    elif not os.path.isfile(script):
+        refusal = f"there is no file {script!r}"
+    elif by_this_python:
+        refusal = source_refusal(script)
+    if refusal is not None:
+        raise WrongArguments(refusal)
 
 
 def source_refusal(file: str) -> str | None:
@@ -115,8 +107,8 @@ def _module_refusal(name: str) -> str | None:
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        # A folder without __init__.py asks for the package that it is in, which nothing has
-        # imported: it is looked for under its last name, which has none.
+        # By its whole name, a folder without __init__.py would ask for the package that it is in,
+        # which nothing has imported.
         by_path = finder is importlib.machinery.PathFinder
         spec = (
             find(name.rpartition(".")[2] if by_path else name, path) if find is not None else None

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws how the norms of the rows of tables are distributed."""
 
-import importlib.util
 import os
 import uuid
 from collections.abc import Sequence
@@ -17,24 +16,7 @@ MOST_TABLES = 24
 _BARS = 60
 
 
-def check(file: str) -> None:
-    """Checks, before anything is read, that a figure can be drawn and written to a file.
-
-    Raises:
-      ValueError: the file is no .png, its folder does not exist, or matplotlib is not installed.
-    """
-    if not file.endswith(".png"):
-        raise ValueError(f"--plot: the file must end with .png; got {file!r}.")
-    folder = os.path.dirname(file) or "."
-    if not os.path.isdir(folder):
-        raise ValueError(f"--plot: there is no folder {folder!r}.")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "--plot needs matplotlib: pip install 'estimator-emb[plot]', or pip install matplotlib."
-        )
-
-
-def norms(tables: Sequence[TableStatistics], file: str) -> None:
+def draw(tables: Sequence[TableStatistics], file: str) -> None:
     """Writes a figure with one panel for each table, of at most 24 tables.
 
     Args:

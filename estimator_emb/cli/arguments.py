@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parses the arguments of every subcommand, and refuses those that are wrong."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class WrongArguments(Exception):
+    """The error of arguments that do not go together, or cannot be used here; one line says why."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes options anywhere among the names, and leaves a program its arguments.
+
+    Args:
+      name: of the subcommand.
+      description: for the help text, as it stands.
+    """
+
+    def __init__(self, name: str, description: str):
+        super().__init__(
+            prog=f"estimator-emb {name}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._takes_program = False
+
+    def add_program(self) -> None:
+        """Adds the arguments that name a program; `parse` makes the list `program` of them."""
+        self._takes_program = True
+        self.allow_abbrev = False
+        self.usage = (
+            f"{self.prog} [options] SCRIPT.py [its arguments]\n"
+            f"       {self.prog} [options] -m MODULE [its arguments]"
+        )
+        self.add_argument(
+            "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+        )
+        self.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
+        self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+    def parse(self, args: Sequence[str]) -> argparse.Namespace:
+        """Returns the options; exits if they are wrong or ask for help."""
+        if self._takes_program:
+            return self._parse_before_program(list(args))
+        # Behind '--', argparse takes names that begin with '-' only where all options come first.
+        return (self.parse_args if "--" in args else self.parse_intermixed_args)(args)
+
+    def _parse_before_program(self, args: list[str]) -> argparse.Namespace:
+        # argparse would read `-mMODULE`, and `--`, otherwise than Python.
+        starts = (i for i, arg in enumerate(args) if arg == "--" or arg.startswith("-m"))
+        end = next(starts, len(args))
+        options = self.parse_args(args[:end])
+        rest = args[end:]
+        if options.script is not None:
+            options.program = [options.script, *options.arguments, *rest]
+        elif rest[:1] == ["--"]:
+            options.program = rest[1:]
+        elif rest and rest[0] != "-m":
+            options.program = ["-m", rest[0].removeprefix("-m"), *rest[1:]]
+        else:
+            options.program = rest
+        del options.script, options.module, options.arguments
+        return options
+
+
+def number(
+    kind: type[int] | type[float], what: str, allows: Callable[[Any], bool]
+) -> Callable[[str], Any]:
+    """Returns a type of arguments: the numbers that `allows` takes, and `what` describes."""
+
+    def parsed(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if allows(value):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {what}; got {text!r}")
+
+    return parsed
+
+
+at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
+
+
+def check_package(module: str, needed_by: str, extra: str) -> None:
+    """Checks, without importing it, that a package is installed.
+
+    Raises:
+      WrongArguments: it is not.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise WrongArguments(f"{needed_by} needs {module}: pip install 'estimator-emb[{extra}]'")
+
+
+def check_plot(file: str | None) -> None:
+    """Checks, before anything is read or run, that --plot can be drawn.
+
+    Raises:
+      WrongArguments: the file is no .png, its folder does not exist, or matplotlib is missing.
+    """
+    if file is None:
+        return
+    if not file.endswith(".png"):
+        raise WrongArguments(f"--plot: {file!r} must end in .png")
+    if not os.path.isdir(os.path.dirname(file) or "."):
+        raise WrongArguments(f"--plot: there is no folder {os.path.dirname(file)!r}")
+    check_package("matplotlib", "--plot", "plot")

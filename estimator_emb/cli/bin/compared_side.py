@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one side of `estimator-emb compare`: python compared_side.py FOLDER.
+
+`comparison/processes/side.py` says what is in FOLDER. It is loaded by its file, as the interpreter
+of a side may not have this package.
+"""
+
+import importlib.util
+import os
+import sys
+
+
+def launch(program, **arguments):
+    """Runs a program as `estimator-emb run` does."""
+    from estimator_emb.legacy import launch
+
+    return launch.launch(program, **arguments)
+
+
+def main(folder):
+    """Runs the side; returns its exit status."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(package, "comparison", "processes", "side.py")
+    spec = importlib.util.spec_from_file_location("estimator_emb_compare_side", path)
+    side = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(side)
+    return side.main(folder, launch)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `estimator-emb run`, each in one place.
+
+`cluster` hands them on to its processes, `compare` gives them to each of its sides, `check` and
+`compare` take those that say how any program is started. An option has its effect by an environment
+variable, or by an argument of `legacy.launch.launch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from estimator_emb.cli import arguments
+from estimator_emb.cli.arguments import WrongArguments
+from estimator_emb.names import environment, slices
+from estimator_emb.names.environment import EnvironmentVariable
+
+
+class RunOption:
+    """An option of `estimator-emb run`.
+
+    Args:
+      flag: begins with two dashes.
+      help: its line in the help text.
+      variable: the environment variable that it sets; None for none.
+      launch: the argument of `launch` that it is; None for none.
+      of_any_program: whether `check` and `compare` take it too.
+      **parsing: further arguments of `ArgumentParser.add_argument`.
+    """
+
+    def __init__(
+        self,
+        flag: str,
+        help: str,
+        variable: EnvironmentVariable | None = None,
+        launch: str | None = None,
+        of_any_program: bool = False,
+        **parsing: Any,
+    ):
+        self.flag = flag
+        self.variable = variable
+        self.launch = launch
+        self.of_any_program = of_any_program
+        self.parsing = {"help": help, **parsing}
+
+    @property
+    def name(self) -> str:
+        """Its name among parsed options."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def words(self, options: argparse.Namespace) -> list[str]:
+        """Returns the words of a command line that give it the value that it has in `options`."""
+        value = getattr(options, self.name)
+        if self.parsing.get("action") is argparse.BooleanOptionalAction and value is False:
+            return [f"--no-{self.flag.removeprefix('--')}"]
+        if isinstance(value, bool):
+            return [self.flag] if value else []
+        if isinstance(value, list):
+            return [f"{self.flag}={'='.join(one)}" for one in value]
+        return [] if value is None else [f"{self.flag}={value}"]
+
+
+def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
+    """Returns a type of arguments: what names a slice of a TPU that can be emulated."""
+
+    def parsed(text: str) -> Any:
+        value = kind(text)
+        try:
+            look_up(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    return parsed
+
+
+def _folder_of_prefix(text: str) -> tuple[str, str]:
+    prefix, equals, folder = text.partition("=")
+    prefix = prefix.rstrip("/")
+    if not equals or not folder or not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", prefix):
+        raise argparse.ArgumentTypeError(f"must be like gs://bucket=DIR; got {text!r}")
+    if folder.rstrip("/") == prefix:
+        return prefix, prefix
+    if not os.path.isdir(folder):
+        raise argparse.ArgumentTypeError(f"there is no folder {folder!r} for {prefix}")
+    return prefix, os.path.abspath(folder)
+
+
+RUN_OPTIONS = (
+    RunOption(
+        "--device",
+        "where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU name, "
+        f"'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
+        variable=environment.DEVICE,
+        choices=environment.DEVICE.choices,
+    ),
+    RunOption(
+        "--shards",
+        "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
+        "or a multiple of 8 on hosts of 8 each",
+        variable=environment.SHARDS,
+        type=_slice_of(arguments.at_least_one, slices.of_cores),
+        metavar="N",
+    ),
+    RunOption(
+        "--topology",
+        "the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; one of "
+        f"{', '.join(slices.names())}",
+        variable=environment.TOPOLOGY,
+        type=_slice_of(str, slices.named),
+        metavar="NAME",
+    ),
+    RunOption(
+        "--steps-limit",
+        "ends every train() after N more steps, and every evaluate() after N steps",
+        launch="steps_limit",
+        type=arguments.at_least_one,
+        metavar="N",
+    ),
+    RunOption(
+        "--table-summaries",
+        "whether TensorBoard shows how each embedding table trains, unless the program's TPUConfig "
+        f"says it; by default what {environment.TABLE_SUMMARIES} says, or else yes if "
+        "save_summary_steps is 100 or more",
+        variable=environment.TABLE_SUMMARIES,
+        action=argparse.BooleanOptionalAction,
+    ),
+    RunOption(
+        "--tf-v1",
+        "for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
+        launch="binds_tf_v1",
+        of_any_program=True,
+        action="store_true",
+    ),
+    RunOption(
+        "--map",
+        "TensorFlow finds in the folder DIR, which exists, what the program calls gs://BUCKET; may "
+        "be given several times, also for longer paths",
+        launch="folders",
+        of_any_program=True,
+        action="append",
+        default=[],
+        type=_folder_of_prefix,
+        metavar="gs://BUCKET=DIR",
+    ),
+)
+OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)
+
+
+def add_to(parser: arguments.Parser, options: tuple[RunOption, ...] = RUN_OPTIONS) -> None:
+    """Adds options of `run`, by default all, to a parser."""
+    for option in options:
+        parser.add_argument(option.flag, **option.parsing)
+
+
+def words(options: argparse.Namespace, of: tuple[RunOption, ...] = RUN_OPTIONS) -> list[str]:
+    """Returns the words of a command line that give `run` the same options."""
+    return [word for option in of for word in option.words(options)]
+
+
+def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of `launch` that the options are."""
+    return {one.launch: getattr(options, one.name) for one in RUN_OPTIONS if one.launch is not None}
+
+
+def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment variables that the options set.
+
+    Args:
+      options: those of `run`.
+      given: the environment, which counts where an option is not given.
+
+    Raises:
+      WrongArguments: the options do not go together, or not with the environment.
+    """
+    device = options.device or given.get(environment.DEVICE.name) or "host"
+    if device not in environment.DEVICE.choices:
+        raise WrongArguments(
+            f"the environment variable {environment.DEVICE} must be 'host' or 'tpu'; it is "
+            f"{device!r}"
+        )
+    if options.shards is not None and options.topology is not None:
+        raise WrongArguments("--shards and --topology both say how many cores there are")
+    for flag, value, what in (
+        ("--shards", options.shards, "the number of emulated cores"),
+        ("--topology", options.topology, "that of an emulated TPU"),
+    ):
+        if device == "tpu" and value is not None:
+            raise WrongArguments(f"{flag} is {what}: it needs --device=host")
+    found = {}
+    if options.shards is not None or options.topology is not None:
+        # An option takes the place of the other one's variable too.
+        found = {str(environment.SHARDS): "", str(environment.TOPOLOGY): ""}
+    for option in RUN_OPTIONS:
+        value = getattr(options, option.name)
+        if option.variable is not None and value is not None:
+            found[str(option.variable)] = str(int(value) if isinstance(value, bool) else value)
+    return {**found, str(environment.DEVICE): device}

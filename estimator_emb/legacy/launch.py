@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts an unchanged program in this process, and shows how it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType, TracebackType
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
+from estimator_emb.names import environment
+from estimator_emb.private import file_paths
+from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
+from estimator_emb.private.patches import LASTING
+
+logger = logging.getLogger("estimator_emb")
+
+
+def launch(
+    program: Sequence[str],
+    binds_tf_v1: bool = False,
+    folders: Sequence[tuple[str, str]] = (),
+    steps_limit: int | None = None,
+) -> int:
+    """Runs a program that finds `tf.estimator`, with the classes of this package in it.
+
+    The environment says where it trains.
+
+    Args:
+      program: a file or '-m' and a module, and its own arguments.
+      binds_tf_v1: whether `import tensorflow` gives TensorFlow 1; False by default.
+      folders: prefixes of paths, such as gs://bucket, each with the folder that stands for it.
+      steps_limit: steps after which each call of `train` and `evaluate` ends; None for no limit.
+
+    Returns:
+      0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An exit
+      of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
+    """
+    logger.info(_what_is_emulated())
+    install.install()
+    forks.warn_of_copies()
+    if steps_limit is not None:
+        _limit_steps(steps_limit)
+    try:
+        run_program(program, binds_tf_v1, folders)
+    except KeyboardInterrupt:
+        print(f"estimator-emb: {name_of(program)} was interrupted.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except Exception as error:
+        show_failure(error, binds_tf_v1)
+        return 1
+    return 0
+
+
+def name_of(program: Sequence[str]) -> str:
+    """Returns how messages name a program: by its file or its module."""
+    return program[1] if program[0] == "-m" else program[0]
+
+
+def run_program(
+    program: Sequence[str], binds_tf_v1: bool, folders: Sequence[tuple[str, str]]
+) -> None:
+    """Runs a program with the arguments, `__main__` and sys.path[0] that Python would give it.
+
+    These stay afterwards as the program has left them; `restored` restores them. The arguments are
+    those of `launch`.
+    """
+    file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
+    if binds_tf_v1:
+        tf_v1.bind()
+    if program[0] == "-m":
+        sys.argv[:] = program[1:]
+        _set_first_path(os.getcwd())
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        return
+    sys.argv[:] = program
+    _set_first_path(os.path.dirname(os.path.realpath(program[0])))
+    main = ModuleType("__main__")
+    main.__file__ = os.path.abspath(program[0])
+    sys.modules["__main__"] = main
+    with open(program[0], "rb") as file:
+        code = compile(file.read(), main.__file__, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def show_failure(error: Exception, bound_tf_v1: bool) -> None:
+    """Prints the exception that ended a program as Python would, and what to do about it."""
+    frames = _frames_of_program(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(frames), frames)
+    advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
+    advice = forks.advice_about_copy(error) or advice or old_python.advice_about_python(error)
+    if advice:
+        print(f"estimator-emb: {advice}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Restores at the end what a program, its names and its environment have changed."""
+    main, variables = sys.modules["__main__"], dict(os.environ)
+    arguments, path = list(sys.argv), list(sys.path)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"], sys.argv[:], sys.path[:] = main, arguments, path
+        file_paths.unmap_paths()
+        install.uninstall()
+        os.environ.clear()
+        os.environ.update(variables)
+
+
+def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
+    """Leaves out the frames that only lead to the program."""
+    leading = (__file__, "<frozen runpy>", runpy.__file__)
+    while frames is not None and frames.tb_frame.f_code.co_filename != __file__:
+        frames = frames.tb_next
+    while frames is not None and frames.tb_frame.f_code.co_filename in leading:
+        frames = frames.tb_next
+    return frames
+
+
+def _set_first_path(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
+        sys.path[0] = directory
+
+
+def _what_is_emulated() -> str:
+    if not emulated_tpu.is_emulated():
+        return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
+    shards = environment.SHARDS.value()
+    cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
+    name = environment.TOPOLOGY.value()
+    emulated = "A TPU" if name is None else f"A TPU {name}"
+    return (
+        f"{emulated} is emulated on the host{cores}; no TPU name is looked up. "
+        f"TensorFlow {tf.__version__}."
+    )
+
+
+def _limit_steps(limit: int) -> None:
+    """Makes every `train` and `evaluate` of every estimator end after `limit` steps."""
+    train, evaluate = Estimator.train, Estimator.evaluate
+
+    @functools.wraps(train)
+    def limited_train(
+        self: Any,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: Any = None,
+        max_steps: Any = None,
+        saving_listeners: Any = None,
+    ) -> Any:
+        # A call that is an error without a limit stays one.
+        if max_steps is None:
+            steps = _limited("train: steps", self, steps, limit)
+        elif steps is None:
+            done = step_of_latest_checkpoint(self.model_dir)
+            max_steps = _limited("train: max_steps", self, max_steps, done + limit)
+        return train(self, input_fn, hooks, steps, max_steps, saving_listeners)
+
+    @functools.wraps(evaluate)
+    def limited_evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any):
+        return evaluate(
+            self, input_fn, _limited("evaluate: steps", self, steps, limit), *args, **kwargs
+        )
+
+    LASTING.set_attribute(Estimator, "train", limited_train)
+    LASTING.set_attribute(Estimator, "evaluate", limited_evaluate)
+
+
+def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
+    backend = getattr(estimator, "backend", None)
+    if steps is None and backend is not None and backend.request.use_tpu:
+        return None  # An error follows, as on a TPU, where the number of steps must be given.
+    if steps is None or (isinstance(steps, int) and steps > limit):
+        logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)
+        return limit
+    return steps

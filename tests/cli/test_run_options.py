@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option of `run` has an effect, reaches what runs programs, and stands on the page."""
+
+import inspect
+import pathlib
+import re
+
+import pytest
+
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import run_options
+from estimator_emb.legacy import launch
+from estimator_emb.names import environment
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migration.md"
+VALUES = {
+    "device": ["--device=tpu"],
+    "shards": ["--shards=8"],
+    "topology": ["--topology=v3-32"],
+    "steps_limit": ["--steps-limit=3"],
+    "table_summaries": ["--no-table-summaries"],
+    "tf_v1": ["--tf-v1"],
+    "map": ["--map=gs://a=gs://a", "--map=gs://b/c=gs://b/c"],
+}
+"""Option -> words that give it a value."""
+
+
+def parsed(name, *words):
+    return main_lib.parser_of(name).parse([*words, "program.py"])
+
+
+@pytest.mark.parametrize("option", run_options.RUN_OPTIONS, ids=lambda option: option.name)
+def test_an_option_of_run(option):
+    given = VALUES[option.name]
+    assert option.words(parsed("run", *given)) == given
+    assert option.words(parsed("run")) == []
+    takers = ["run", "cluster", *(["check", "compare"] if option.of_any_program else [])]
+    for name in takers:
+        assert run_options.words(parsed(name, *given), (option,)) == given
+        assert f"  {option.flag}" in main_lib.parser_of(name).format_help()
+    assert (option.variable is None) != (option.launch is None)
+    if option.launch:
+        assert option.launch in inspect.signature(launch.launch).parameters
+        arguments = run_options.launch_arguments(parsed("run", *given))
+        assert arguments[option.launch] != run_options.launch_arguments(parsed("run"))
+    else:
+        assert option.variable in environment.VARIABLES
+        value = run_options.variables(parsed("run", *given), {})[str(option.variable)]
+        assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
+
+
+def test_the_page_has_them_all():
+    rows = re.findall(r"^\| `(--[a-z0-9-]+)` \|", PAGE.read_text(), re.M)
+    assert rows == [option.flag for option in run_options.RUN_OPTIONS]
+
+
+def test_an_option_takes_the_place_of_the_other_ones_variable():
+    given = {"ESTIMATOR_EMB_TOPOLOGY": "v3-32"}
+    found = run_options.variables(parsed("run", "--shards=8"), given)
+    assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""
+    assert run_options.variables(parsed("run"), given) == {"ESTIMATOR_EMB_DEVICE": "host"}

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The matching of names, differences and the verdict of two runs, which are made here.
+
+What sides have recorded is made of NumPy arrays and small checkpoints; no program runs.
+"""
+
+import numpy as np
+import pytest
+import saved_values
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.reading.differences import pairs
+from estimator_emb.comparison import comparing, distances, names, plot, recorded, text
+
+TABLE = "dense_features/x_embedding/embedding_weights"
+TOLERANCE = distances.Tolerance()
+
+# ---- Names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "a, b, rule",
+    [
+        (TABLE, TABLE, ""),
+        (TABLE, f"{TABLE}/part_0", "part"),
+        (f"{TABLE}/part_0", TABLE, "part"),
+        (f"{TABLE}/Adam", f"{TABLE}/Adam/m", "slot"),
+        (f"{TABLE}/Adam_1", f"{TABLE}/Adam/v", "slot"),
+        (f"{TABLE}/Adam/v", f"{TABLE}/Adam_1", "slot"),
+        (f"{TABLE}/RMSProp", f"{TABLE}/RMSProp/ms", "slot"),
+        (f"{TABLE}/RMSProp_1", f"{TABLE}/RMSProp/mom", "slot"),
+        (f"{TABLE}/Adadelta", f"{TABLE}/Adadelta/accumulators", "slot"),
+        (f"{TABLE}/Adadelta_1", f"{TABLE}/Adadelta/updates", "slot"),
+        (f"{TABLE}/Adam", f"{TABLE}/part_0/Adam/m", "part+slot"),
+        (f"{TABLE}/part_0/Adagrad", f"{TABLE}/Adagrad", "part"),
+    ],
+)
+def test_names_that_mean_the_same(a, b, rule):
+    found = names.match({a: [9, 4]}, {b: (9, 4)})
+    assert found == names.Matching([(a, b, rule)], [], [], [], [])
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ({TABLE: [9, 4]}, {f"{TABLE}/part_0": [9, 5]}),
+        ({TABLE: [9, 4]}, {f"{TABLE}/part_1": [9, 4]}),
+        ({f"{TABLE}/Adam": [9, 4]}, {f"{TABLE}/Adam/v": [9, 4]}),
+        ({"x/Adam": [9, 4]}, {"y/Adam/m": [9, 4]}),
+        ({"dense/kernel": [9, 4]}, {"dense_1/kernel": [9, 4]}),
+        ({"beta1_power": []}, {}),
+    ],
+)
+def test_names_that_do_not(a, b):
+    found = names.match(a, b)
+    assert (found.pairs, found.left_out) == ([], [])
+    assert (found.only_a, found.only_b) == (sorted(a), sorted(b))
+
+
+def test_equal_names_of_other_shapes_are_a_pair_that_does_not_fit():
+    assert names.match({"w": [2]}, {"w": [3]}).pairs == [("w", "w", "")]
+
+
+def test_beta_powers_are_left_out_where_slots_are_named_as_on_a_tpu():
+    stock = {TABLE: [9, 4], f"{TABLE}/Adam": [9, 4], f"{TABLE}/Adam_1": [9, 4]}
+    stock |= {"beta1_power": [], "training/beta2_power_1": []}
+    ours = {TABLE: [9, 4], f"{TABLE}/Adam/m": [9, 4], f"{TABLE}/Adam/v": [9, 4]}
+    found = names.match(stock, ours)
+    assert found.left_out == ["beta1_power", "training/beta2_power_1"]
+    assert (found.only_a, found.only_b) == ([], [])
+    # A dense Adam that one side lacks is no such case.
+    found = names.match({**stock, "w/Adam": [2]}, {TABLE: [9, 4]})
+    assert found.left_out == [] and "beta1_power" in found.only_a
+
+
+def test_ignored_names_are_of_either_side():
+    found = names.match({"a/x": [], "b": []}, {"b": [], "c/x": []}, ["*/x"])
+    assert found == names.Matching([("b", "b", "")], [], [], [], ["a/x", "c/x"])
+
+
+# ---- Differences ------------------------------------------------------------------------------
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    "a, b, past, nan",
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0, 0),
+        ([1.0], [1.0 + 0.9e-4], 0, 0),
+        ([1.0], [1.0 + 1.3e-4], 1, 0),
+        ([0.0], [0.9e-5], 0, 0),
+        ([0.0], [1.1e-5], 1, 0),
+        ([NAN], [NAN], 0, 1),
+        ([NAN, 1.0], [1.0, NAN], 2, 0),
+        ([INF], [INF], 0, 0),
+        ([INF], [-INF], 1, 0),
+        ([INF], [1.0], 1, 0),
+        ([], [], 0, 0),
+        (1.0, 3.0, 1, 0),
+        (np.array([1, 2]), np.array([1, 3]), 1, 0),
+        (np.array([True]), np.array([False]), 1, 0),
+        (np.array([b"a", b"b"]), np.array([b"a", b"c"]), 1, 0),
+        (np.array([b"a"], object), np.array([b"a"], object), 0, 0),
+        (np.array([2**62], np.int64), np.array([2**62 + 1], np.int64), 1, 0),
+    ],
+)
+def test_between(a, b, past, nan):
+    for one, other in ((a, b), (b, a)):
+        found = distances.between(one, other, TOLERANCE)
+        assert (found.past, found.nan, found.count) == (past, nan, np.size(a))
+        assert found.absolute > 0 or not past
+
+
+def test_how_far():
+    found = distances.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
+    assert (found.absolute, found.relative) == (0.5, 0.5 / 1.5)
+    found = distances.between(np.array([3]), np.array([5]), TOLERANCE)
+    assert (found.absolute, found.relative) == (2.0, 0.4)
+
+
+def test_small_variables_are_compared_by_their_own_size():
+    moments, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
+    of = distances.of_pieces
+    assert distances.between(moments, other, TOLERANCE).past == 0
+    assert of(lambda: [(moments, other)], TOLERANCE).past == 1
+    assert of(lambda: [(np.ones(2), np.ones(2)), (moments, other)], TOLERANCE).past == 0
+    # What is left of gradients that are 0.
+    assert of(lambda: [(np.float32([1e-12]), np.float32([-3e-12]))], TOLERANCE).past == 0
+
+
+def test_bfloat16_is_a_float():
+    a, b = (np.array([x], tf.bfloat16.as_numpy_dtype) for x in (1.0, 1.5))
+    assert distances.between(a, a, TOLERANCE).past == 0
+    assert distances.between(a, b, TOLERANCE).absolute == 0.5
+
+
+# ---- Checkpoints ------------------------------------------------------------------------------
+
+
+def test_variables_are_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 64)
+    table = np.arange(60, dtype=np.float32).reshape(15, 4)
+    whole = values.Values(
+        saved_values.write(tmp_path / "whole", {"table": table, "bias": table[0, :1]})
+    )
+    # In slices, as a partitioned variable is saved.
+    sliced = values.Values(saved_values.write(tmp_path / "sliced", {"table": table}, slices=6))
+    pieces = list(pairs(whole, "table", sliced, "table"))
+    assert [len(piece) for piece, _ in pieces] == [4, 4, 4, 3]
+    for read in zip(*pieces, strict=True):
+        assert np.array_equal(np.concatenate(read), table)
+    assert len(list(pairs(whole, "bias", whole, "bias"))) == 1
+
+
+# ---- The verdict ------------------------------------------------------------------------------
+
+
+class Made:
+    """Makes runs of three steps, whose variables, losses and metrics a test changes."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        self._count = 0
+
+    def __call__(self, change=None, losses=None, metrics=None, steps=(1, 2, 3)):
+        self._count += 1
+        training = recorded.Training()
+        for step in (0, *steps):
+            variables = {
+                "global_step": np.int64(step),
+                "w": np.float32([step, 2.0]),
+                TABLE: np.full([3, 2], 1.0 + step, np.float32),
+            }
+            if change is not None:
+                change(variables, step)
+            path = saved_values.write(self._directory / f"{self._count}-{step}", variables)
+            if step:
+                training.saved[step] = path
+                training.losses[step] = (losses or {}).get(step, 1.0 / step)
+            else:
+                training.start = path
+        given = {"auc": np.float32(0.5)} if metrics is None else metrics
+        return recorded.Run(
+            "",
+            [training],
+            [recorded.Outputs("evaluation 1", given, {"the step": 3})],
+            [recorded.Outputs("predict 1", {"y": np.zeros([4, 1])}, {"the number": 4})],
+        )
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Made(tmp_path)
+
+
+def from_step(first, name, by):
+    def change(variables, step):
+        if step >= first:
+            variables[name] = variables[name] + by
+
+    return change
+
+
+def without(name):
+    return lambda variables, step: variables.pop(name)
+
+
+def decide(a, b, repeated=None, ignore=()):
+    comparison = comparing.compare(a, b, TOLERANCE, ignore)
+    again = None if repeated is None else comparing.compare(a, repeated, TOLERANCE, ignore)
+    return comparison, comparing.verdict(comparison, again, TOLERANCE)
+
+
+WITHIN = "within rtol 0.0001 and atol 1e-05"
+
+
+def test_the_same(made):
+    comparison, verdict = decide(made(), made(from_step(2, "w", np.float32(1e-6))))
+    assert verdict == (0, f"The sides are the same {WITHIN}.")
+    body = text.body(comparison, None)
+    assert "Losses of steps 1 to 3" in body and "evaluation 1: auc" in body
+    assert len(comparison.items()) == 6
+
+
+def test_a_variable_that_differs(made):
+    a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
+    comparison, verdict = decide(a, b, made())
+    assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
+    assert "from step 2" in text.body(comparison, None)
+
+
+def changed(made, change):
+    """A run of which `change` changes what it has recorded."""
+    run = made()
+    change(run)
+    return run
+
+
+def to(**values):
+    return lambda variables, step: variables.update(values)
+
+
+LACKING = {
+    "metric": (lambda made: made(metrics={}), "evaluation 1: only A has the metric auc."),
+    "shape": (
+        lambda made: made(to(w=np.zeros(3, np.float32))),
+        "w has the shape (2,) on A, and (3,) on B.",
+    ),
+    "type": (
+        lambda made: made(to(w=np.zeros(2))),
+        "w has the type float32 on A, and float64 on B.",
+    ),
+    "steps": (
+        lambda made: made(steps=(1, 2)),
+        "A has losses of steps 1 to 3, B of steps 1, 2.",
+        "A has checkpoints of steps 1 to 3, B of steps 1, 2.",
+    ),
+    "no variable on A": (
+        lambda made: made(to(more=np.float32(1))),
+        "Only B has the variable more.",
+    ),
+    "no variable on B": (lambda made: made(without("w")), "Only A has the variable w."),
+    "evaluation": (
+        lambda made: changed(made, lambda run: run.evaluations.clear()),
+        "A has 1 evaluation, B 0.",
+    ),
+    "number of predictions": (
+        lambda made: changed(made, lambda run: run.predictions[0].counts.update({"the number": 5})),
+        "predict 1: the number is 4 on A, and 5 on B.",
+    ),
+    "shape of predictions": (
+        lambda made: changed(
+            made, lambda run: run.predictions[0].values.update(y=np.zeros([3, 1]))
+        ),
+        "predict 1: y has the shape (4, 1) on A, and (3, 1) on B.",
+    ),
+    "model directory": (
+        lambda made: changed(made, lambda run: run.trainings.append(run.trainings[0])),
+        "A trains 1 model directory, B 2.",
+    ),
+}
+"""What sides differ in -> what makes B, and what is said of it."""
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_what_one_side_lacks_is_a_difference(made, what):
+    make, *problems = LACKING[what]
+    comparison, (status, line) = decide(made(), make(made), made())
+    assert status == 1 and "that one side lacks or that do not fit" in line
+    assert comparison.problems == problems
+    assert all(one in text.body(comparison, None) for one in problems)
+
+
+def test_unless_it_is_ignored(made):
+    other = made(without("w"), metrics={"auc": np.float32(0.9)})
+    comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
+    assert status == 0
+    assert "Ignored, as asked: w" in text.body(comparison, None)
+    with pytest.raises(recorded.CannotCompare, match="no variable is left to compare."):
+        decide(made(), made(), ignore=["*"])
+
+
+def test_a_variable_that_no_checkpoint_holds(made):
+    a, b = made(), made()
+    a.trainings[0].unsaved = b.trainings[0].unsaved = ["left/out"]
+    comparison, (status, _) = decide(a, b)
+    assert status == 1 and comparison.problems == [
+        "left/out is in no checkpoint: it could not be given the same start, nor compared."
+    ]
+    assert decide(a, b, ignore=["left/*"])[1][0] == 0
+
+
+def test_nan_on_both_sides_says_nothing(made):
+    def change(variables, step):
+        variables["w"] = np.float32([np.nan, 1])
+
+    _, verdict = decide(made(change), made(change))
+    assert verdict == (2, "Nothing can be said: w is NaN on both sides, from step 1 on.")
+    _, verdict = decide(made(losses={2: NAN}), made(losses={2: NAN}))
+    assert verdict == (2, "Nothing can be said: loss is NaN on both sides, from step 2 on.")
+
+
+def test_nan_on_one_side_is_a_difference(made):
+    _, (status, line) = decide(made(), made(losses={3: NAN}))
+    assert status == 1 and "loss are not the same" in line
+
+
+def test_chance_is_told_from_a_difference(made):
+    by_chance = made(from_step(2, "w", np.float32(0.1)))
+    differs = made(from_step(1, "w", np.float32(0.1)))
+    _, (status, line) = decide(made(), by_chance, by_chance)
+    assert status == 2
+    assert line.startswith(
+        "Nothing can be said: run twice, side A differs from itself from step 2 on, and the sides "
+        "from step 2 on."
+    )
+    # The sides differ when A does not yet differ from itself.
+    _, (status, _) = decide(made(), differs, by_chance)
+    assert status == 1
+    # They are the same, but by chance.
+    _, (status, line) = decide(made(), made(), by_chance)
+    assert (status, line) == (
+        2,
+        "Nothing can be said: run twice, side A differs from itself from step 2 on.",
+    )
+    _, (status, line) = decide(made(), differs, made(steps=(1, 2)))
+    assert status == 2 and line.startswith("Nothing can be said: side A differs from itself. A has")
+
+
+def test_a_training_that_changes_nothing_cannot_be_compared(made):
+    def still(variables, step):
+        variables.update({"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
+
+    with pytest.raises(recorded.CannotCompare) as raised:
+        comparing.check_change(made(still), "A")
+    assert str(raised.value) == "A: training changes no variable but the global step."
+    comparing.check_change(made(), "A")
+
+
+def test_many_variables_are_not_all_listed(made):
+    def change(variables, step):
+        variables.update({f"v{index:02}": np.float32(index) for index in range(40)})
+
+    comparison, _ = decide(made(change), made(change))
+    body = text.body(comparison, None)
+    assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
+
+
+def test_names_move_no_cursor(made):
+    def change(variables, step):
+        variables["\x1b[2J\nThe sides are the same"] = np.float32(step)
+
+    def other(variables, step):
+        variables["\x9b2J"] = np.float32(step)
+
+    comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
+    lines = text.body(comparison, None).split("\n")
+    assert all(one.isprintable() for one in lines)
+    assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
+    assert r"Ignored, as asked: \x9b2J" in lines
+
+
+def test_the_rules_of_names_are_listed(made):
+    def ours(variables, step):
+        variables[f"{TABLE}/Adam/m"] = variables[TABLE]
+
+    def stock(variables, step):
+        variables[f"{TABLE}/Adam"] = variables[TABLE]
+        variables["beta1_power"] = np.float32(0.9)
+
+    comparison, (status, _) = decide(made(stock), made(ours))
+    body = text.body(comparison, None)
+    assert status == 0
+    assert f"{TABLE}/Adam on A is {TABLE}/Adam/m on B" in body
+    assert f"Rule: {names.RULES['slot']}." in body
+    assert "Left out: beta1_power" in body and f"Rule: {names.RULES['beta']}." in body
+
+
+def test_a_plot(made, tmp_path):
+    pytest.importorskip("matplotlib")
+    comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
+    plot.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
+    width, height = tf.io.decode_png((tmp_path / "plot.png").read_bytes()).shape[:2]
+    assert width > 300 and height > 600
