@@ -11,15 +11,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.backends import errors
-from estimator_emb.backends.base import Backend, Call, Request
+from estimator_emb.backends import completed, errors
+from estimator_emb.backends.base import Backend, Call, EstimatorRequest
 from estimator_emb.backends.choose import choose
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checks import program_checks, run_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.messages import arguments
+from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
 from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, StockTPUEstimator
 from estimator_emb.spec import config as config_lib
@@ -102,7 +102,7 @@ class TPUEstimator(StockTPUEstimator):
             )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        request = Request(
+        request = EstimatorRequest(
             model_fn=model_fn,
             spec=embedding_config_spec,
             tables=tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu)),
@@ -147,8 +147,9 @@ class TPUEstimator(StockTPUEstimator):
         copied = memo[id(self)] = type(self).__new__(type(self))
         request = self.backend.request
         for name, value in vars(self).items():
-            if name != "_model_fn":  # It refers to this estimator.
+            if name not in ("_model_fn", "current_call"):  # Of this estimator and its graph.
                 setattr(copied, name, copy.deepcopy(value, memo))
+        copied.current_call = Call()
         copied._model_fn = copied._augment_model_fn(request.model_fn, request.batch_axis)
         return copied
 
@@ -318,10 +319,14 @@ class TPUEstimator(StockTPUEstimator):
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
-        self.backend.before_model_fn(mode, self.current_call)
+        call = self.current_call
+        completed.before_model_fn(self.backend, mode, call)
         with custom_gradients.ending_with_graph():
             spec = super()._call_model_fn(features, labels, mode, config)
-        spec = self.backend.after_model_fn(spec, self.current_call)
+        spec = completed.after_model_fn(self.backend, spec, call)
+        if mode == ModeKeys.TRAIN and call.graph is not None:
+            self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
+        call.graph = None
         scaffold = getattr(spec, "scaffold", None)
         self._directory.check(scaffold, self._warm_start_settings, self.backend.request.tables)
         return spec
@@ -329,22 +334,12 @@ class TPUEstimator(StockTPUEstimator):
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
         return self.backend.model_fn(self, super()._augment_model_fn)
 
-    def warm_start_with(self, step: Any) -> None:
-        """Has the variables of a training's graph start as the program asked.
-
-        Args:
-          step: of a backend, which has built the graph.
-        """
-        self._warm_start_settings = step.warm_start(self._asked_warm_start)
-
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        estimator_spec, hooks = self.backend.before_training(
-            estimator_spec, worker_hooks, hooks, self.config
+        estimator_spec, hooks = completed.before_training(
+            self.backend, estimator_spec, worker_hooks, hooks, self.config
         )
-        own_hooks = (*estimator_spec.training_hooks, *estimator_spec.training_chief_hooks)
-        saver.take_turns([*worker_hooks, *hooks, *own_hooks])
         progress.show_loss(hooks, estimator_spec.loss)
         return super()._train_with_estimator_spec(
             estimator_spec, worker_hooks, hooks, *args, **kwargs

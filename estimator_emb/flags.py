@@ -127,7 +127,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
       The holders of the flags.
 
     Raises:
-      TypeError: a default is for a flag that is none of them.
+      TypeError: `defaults` names a flag that there is not.
     """
     known = [field.name for field in dataclasses.fields(TPUFlags)]
     unknown = sorted(set(defaults) - set(known))

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.native.choice import kernels_for
 from estimator_emb.native.kernels import NativeKernels, rule_arguments
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import config
@@ -65,6 +66,7 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
             cores=cores,
             shards=shards,
             dropped=DroppedIds(count=True) if drop else None,
+            kernels=kernels_for,
         )
         tap = step.enqueue(features)
         seen = tap.features

@@ -31,8 +31,6 @@ LAYERS = """
 package. Each may import what stands on lines below its own; its neighbours, not at all."""
 
 EXCEPTIONS = {
-    ("comparison.processes.side", "__init__"): "a process of its own, which trains a program",
-    ("step.kernels", "native.choice"): "to be cut",
     ("names.contrib", "legacy.contrib.__init__"): "the text of an import, which others do",
 }
 """(importing module, imported module) -> why it may be against the layers."""

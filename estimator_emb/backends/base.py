@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asks of a `TPUEstimator`, and what each way of running answers.
+"""Base of the backends: the places where a model runs and its tables live.
 
-A `Backend` stands between `TPUEstimator` and one place where a model runs and its tables live. The
-hooks of tensorflow-estimator ask it, each in a line or two; `choose` makes it, once. It knows what
-was asked, and nothing of the estimator that asks: estimators that are copied share it, and a method
-that needs the estimator is given it. What a backend leaves out has nothing to do where it runs.
+A `Backend` stands between `TPUEstimator` and such a place. The hooks of tensorflow-estimator ask
+it, each in a line or two; `choose` makes it, once. It knows what the program asked for, and nothing
+of the estimator: estimators that are copied share it, and a method that needs the estimator is
+given it. What every graph gets wherever it runs is not here, but in `completed`.
 """
 
 import abc
@@ -17,21 +17,23 @@ from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
+from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables import scopes
 
 Function = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class EstimatorRequest:
     """What a program asked for when it constructed its estimator.
 
     Attributes:
       model_fn: the program's.
       spec: checked; None without embedding tables.
       tables: those of the spec.
-      config: what should be a `RunConfig`; tensorflow-estimator refuses what is none.
-      use_tpu: whether the program means to run on a TPU, be it an emulated one.
+      config: a `RunConfig`, or anything else, which tensorflow-estimator refuses.
+      use_tpu: whether the program asks for a TPU, real or emulated.
       train_batch_size: samples of a step over all cores; None where the program gave none.
       eval_batch_size: likewise.
       predict_batch_size: likewise.
@@ -55,21 +57,40 @@ class Request:
     export_to_cpu: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class TableGraph:
+    """The tables in the graph of one mode, for `completed`.
+
+    Attributes:
+      lookup: a `Lookup`, or a `HostedLookup` where a TPU runs the model.
+      next_step: keeps the lookup of the next step; None where lookups are not ahead.
+      dropped: leaves bad ids out; None where they are errors.
+      summarizes: whether figures of the tables are among the summaries.
+    """
+
+    lookup: Any
+    next_step: NextStep | None = None
+    dropped: DroppedIds | None = None
+    summarizes: bool = False
+
+
 @dataclasses.dataclass
 class Call:
-    """What an estimator is doing, which its hooks are not told by tensorflow-estimator.
+    """What an estimator is doing, which tensorflow-estimator does not tell its hooks.
 
     Attributes:
       counts_steps: whether the program said how many steps to train.
       predict_keys: names of the predictions that are handed out by example; None for all.
       exporting: whether graphs are for a SavedModel.
       hooks: classes of the hooks that the program gives to `train`.
+      graph: the tables in the graph that is being built, once its backend has made them.
     """
 
     counts_steps: bool = False
     predict_keys: Any = ()
     exporting: bool = False
     hooks: Sequence[type] = ()
+    graph: TableGraph | None = None
 
 
 class Backend(abc.ABC):
@@ -80,6 +101,7 @@ class Backend(abc.ABC):
 
     Attributes:
       emulates_tpu: whether the program is shown a TPU that is not there.
+      in_session: whether a session of this process, or of its cluster, runs the model's ops.
       reads_ahead: whether input is read before the step that trains with it begins.
 
     Raises:
@@ -87,10 +109,11 @@ class Backend(abc.ABC):
     """
 
     emulates_tpu: ClassVar[bool] = False
+    in_session: ClassVar[bool] = False
     reads_ahead: ClassVar[bool] = False
 
-    def __init__(self, request: Request):
-        strategies.check(request.config, request.spec is not None, self.emulates_tpu)
+    def __init__(self, request: EstimatorRequest):
+        strategies.check_none(request.config, request.spec is not None, self.emulates_tpu)
         self.request = request
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backend":
@@ -104,14 +127,10 @@ class Backend(abc.ABC):
         """Completes an estimator whose constructor of tensorflow-estimator has run."""
 
     def check_prediction(self) -> None:  # noqa: B027
-        """Refuses predictions where they cannot be had.
-
-        Raises:
-          NotImplementedError: they cannot.
-        """
+        """Raises NotImplementedError where a model cannot predict."""
 
     def log_export(self) -> None:  # noqa: B027
-        """Says in the log what of the wanted SavedModel is not written."""
+        """Says in the log which of the wanted SavedModels is not written."""
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         """Returns the program's input_fn as this place calls it.
@@ -127,33 +146,18 @@ class Backend(abc.ABC):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         """Returns the program's model_fn as an `Estimator` calls it.
 
+        Where it builds tables, it sets `graph` of the estimator's current call.
+
         Args:
           estimator: whose hook asks; its constructor has not run to its end.
           augment: tensorflow-estimator's `_augment_model_fn`, of the estimator.
         """
 
-    def before_model_fn(self, mode: str, call: Call) -> None:  # noqa: B027
-        """Checks a call, before model_fn builds the graph of a mode."""
-
-    def after_model_fn(self, spec: Any, call: Call) -> Any:
-        """Returns the `EstimatorSpec` of a graph that was built, checked and completed."""
-        return spec
-
-    def before_training(
-        self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
-    ) -> tuple[Any, Sequence[Any]]:
-        """Returns spec and hooks of a training, just before its session.
-
-        Args:
-          spec: the `EstimatorSpec`.
-          worker_hooks: those of tensorflow-estimator.
-          hooks: those of the program, and ours.
-          config: the estimator's `RunConfig`.
-        """
-        return spec, hooks
+    def finish_graph(self) -> None:  # noqa: B027
+        """Adds to a graph that was built what no other backend needs."""
 
     def _recorded_model_fn(self) -> Function:
-        """Returns the program's model_fn, with note taken of the scopes it uses its columns in."""
+        """Returns the program's model_fn, which now records the scopes of its columns."""
         model_fn = self.request.model_fn
         if self.request.spec is None:
             return model_fn

@@ -1,34 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only branch on where a program runs.
+"""The list of the backends, and the only branch on where a program runs.
 
-It is said, never guessed:
-
-* `use_tpu=False`: on the host.
-* `use_tpu=True` and a request to emulate (`TPUConfig(device='host')`, or the environment variable
-  ESTIMATOR_EMB_DEVICE=host): on the host, and the program sees what a TPU would show it.
-* `use_tpu=True` otherwise: on a TPU, by tensorflow-estimator's own machinery. The tables are in its
-  embedding hardware, or on its host where `TPUConfig(tables='host')` or the environment variable
-  ESTIMATOR_EMB_TABLES=host says so.
+It is said, never guessed: `BACKENDS` holds what a program says to ask for each.
 """
 
-from estimator_emb.backends.base import Backend, Request
+import dataclasses
+from collections.abc import Callable
+
+from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
+from estimator_emb.names import environment
 from estimator_emb.spec import options
 
 
-def choose(request: Request) -> Backend:
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A backend, and how a program asks for it.
+
+    Attributes:
+      backend: its class.
+      said: what a program says to run on it.
+      is_asked: whether a request says so.
+    """
+
+    backend: type[Backend]
+    said: str
+    is_asked: Callable[[EstimatorRequest], bool]
+
+
+BACKENDS = (
+    Choice(HostBackend, "use_tpu=False", lambda request: not request.use_tpu),
+    Choice(
+        EmulatedBackend,
+        "use_tpu=True, and TPUConfig(device='host') or the environment variable "
+        f"{environment.DEVICE}=host",
+        lambda request: options.asked(request.config) == "host",
+    ),
+    Choice(
+        TablesOnHostBackend,
+        "use_tpu=True with embedding tables, and TPUConfig(tables='host') or the environment "
+        f"variable {environment.TABLES}=host",
+        lambda request: bool(request.tables) and options.asked_tables(request.config) == "host",
+    ),
+    Choice(TPUBackend, "use_tpu=True", lambda request: True),
+)
+"""All backends; the first that is asked for runs the program."""
+
+
+def choose(request: EstimatorRequest) -> Backend:
     """Makes the backend that a program asked for.
 
     Raises:
       ValueError: it does not go with the rest of what was asked for.
     """
-    if not request.use_tpu:
-        return HostBackend(request)
-    if options.asked(request.config) == "host":
-        return EmulatedBackend(request)
-    if request.tables and options.asked_tables(request.config) == "host":
-        return TablesOnHostBackend(request)
-    return TPUBackend(request)
+    return next(choice.backend(request) for choice in BACKENDS if choice.is_asked(request))

@@ -5,148 +5,41 @@ Every program whose tables are on the host exports in this way, and predicts so 
 on a TPU.
 """
 
+import functools
 import logging
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Backend, Call, Function, Request
+from estimator_emb.backends import completed
+from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checkpoints.restoring import live_servers, saver
-from estimator_emb.checks import batch_sizes, clusters, nan_loss, program_checks, tpu_ops
+from estimator_emb.checks import batch_sizes, clusters, program_checks
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
-from estimator_emb.native import serving
-from estimator_emb.ordering import hook as ordering
+from estimator_emb.native import choice, serving
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.private.tpu_estimator import StockRunConfig, add_item_to_params
 from estimator_emb.spec import options
-from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.spec.resolved import Table, check_for_host, with_own_keys
-from estimator_emb.step import summaries, transfer
+from estimator_emb.spec.resolved import check_for_host, with_own_keys
+from estimator_emb.step import transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.engine import Lookup, TableStep
+from estimator_emb.step.engine import TableStep
+from estimator_emb.step.kernels import TensorFlowKernels
 from estimator_emb.tables.column_reads import ColumnReads
 
 logger = logging.getLogger("estimator_emb")
 
 
-class HostStep:
-    """The graph of one mode, in which the model is one core that sees the whole batch.
-
-    Args:
-      spec: checked.
-      tables: those of the spec.
-      mode: a `ModeKeys`.
-      model_dir: the program's, of which the log tells once.
-      servers: host:port of each parameter server that holds the tables.
-      dropped: leaves bad ids out; None makes them errors.
-      exporting: True for a graph that others will run.
-      summarizes: True adds figures of the tables to the summaries of a training.
-    """
-
-    def __init__(
-        self,
-        spec: EmbeddingConfigSpec,
-        tables: Sequence[Table],
-        mode: str,
-        model_dir: str,
-        servers: Sequence[str],
-        dropped: DroppedIds | None,
-        exporting: bool,
-        summarizes: bool = False,
-    ):
-        self._training = mode == ModeKeys.TRAIN
-        self._dropped = dropped
-        self._servers = servers
-        self._exporting = exporting
-        self._model_dir = model_dir
-        self._cores = Cores()
-        self._lookup: Lookup | None = None
-        self._tables = TableStep(
-            spec,
-            tables,
-            self._training,
-            self._cores,
-            shards=max(len(servers), 1),
-            servers=servers,
-            dropped=dropped,
-            native=not exporting,
-            look_up_integers=True,
-            summarizes=summarizes,
-        )
-
-    def build(self, model_fn: Callable[..., Any], features: Any, kwargs: dict[str, Any]) -> Any:
-        """Returns the `EstimatorSpec` of model_fn, with what its tables need.
-
-        Args:
-          model_fn: the program's.
-          features: of the whole batch.
-          kwargs: the other arguments of model_fn.
-        """
-        params = kwargs.get("params")
-        if params is not None and not self._exporting:
-            context = HostContext(call_from_input_fn=False)
-            add_item_to_params(params, "context", context)
-        if self._training:
-            console.say_once(self._tables.describe(), self._model_dir)
-        features = with_own_keys(self._tables.tables, features)
-        tap = self._tables.enqueue(features)
-        kept = {key: value for key, value in features.items() if key not in self._tables.replaced}
-        if not self._exporting:
-            samples = tap.reading.batch.samples
-            kept, labels = batch_sizes.watched(kept, kwargs.get("labels"), samples)
-            kwargs = {**kwargs, "labels": labels} if "labels" in kwargs else kwargs
-        if kwargs.get("labels") is not None:
-            kept, labels = self._tables.from_previous_step((kept, kwargs["labels"]))
-            kwargs = {**kwargs, "labels": labels}
-        else:
-            kept = self._tables.from_previous_step(kept)
-        reads = ColumnReads(
-            self._tables.tables,
-            tap.features,
-            features,
-            tap.again,
-            self._tables.from_previous_step,
-        )
-        with (
-            batch_sizes.explained(kept, kwargs.get("labels"), tap.reading.static_batch),
-            self._cores.running(),
-            reads.running(),
-        ):
-            spec = model_fn(features={**kept, **reads.features}, **kwargs)
-        if self._servers and self._training:
-            clusters.check_asynchronous()
-        self._lookup = tap.create_tables(spec)
-        spec = self._lookup.after_checks(spec)
-        if self._training and getattr(spec, "train_op", None) is not None:
-            self._lookup.check_saver(getattr(spec, "scaffold", None))
-            spec = spec._replace(train_op=tf.group(spec.train_op, self._lookup.apply_gradients()))
-            if self._tables.summarizes:
-                summaries.add_loss(spec.loss)
-            report = nan_loss.NanReportHook(spec.loss, self._lookup.tables_on_host())
-            spec = spec._replace(training_hooks=(*spec.training_hooks, report))
-        if self._tables.next_step:
-            spec = spec._replace(training_hooks=(*spec.training_hooks, self._tables.next_step))
-        else:
-            spec = batch_sizes.added_to(spec)
-        return self._dropped.added_to(spec) if self._dropped else spec
-
-    def warm_start(self, settings: Any) -> Any:
-        """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
-        return self._lookup.warm_start(settings) if self._lookup else settings
-
-
 class HostTables(Backend):
-    """What the backends have in common whose tables this machine, or its cluster, trains."""
+    """Base of the backends that keep tables in host memory: in this process or on its servers."""
 
     why_not_for_tpus = "off a TPU"
     """Why a SavedModel has no graph for TPUs, as the log says it."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         super().__init__(request)
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
         self._summarizes = options.table_summaries_on_host(request.config)
@@ -171,7 +64,6 @@ class HostTables(Backend):
         return arguments
 
     def _config(self) -> Any:
-        """Returns the `RunConfig` that the program's becomes."""
         config = self.request.config
         size = self.request.train_batch_size
         if not program_checks.is_batch_size(size) and isinstance(config, StockRunConfig):
@@ -186,8 +78,6 @@ class HostTables(Backend):
             )
 
     def _checked_model_fn(self, estimator: Any) -> Function:
-        """Returns the program's model_fn, with what it returns checked."""
-
         def needs_batch(name: str) -> bool:
             call: Call = estimator.current_call
             by_example = call.predict_keys is None or name in call.predict_keys
@@ -204,36 +94,95 @@ class HostTables(Backend):
     def _on_one_core(self, estimator: Any, model_fn: Function) -> Function:
         """Returns `model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
         names = list(fn_args(model_fn))
-        spec = self.request.spec
 
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
             if "mode" in names:
                 kwargs["mode"] = mode
-            exporting = estimator.current_call.exporting
-            if spec is None:
+            if self.request.spec is not None:
+                spec = self._build(estimator, model_fn, features, mode, kwargs)
+            else:
                 with Cores().running(shard_context=False):
-                    built = model_fn(features=features, **kwargs)
-                if exporting:
-                    tpu_ops.check()
-                return built
-            step = HostStep(
-                spec,
-                self.request.tables,
-                mode,
-                estimator.model_dir,
-                servers=() if exporting else serving.addresses(estimator.config),
-                dropped=self._dropped(exporting),
-                exporting=exporting,
-                summarizes=self._summarizes,
-            )
-            built = step.build(model_fn, features, kwargs)
-            if mode == ModeKeys.TRAIN:
-                estimator.warm_start_with(step)
-            if exporting:
-                tpu_ops.check()
-            return built
+                    spec = model_fn(features=features, **kwargs)
+            if estimator.current_call.exporting:
+                completed.check_export()
+            return spec
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
+
+    def _build(
+        self,
+        estimator: Any,
+        model_fn: Function,
+        features: Any,
+        mode: str,
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Builds tables around a model that is one core and sees the whole batch.
+
+        Args:
+          estimator: the estimator.
+          model_fn: the program's, checked.
+          features: of the whole batch.
+          mode: a `ModeKeys`.
+          kwargs: the other arguments of model_fn.
+
+        Returns:
+          The `EstimatorSpec` of model_fn, whose train_op also trains the tables.
+        """
+        call: Call = estimator.current_call
+        training, exporting = mode == ModeKeys.TRAIN, call.exporting
+        servers = () if exporting else serving.addresses(estimator.config)
+        choose = functools.partial(choice.kernels_for, servers=servers)
+        dropped = self._dropped(exporting)
+        cores = Cores()
+        assert self.request.spec is not None
+        tables = TableStep(
+            self.request.spec,
+            self.request.tables,
+            training,
+            cores,
+            shards=max(len(servers), 1),
+            dropped=dropped,
+            kernels=TensorFlowKernels if exporting else choose,
+            look_up_integers=True,
+            summarizes=self._summarizes,
+            in_this_process=not servers,
+        )
+        params = kwargs.get("params")
+        if params is not None and not exporting:
+            context = HostContext(call_from_input_fn=False)
+            add_item_to_params(params, "context", context)
+        if training:
+            console.say_once(tables.describe(), estimator.model_dir)
+        features = with_own_keys(tables.tables, features)
+        tap = tables.enqueue(features)
+        kept = {key: value for key, value in features.items() if key not in tables.replaced}
+        labels = kwargs.get("labels")
+        if not exporting:
+            kept, labels = batch_sizes.watched(kept, labels, tap.reading.batch.samples)
+        if labels is None:
+            kept = tables.from_previous_step(kept)
+        else:
+            kept, labels = tables.from_previous_step((kept, labels))
+        if "labels" in kwargs:
+            kwargs = {**kwargs, "labels": labels}
+        reads = ColumnReads(
+            tables.tables, tap.features, features, tap.again, tables.from_previous_step
+        )
+        with (
+            batch_sizes.explained(kept, labels, tap.reading.static_batch),
+            cores.running(),
+            reads.running(),
+        ):
+            spec = model_fn(features={**kept, **reads.features}, **kwargs)
+        if servers and training:
+            clusters.check_asynchronous()
+        lookup = tap.create_tables(spec)
+        spec = lookup.after_checks(spec)
+        if training and getattr(spec, "train_op", None) is not None:
+            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
+        call.graph = TableGraph(lookup, tables.next_step, dropped, tables.summarizes)
+        return spec
 
     def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
         """Returns the program's model_fn for a TPU; what has no part in one runs on one core.
@@ -242,7 +191,7 @@ class HostTables(Backend):
           estimator: as in `model_fn`.
           augment: as in `model_fn`.
           build: called with the context of a mode, the checked model_fn, and what an `Estimator`
-            gives a model_fn; returns what was built, and its `EstimatorSpec`.
+            gives a model_fn; returns the `TableGraph` and the `EstimatorSpec`.
         """
         model_fn = self._checked_model_fn(estimator)
         on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
@@ -252,20 +201,20 @@ class HostTables(Backend):
                 # Without an input, it is an export.
                 if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
                     return on_cpu(features, labels, mode, config, params)
-                step, spec = build(context, model_fn, features, labels, mode, config, params)
-                if mode == ModeKeys.TRAIN:
-                    estimator.warm_start_with(step)
+                graph, spec = build(context, model_fn, features, labels, mode, config, params)
+                estimator.current_call.graph = graph
                 return spec
 
         return for_tpu
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
-        """Returns what leaves bad ids out of a graph; None where they are errors."""
         return DroppedIds(count=not exporting) if self._drops_ids else None
 
 
 class HostBackend(HostTables):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
+
+    in_session = True
 
     def _config(self) -> Any:
         return clusters.checked(super()._config(), self.request.spec is not None, self.emulates_tpu)
@@ -287,40 +236,6 @@ class HostBackend(HostTables):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         model_fn = self._checked_model_fn(estimator)
         return augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
-
-    def before_model_fn(self, mode: str, call: Call) -> None:
-        if not call.exporting:
-            sizes = {
-                ModeKeys.TRAIN: self.request.train_batch_size,
-                ModeKeys.EVAL: self.request.eval_batch_size,
-                ModeKeys.PREDICT: self.request.predict_batch_size,
-            }
-            program_checks.check_takes_params(self.request.model_fn, sizes.get(mode) is not None)
-
-    def after_model_fn(self, spec: Any, call: Call) -> Any:
-        if spec.mode == ModeKeys.TRAIN:
-            hooks = map(type, (*spec.training_hooks, *spec.training_chief_hooks))
-            program_checks.check_global_step(call.counts_steps, (*call.hooks, *hooks))
-        if not call.exporting:  # `_on_one_core` does there: an export may have a TPU's graph too.
-            tpu_ops.check()
-        return ordering.added_to_evaluation(spec) if spec.mode == ModeKeys.EVAL else spec
-
-    def before_training(
-        self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
-    ) -> tuple[Any, Sequence[Any]]:
-        savers = tf.compat.v1.GraphKeys.SAVERS
-        has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
-        if self.request.spec is not None:
-            made: saver.PartsSaver | None = None
-            if config.num_ps_replicas:
-                seen = live_servers.StepsSeen()
-                spec = spec._replace(training_hooks=(*spec.training_hooks, seen))
-                if config.is_chief:
-                    made = live_servers.LiveServersSaver(config, seen)
-            if not has_saver:
-                tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config))
-        spec, hooks = nan_loss.first(spec, hooks, self.emulates_tpu)
-        return ordering.added_to_training(spec, [*worker_hooks, *hooks]), hooks
 
 
 def with_context(input_fn: Function) -> Function:

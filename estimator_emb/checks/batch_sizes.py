@@ -135,13 +135,10 @@ class _Forget(tf.compat.v1.train.SessionRunHook):
         self._notes.found = {}
 
 
-def added_to(spec: Any) -> Any:
-    """Returns an `EstimatorSpec` in whose session each step is judged by its own batch."""
+def hooks() -> list[tf.compat.v1.train.SessionRunHook]:
+    """Returns what a session of the default graph needs to judge each step by its own batch."""
     notes = _of_graphs.get(tf.compat.v1.get_default_graph())
-    if notes is None:
-        return spec
-    name = {"train": "training", "eval": "evaluation", "infer": "prediction"}[spec.mode] + "_hooks"
-    return spec._replace(**{name: (*(getattr(spec, name) or ()), _Forget(notes))})
+    return [] if notes is None else [_Forget(notes)]
 
 
 def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
@@ -162,7 +159,6 @@ def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
 
 
 def _leading_to(op: tf.Operation) -> set[str]:
-    """Returns the names of all tensors that an op is computed from."""
     names: set[str] = set()
     waiting = [op]
     while waiting:
@@ -174,7 +170,6 @@ def _leading_to(op: tf.Operation) -> set[str]:
 
 
 def _may_differ(value: Any) -> bool:
-    """Returns whether a tensor may be a batch whose size only the step knows."""
     if not isinstance(value, tf.Tensor) or value.dtype in (tf.resource, tf.variant):
         return False
     rank = value.shape.rank
@@ -197,7 +192,6 @@ def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
 
 
 def _with(structure: Any, replaced: dict[int, tf.Tensor]) -> Any:
-    """Returns a structure, as `named` goes through it, with other tensors."""
     if isinstance(structure, dict):
         copied = copy.copy(structure)
         for key, value in structure.items():
@@ -235,7 +229,6 @@ def _lines(found: list[tuple[str, int]], samples: int | None, remedy: bool = Tru
 
 
 def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
-    """Yields the name and the first dimension of each dense tensor of another batch size."""
     if samples is None:
         return
     for name, value in named(structure):

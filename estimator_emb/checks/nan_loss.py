@@ -133,18 +133,16 @@ def _some(rows: list[int]) -> str:
     return f"ids {shown}, ..." if len(rows) > _SHOWN else f"ids {shown}"
 
 
-def first(spec: Any, hooks: Sequence[Any], emulated: bool) -> tuple[Any, list[Any]]:
+def first(spec: Any, hooks: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Moves the `NanReportHook` of a training's spec to the hooks before tensorflow-estimator's.
 
     Args:
-      spec: the spec, among whose hooks it is; one without it, as there are no tables, gets one.
+      spec: the spec.
       hooks: the hooks that come before tensorflow-estimator's.
-      emulated: True if a TPU is emulated.
 
     Returns:
       (the spec, the hooks).
     """
     mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
     others = [hook for hook in spec.training_hooks if hook not in mine]
-    mine = mine or [NanReportHook(spec.loss, emulated=emulated)]
     return spec._replace(training_hooks=others), [*hooks, *mine]

@@ -326,7 +326,6 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[None]:
-    """Adds to errors of a model_fn what they do not say by themselves."""
     try:
         yield
     except KeyError as error:
@@ -370,7 +369,6 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:
-    """Raises an error if the model looks up TPU columns that the spec lacks."""
     unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in tables})
     if unknown and not has_spec:
         raise ValueError(
@@ -414,7 +412,6 @@ def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:
 
 
 def _has_counter() -> bool:
-    """Returns whether an op in the default graph changes the global step, or may do so."""
     step = tf.compat.v1.train.get_global_step()
     try:
         tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
@@ -425,7 +422,6 @@ def _has_counter() -> bool:
 
 
 def _may_assign(op: Any) -> bool:
-    """Returns whether an op that takes a variable may change it."""
     functions = [
         name for name in (attribute.func.name for attribute in op.node_def.attr.values()) if name
     ]

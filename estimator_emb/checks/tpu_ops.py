@@ -18,7 +18,7 @@ _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
 """Ops whose kernels do nothing but fail."""
 
 
-def check() -> None:
+def check_kernels() -> None:
     """Refuses ops of the default graph that no CPU and no GPU runs.
 
     Raises:

@@ -267,7 +267,7 @@ class _Launcher:
         self._stop(signal.SIGTERM, _TO_END_BY_ITSELF)
 
     def _interrupt(self, number: signal.Signals) -> None:
-        """Ends all processes in order; at once where it is not the first signal."""
+        """Ends all processes in order, or at once where the signal is not the first."""
         now = time.monotonic()
         if not self._interrupted_at:
             self._interrupted_at = now

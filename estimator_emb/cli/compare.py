@@ -171,9 +171,9 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
 
 
 def _linked(start: str, folder: str) -> str:
-    """Returns another prefix of a checkpoint, as its folder may be the program's model directory.
+    """Links a checkpoint to another prefix, which it returns.
 
-    A side finds that one empty.
+    The checkpoint's own folder may be the program's model directory, which a side finds empty.
     """
     linked = os.path.join(folder, "start")
     for file in glob.glob(f"{glob.escape(start)}.*"):
@@ -185,7 +185,7 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
     """Returns the event of the start of each model directory that a side has trained.
 
     Raises:
-      side_processes.CannotRun: there is none of one of them.
+      side_processes.CannotRun: a model directory has none.
     """
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
@@ -213,7 +213,7 @@ def _report(
 
 
 def _prefix(path: str) -> str:
-    """Returns the prefix of a checkpoint that is named by it or by its folder."""
+    """Returns the prefix of a checkpoint, which the user gives, or else the folder."""
     prefix = path
     state = os.path.join(path, "checkpoint")
     if os.path.isfile(state):
@@ -234,10 +234,10 @@ def _cannot(why: str) -> int:
 
 
 def sides(options: argparse.Namespace) -> list[Side]:
-    """Returns what sides A and B are asked to be.
+    """Returns sides A and B, as the user asks for them.
 
     Raises:
-      WrongArguments: they cannot be that.
+      WrongArguments: there can be no such side.
     """
     if options.a_model_dir is not None or options.b_model_dir is not None:
         return _finished(options)
@@ -338,7 +338,7 @@ def _settings(
 def _check_variable(name: str, variable: str) -> None:
     if variable == "TF_CONFIG":
         raise WrongArguments(f"{name}: TF_CONFIG names a cluster, and a side is one process")
-    known = [str(one) for one in environment.VARIABLES]
+    known = [one.name for one in environment.VARIABLES]
     if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
         ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
         raise WrongArguments(
@@ -347,7 +347,7 @@ def _check_variable(name: str, variable: str) -> None:
 
 
 class _SettingsParser(arguments.Parser):
-    """A parser of the options of `run` in SETTINGS; `prog` is the option that has them."""
+    """A parser of the options of `run` in SETTINGS; its `prog` is --a or --b."""
 
     def error(self, message: str) -> NoReturn:
         raise WrongArguments(f"{self.prog}: {message}")
@@ -359,8 +359,8 @@ def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.N
             f"{name} takes the options of estimator-emb run; see estimator-emb run --help"
         )
     parser = _SettingsParser("run", "")
-    parser.prog = name
     run.fill_parser(parser)
+    parser.prog = name
     options = parser.parse([*given, *words])
     if options.program[:1] == ["-m"]:
         parser.error("-m names the program, which stands at the end of the command")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two sides of `estimator-emb compare`: what they are asked to be, and their processes."""
+"""The two sides of `estimator-emb compare`, and the processes that run them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROGRAM = _PACKAGE / "cli" / "bin" / "compared_side.py"
 
 
 class CannotRun(Exception):
-    """A side that did not do what is to be compared; the text says why, in a line or more."""
+    """The error of a side that did not do what is to be compared; its text says why."""
 
 
 class Interrupted(Exception):
@@ -206,7 +206,7 @@ class SideRunner:
 
 
 def _end_of(log: str, label: str) -> str:
-    """Returns the last lines of a log, which is kept, and where it is."""
+    """Keeps a log; returns its new path and its last lines, as a sentence."""
     with open(log, errors="replace") as file:
         last = collections.deque(file, _LAST_LINES)
     handle, kept = tempfile.mkstemp(f"-{label}.log", "estimator-emb-compare-")

@@ -30,7 +30,7 @@ class EnvironmentVariable:
         return self.name
 
     def value(self) -> str | None:
-        """Returns what it is set to; None where it is unset or empty."""
+        """Returns its value; None where it is unset or empty."""
         return os.environ.get(self.name) or None
 
 

@@ -78,11 +78,11 @@ def named(name: str) -> Slice:
 
 
 def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
-    """Returns a slice of so many cores: on one host up to eight, else on hosts of eight each.
+    """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
     Args:
       cores: at least 1.
-      mesh: the usual one of a slice with so many cores; None where there is none.
+      mesh: the usual mesh of that number; None where there is none.
 
     Raises:
       ValueError: there are more than eight, and no multiple of it.

@@ -86,7 +86,7 @@ def numeric(unit: str, *flags: str) -> Unit:
     return Unit(unit, (*_NUMERIC, *flags))
 
 
-def read(name: str) -> str:
+def read_source(name: str) -> str:
     """Returns the content of a source file of this folder."""
     return (HERE / name).read_text()
 
@@ -136,7 +136,7 @@ def library(
     path = directory / f"{name}-{digest}.so"
     flaw = ""
     try:
-        cache.check(directory)
+        cache.check_folder(directory)
         flaw = cache.flaw(path, symbols)
         if not flaw:
             cache.clean(directory)
@@ -192,7 +192,7 @@ def _failed(path: pathlib.Path) -> pathlib.Path:
 
 def _check_not_failed(path: pathlib.Path) -> None:
     try:
-        reason = cache.read(_failed(path)).decode(errors="replace").strip()
+        reason = cache.read_safely(_failed(path)).decode(errors="replace").strip()
     except (FileNotFoundError, cache.UnsafeError):
         return
     if reason:
@@ -212,7 +212,6 @@ def _remembering(path: pathlib.Path, scratch: pathlib.Path) -> Iterator[None]:
 
 
 def _remove_damaged(path: pathlib.Path, flaw: str, scratch: pathlib.Path) -> None:
-    """Moves whatever has the path of a library into the folder that is removed."""
     if os.path.lexists(path):
         logger.warning("%s %s: it is built again.", path, flaw)
         os.rename(path, scratch / "damaged")

@@ -78,7 +78,7 @@ def _real(*parts: str | pathlib.Path) -> pathlib.Path:
     return pathlib.Path(os.path.realpath(os.path.join(*parts)))
 
 
-def check(folder: pathlib.Path) -> None:
+def check_folder(folder: pathlib.Path) -> None:
     """Checks that only this user and root can change what the cache holds; makes it if need be.
 
     Args:
@@ -113,7 +113,7 @@ def _by_others(status: os.stat_result, sticky: bool = False) -> str:
     return ""
 
 
-def read(path: pathlib.Path) -> bytes:
+def read_safely(path: pathlib.Path) -> bytes:
     """Returns the content of a file of the cache.
 
     Raises:
@@ -141,7 +141,7 @@ def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
       symbols: names that it must define.
     """
     try:
-        content = read(path)
+        content = read_safely(path)
     except UnsafeError as error:
         return str(error)
     except OSError:

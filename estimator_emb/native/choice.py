@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which native kernels serve the tables of a step, if any do."""
+"""Chooses what looks up and updates the tables of a step: native kernels, or TensorFlow's ops."""
 
 import logging
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from estimator_emb.names import environment
 from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
+from estimator_emb.step.kernels import Kernels, TensorFlowKernels
 from estimator_emb.step.transfer import Transfer
 from estimator_emb.tables.storage import StoredTable
 
@@ -18,7 +19,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 class CannotUse(Exception):
-    """Why the kernels do not apply to tables, in one line."""
+    """Says in one line why tables cannot have native kernels."""
 
 
 def kernels_for(
@@ -27,16 +28,23 @@ def kernels_for(
     num_cores: int,
     transfer: Transfer | None,
     servers: Sequence[str] = (),
-) -> NativeKernels | ShardedKernels | None:
-    """Returns kernels for these tables; None where they have none, which training says in the log.
+) -> Kernels:
+    """Returns native kernels where they serve all tables of a step, else TensorFlow's ops.
 
-    Args:
-      tables: all tables of the step.
-      clipping_limit: of the spec.
-      num_cores: as of `NativeKernels`.
-      transfer: as of `NativeKernels`.
-      servers: host:port of each parameter server.
+    The arguments are those of `TensorFlowKernels`, and host:port of each parameter server.
     """
+    found = native_kernels(tables, clipping_limit, num_cores, transfer, servers)
+    return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
+
+
+def native_kernels(
+    tables: Sequence[StoredTable],
+    clipping_limit: float | None,
+    num_cores: int,
+    transfer: Transfer | None,
+    servers: Sequence[str],
+) -> NativeKernels | ShardedKernels | None:
+    """Returns native kernels; None where tables cannot have them, which a training's log says."""
     training = any(table.optimizer is not None for table in tables)
     try:
         if environment.NATIVE.value() == "0":
@@ -70,11 +78,6 @@ def kernels_for(
 
 
 def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
-    """Returns the parameter servers that hold something of the tables.
-
-    Raises:
-      CannotUse: the kernels cannot serve one of the tables.
-    """
     seen = set()
     tasks: set[int] = set()
     for table in tables:

@@ -192,7 +192,7 @@ def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
         value = tf.convert_to_tensor(value)
     # Copies in this branch, so that the ops that read them can wait in it.
     copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
-    return inputs.read(ids.table, ids.feature, {ids.feature.key: copied})
+    return inputs.read_feature(ids.table, ids.feature, {ids.feature.key: copied})
 
 
 TENSORS = ("ids", "places", "shapes", "weights")

@@ -58,7 +58,6 @@ def _register(library: Library, rule: rules.Rule) -> None:
 
 
 def _symbols(name: str) -> list[str]:
-    """Returns the symbols of a rule, or of 'kernels', in a library for this machine."""
     return [f"{name}_any", *([f"{name}_avx2"] if build.x86() else [])]
 
 
@@ -72,7 +71,7 @@ def rule_units(rule: rules.Rule, x86: bool) -> list[Unit]:
 
 def kernel_units(x86: bool) -> list[Unit]:
     """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
-    kernels = build.read("kernels.cc")
+    kernels = build.read_source("kernels.cc")
     units = [build.numeric(kernels, "-DKERNELS=kernels_any")]
     if x86:
         units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
@@ -91,7 +90,7 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
     files = ("ops.cc", "trainers.cc", "servers.cc")
-    return Unit("\n".join(build.read(name) for name in files), (*flags, sources))
+    return Unit("\n".join(build.read_source(name) for name in files), (*flags, sources))
 
 
 def load() -> Library:

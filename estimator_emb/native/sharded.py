@@ -123,7 +123,7 @@ class ShardedKernels(Checked):
             waits = waits_for([values], self._transfer)
             with server.shards[0].device(), tf.control_dependencies(waits):
                 if server.shards[0].shared:
-                    done.append(exclusive.run(step, [message, gradient]))
+                    done.append(exclusive.run_alone(step, [message, gradient]))
                 else:
                     done.append(step([message, gradient]))
         return whole_step(done, self._transfer)

@@ -29,7 +29,7 @@ def wait(targets: Iterable[Any], checked: tf.Tensor) -> None:
     ]
     step = structure.leading_to(ops, before)
     check = structure.leading_to([checked.op], before)
-    places = structure.Places(step, before)
+    places = structure.OpPlaces(step, before)
     for variable in accesses.variables_of(tf.compat.v1.get_default_graph()):
         for write in variable.writes:
             if write not in step:

@@ -88,7 +88,7 @@ class _Ordering:
             return 0
         reads = [read for _, variable_reads, _ in racing for read in variable_reads]
         self._all = structure.leading_to([*self._roots, *reads], self._before)
-        self._places = structure.Places(self._all, self._before)
+        self._places = structure.OpPlaces(self._all, self._before)
         self._find_writes_before([writes for *_, writes in racing])
         for number, (variable, reads, writes) in enumerate(racing):
             for read in reads:
@@ -204,7 +204,6 @@ class _Ordering:
         return self._of_function[read]
 
     def _targets(self, read: tf.Operation, write: tf.Operation) -> list[tf.Operation]:
-        """Returns what must wait: a write, or the heads of its loop if the read is outside."""
         loops, around = self._places.of_inputs(write).loops, self._places.of_outputs(read).loops
         shared = 0
         while shared < min(len(loops), len(around)) and loops[shared] == around[shared]:
@@ -241,7 +240,6 @@ class _Ordering:
                 read._add_control_input(tf.raw_ops.DisableCopyOnRead(resource=read.inputs[0]))
 
     def _must_copy(self, read: tf.Operation, number: int) -> bool:
-        """Returns whether a reader of a reference variable's buffer may come after a write."""
         large = _is_large(read)
         for user, shares in _users(read):
             if user in self._step and self._depends(user, number):
@@ -276,7 +274,6 @@ class _Ordering:
             yield
 
     def _add(self) -> int:
-        """Adds the edges, except those that would close a circle; returns how many it added."""
         wanted: dict[tf.Operation, list[tf.Operation]] = {}
         for read, write in self._edges:
             if read is not write and read not in self._before[write]:
@@ -359,7 +356,6 @@ def _is_large(read: tf.Operation) -> bool:
 
 
 def _kept_variables() -> set[str]:
-    """Returns the names of the variables that are initialized before the first step."""
     keys = tf.compat.v1.GraphKeys
     return {
         variable.op.name

@@ -113,7 +113,7 @@ class Place:
 TOP = Place()
 
 
-class Places:
+class OpPlaces:
     """The places of ops, found from the graph alone, because copied ops have no Python context.
 
     Args:

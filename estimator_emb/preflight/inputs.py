@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.host_context import HOST_DEVICE
+from estimator_emb.checks import ids_on_tpus
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
@@ -19,10 +20,6 @@ from estimator_emb.spec import options
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape"
-_TO_IDS = (
-    "ids, made in input_fn: of strings for example by a tf.lookup.StaticHashTable or "
-    "tf.strings.to_hash_bucket_fast"
-)
 
 
 class CoreInputs:
@@ -95,10 +92,12 @@ class CoreInputs:
         self, features: Mapping[str, Any], looked_up: list[tuple[Table, Feature]], on_host: bool
     ) -> None:
         """Finds ids and weights that do not reach the tables; the host's take more forms."""
-        owners: dict[str, str] = {}
+        shared = ids_on_tpus.of_shared_weights([table for table, _ in looked_up])
         for table, feature in looked_up:
             owner = f"feature {feature.key!r} of table {table.name!r}"
             ids = features.get(feature.key)
+            key = feature.weight_key
+            weights = None if key is None else features.get(key)
             if ids is None:
                 given = ", ".join(map(repr, sorted(map(str, features)))) or "none"
                 self._found(
@@ -106,53 +105,29 @@ class CoreInputs:
                     "return its ids under that key, or take the feature out of the "
                     "EmbeddingConfigSpec",
                 )
+            elif on_host:
                 continue
-            if not ids.dtype.is_integer and not on_host:
-                held = "strings" if ids.dtype == tf.string else ids.dtype.name
-                self._found(f"{owner} holds {held}, and a TPU looks up integers", _TO_IDS)
-            elif feature.weight_key is not None and not on_host:
-                self._check_weights(features, table, feature, owner, owners)
-
-    def _check_weights(
-        self,
-        features: Mapping[str, Any],
-        table: Table,
-        feature: Feature,
-        owner: str,
-        owners: dict[str, str],
-    ) -> None:
-        key = feature.weight_key
-        assert key is not None
-        ids, weights = features[feature.key], features.get(key)
-        first = owners.setdefault(key, owner)
-        if weights is None:
-            self._found(
-                f"Cannot find weights {key} for weighted_categorical_column: input_fn does not "
-                f"return {key!r}, the weights of {owner}",
-                "return them under that key, one for each id",
-            )
-        elif first != owner:
-            self._found(
-                f"{owner} and {first} share the weights {key!r}, and weight-sharing among "
-                "weighted_categorical_column is not supported on TPU",
-                "copy the weights in input_fn, under a key for each feature",
-            )
-        elif table.config.combiner is None and isinstance(ids, tf.TensorSpec):
-            if not feature.max_sequence_length:
+            elif not ids.dtype.is_integer and ids.dtype != tf.string:
                 self._found(
-                    f"{owner} has dense ids under combiner None, one for each sample, and weights",
-                    "ids and weights as SparseTensors, or no weights",
+                    f"{owner} holds {ids.dtype.name}, and a TPU looks up integers",
+                    "ids, made in input_fn",
                 )
-        elif isinstance(weights, tf.TensorSpec) and not isinstance(ids, tf.TensorSpec):
-            self._found(
-                f"the weights {key!r} of {owner} are dense, and its ids are not. Dense weights are "
-                "not supported on TPU",
-                "weights in the form of the ids: a SparseTensor, with a weight for each id",
-            )
-        elif not (weights.dtype.is_floating or weights.dtype.is_integer):
-            self._found(
-                f"the weights {key!r} of {owner} are of type {weights.dtype.name}", "float32"
-            )
+            elif key is not None and weights is None:
+                self._found(
+                    f"Cannot find weights {key} for weighted_categorical_column: input_fn does "
+                    f"not return {key!r}, the weights of {owner}",
+                    "return them under that key, one for each id",
+                )
+            elif refusal := (
+                shared.get(feature.key) or ids_on_tpus.of_feature(table, feature, ids, weights)
+            ):
+                self._found(refusal.problem, refusal.instead)
+            elif weights is not None and not (
+                weights.dtype.is_floating or weights.dtype.is_integer
+            ):
+                self._found(
+                    f"the weights {key!r} of {owner} are of type {weights.dtype.name}", "float32"
+                )
 
     def _on_core(self, specs: Any, name: str, index: int) -> Any:
         """Returns the specs of one core, without those that the infeed cannot carry: findings."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Request
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
@@ -191,7 +191,7 @@ def _build(
             step.complete = False
 
 
-def _of_tables(request: Request) -> Iterator[tuple[str, tf.Tensor]]:
+def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
     """Yields what the core sends to the tables beside gradients: rates, and the multiplier."""
     step = tf.compat.v1.train.get_global_step()
     tables = {table.name: table for table in request.tables if table.optimizer is not None}

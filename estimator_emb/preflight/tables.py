@@ -15,7 +15,7 @@ is the reading of what little is published, and nobody has measured it here:
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb.backends.base import Request
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
@@ -35,7 +35,7 @@ _PACKED = (1, 2, 4)
 _MOST_CORES = 4096
 
 
-def default_generations(request: Request, config: Any) -> tuple[str, ...]:
+def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
     """Returns the generation that the program names, else v4 and, without tables there, v6e."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
@@ -44,7 +44,7 @@ def default_generations(request: Request, config: Any) -> tuple[str, ...]:
 
 
 def check_tables(
-    request: Request,
+    request: EstimatorRequest,
     config: Any,
     mode: str,
     names: Sequence[str],
@@ -70,12 +70,12 @@ def check_tables(
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 
 
-def _on_hardware(request: Request, config: Any) -> bool:
+def _on_hardware(request: EstimatorRequest, config: Any) -> bool:
     return bool(request.tables) and options.asked_tables(config) != "host"
 
 
 def _on_cores(
-    request: Request, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
+    request: EstimatorRequest, mode: str, name: str, cores: int, compilations: Sequence[Compilation]
 ) -> Tables:
     assert request.spec is not None
     if name in PJRT:

@@ -14,11 +14,6 @@ from estimator_emb.step.inputs import Ids
 _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 
 
-def check(inputs: list[Ids], batch_size: int | None = None) -> list[Ids]:
-    """Returns `inputs`, which ops can read only once all of them are found good; see `checked`."""
-    return checked(inputs, batch_size)[0]
-
-
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
     """Returns `inputs`, which ops can read only once all of them are found good, and that finding.
 
@@ -121,7 +116,7 @@ def of_size(ids: Ids, batch_size: int | None) -> Ids:
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
     """Returns bool scalars that hold where all is well: what only the input as it came can tell.
 
-    They are the part of `check` that ids, segments and weights do not show any more.
+    They are the part of `checked` that ids, segments and weights do not show any more.
     """
     return [
         holds

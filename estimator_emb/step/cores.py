@@ -35,14 +35,12 @@ _MODULES = {
 """Where each function is that is replaced."""
 
 
-class _Thread(threading.local):
-    """What a thread calls in place of the ops between cores."""
-
+class _ThreadOps(threading.local):
     def __init__(self) -> None:
         self.ops: dict[str, Callable[..., tf.Tensor]] = {}
 
 
-_thread = _Thread()
+_thread = _ThreadOps()
 _lock = threading.Lock()
 _changes = Changes()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
@@ -346,7 +344,6 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
 
 def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    """Returns the ops that `wanted` are computed from, back to `sources`."""
     needed: dict[str, tf.Operation] = {}
     waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
     while waiting:
@@ -384,7 +381,6 @@ def _loops(op: tf.Operation) -> list[str]:
 
 
 def _draws(op: tf.Operation) -> bool:
-    """Whether an op draws random numbers."""
     return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
 
 

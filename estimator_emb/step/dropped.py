@@ -3,7 +3,6 @@
 
 import dataclasses
 import logging
-from typing import Any
 
 import tensorflow as tf
 
@@ -76,12 +75,6 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():
                 tf.compat.v1.summary.scalar(f"bad_ids/{table}", total.read_value())
-
-    def added_to(self, spec: Any) -> Any:
-        """Returns an `EstimatorSpec` among whose hooks is this one."""
-        call = {"train": "training", "eval": "evaluation", "infer": "prediction"}[spec.mode]
-        name = f"{call}_hooks"
-        return spec._replace(**{name: (*(getattr(spec, name) or ()), self)})
 
     def end(self, session: tf.compat.v1.Session) -> None:
         totals = session.run(self._totals)

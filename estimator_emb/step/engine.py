@@ -14,6 +14,7 @@ the next:
 4. `Lookup.apply_gradients` updates the tables.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,10 +30,11 @@ from estimator_emb.private.estimator import ExportOutput
 from estimator_emb.private.graphs import output_context
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, optimizer_of
-from estimator_emb.step import checks, inputs, integers, kernels, lookup, summaries, tensor_core
+from estimator_emb.step import checks, inputs, integers, lookup, summaries, tensor_core
 from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.step.kernels import Factory, Kernels, TensorFlowKernels
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
 from estimator_emb.tables import creation, functions, helper_variable, memory, placement, storage
@@ -54,14 +56,13 @@ class TableStep:
       batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
         another size stops the step.
       as_parts, shards: see `tables.storage.create`.
-      servers: host:port of each parameter server that holds them.
       dropped: leaves bad ids out; None makes them errors.
-      native: False leaves the native kernels out, for a graph that others will run.
+      kernels: makes what looks the tables up and updates them.
       look_up_integers: see `step.integers`.
       transfer: where lookups and updates run in different session calls, what joins them.
       where: what trains the tables, as the log says it.
       summarizes: True adds figures of the tables to the summaries of a training graph.
-      in_this_process: False if they may be on another machine, without `servers`.
+      in_this_process: False if the tables may be on another machine.
 
     Attributes:
       next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
@@ -77,9 +78,8 @@ class TableStep:
         batch_size: int | None = None,
         as_parts: bool = False,
         shards: int = 1,
-        servers: Sequence[str] = (),
         dropped: DroppedIds | None = None,
-        native: bool = True,
+        kernels: Factory = TensorFlowKernels,
         look_up_integers: bool = False,
         transfer: Transfer | None = None,
         where: str = "on the host",
@@ -94,13 +94,12 @@ class TableStep:
         self._batch_size = batch_size
         self._as_parts = as_parts
         self._shards = shards
-        self._servers = servers
         self._dropped = dropped
-        self._native = native
+        self._kernels = kernels
         self._look_up_integers = look_up_integers
         self._where = where
         self.summarizes = summarizes and training
-        self._in_this_process = in_this_process and not servers
+        self._in_this_process = in_this_process
         self.next_step: NextStep | None = None
         if training and spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
@@ -148,7 +147,7 @@ class TableStep:
 
         Raises:
           ValueError: the features are no dict.
-          KeyError, ValueError: see `inputs.read`.
+          KeyError, ValueError: see `inputs.read_feature`.
         """
         with placement.on_cpu():
             return self._read(features)
@@ -164,7 +163,7 @@ class TableStep:
         if self._look_up_integers:
             features = integers.as_strings(self.tables, features)
         read = [
-            inputs.read(table, feature, features)
+            inputs.read_feature(table, feature, features)
             for table in self.tables
             for feature in table.features
         ]
@@ -201,7 +200,7 @@ class TableStep:
           MemoryError: this machine cannot hold them.
         """
         if self._in_this_process:
-            memory.check(tables, self.training)
+            memory.check_fits(tables, self.training)
         with placement.on_cpu():
             return creation.create(tables, self.training, self._as_parts, self._shards)
 
@@ -220,43 +219,32 @@ class TableStep:
             self.spec.clipping_limit,
         )
 
-    def kernels_for(self, tables: Sequence[storage.StoredTable]) -> kernels.Kernels:
+    def kernels_for(self, tables: Sequence[storage.StoredTable]) -> Kernels:
         """Returns what looks tables up and updates them."""
-        return kernels.choose(
-            tables,
-            self.spec.clipping_limit,
-            self.cores.count,
-            self._transfer,
-            self._native,
-            self._servers,
-        )
+        limit = self.spec.clipping_limit
+        return self._kernels(tables, limit, self.cores.count, self._transfer)
 
 
+@dataclasses.dataclass(frozen=True)
 class Reading:
     """A batch that was read, whose activations are not known yet.
 
-    Args:
+    Attributes:
       step: what read it.
       batch: what was read.
-      stand_ins: by feature key, for each core, what stands for the activation.
+      stand_ins: by feature key, what stands for the activation on each core.
       others: what core 0 is given besides in place of what is `consumed`.
-
-    Attributes:
-      activations: by feature key, what stands for core 0's activation.
     """
 
-    def __init__(
-        self,
-        step: TableStep,
-        batch: inputs.Batch,
-        stand_ins: dict[str, list[tf.Tensor]],
-        others: dict[str, tf.Tensor],
-    ):
-        self.step = step
-        self.batch = batch
-        self.stand_ins = stand_ins
-        self.others = others
-        self.activations = {key: of_cores[0] for key, of_cores in stand_ins.items()}
+    step: TableStep
+    batch: inputs.Batch
+    stand_ins: dict[str, list[tf.Tensor]]
+    others: dict[str, tf.Tensor]
+
+    @property
+    def activations(self) -> dict[str, tf.Tensor]:
+        """What stands for core 0's activations, by feature key."""
+        return {key: of_cores[0] for key, of_cores in self.stand_ins.items()}
 
     @property
     def static_batch(self) -> int | None:
@@ -269,7 +257,15 @@ class Reading:
         Args:
           activations: by feature key, where they are not these but what a TPU core received.
         """
-        return GradientTap(self, self.activations if activations is None else activations)
+        received = self.activations if activations is None else activations
+        if not self.step.training or not received:
+            return GradientTap(self, received, received)
+        tap = Tap()
+        # The rate of this step is that of the global step before the program increments it.
+        global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+        with tf.control_dependencies([global_step]):
+            seen = {key: tap.through(key, activation) for key, activation in received.items()}
+        return GradientTap(self, received, seen, tap, global_step)
 
 
 class GradientTap:
@@ -277,26 +273,26 @@ class GradientTap:
 
     Args:
       reading: the batch.
-      activations: core 0's.
-
-    Attributes:
-      activations: by feature key, core 0's as its model sees them.
+      received: by feature key, core 0's activations.
+      activations: the same as its model sees them.
+      tap: takes their gradients, in training; else None.
+      global_step: before the program increments it, in training; else None.
     """
 
-    def __init__(self, reading: Reading, activations: Mapping[str, tf.Tensor]):
+    def __init__(
+        self,
+        reading: Reading,
+        received: Mapping[str, tf.Tensor],
+        activations: Mapping[str, tf.Tensor],
+        tap: Tap | None = None,
+        global_step: tf.Tensor | None = None,
+    ):
         self.reading = reading
         self.step = reading.step
-        self.activations = dict(activations)
-        self._received = activations
-        self._tap: Tap | None = None
-        self._global_step: tf.Tensor | None = None
-        if self.step.training and activations:
-            self._tap = Tap()
-            # The rate of this step is that of the global step before the program increments it.
-            self._global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
-            with tf.control_dependencies([self._global_step]):
-                for key, activation in activations.items():
-                    self.activations[key] = self._tap.through(key, activation)
+        self.activations = activations
+        self._received = received
+        self._tap = tap
+        self._global_step = global_step
 
     @property
     def features(self) -> dict[str, tf.Tensor]:
@@ -376,7 +372,9 @@ class GradientTap:
             for table in self.step.tables
             if any(feature.key in used for feature in table.features)
         ]
-        found = Lookup(self, self.step.create(tables), used, lookup_waits_for)
+        found = Lookup(self, self.step.create(tables))
+        if tables:
+            found.look_up(used, lookup_waits_for or list)
         if self.step.training:
             helper_variable.hide()
         return found
@@ -398,53 +396,48 @@ class Lookup:
 
     Args:
       tap: the activations in the model.
-      tables: those that are looked up.
-      used: keys of the features that look them up.
-      waits_for: makes what must have run before the lookup; None for nothing.
+      tables: those that are looked up, with their variables.
 
     Attributes:
-      tables: with their variables.
+      tables: the same.
       kernels: what looks them up and updates them; None without tables.
       activations: by feature key, the activation of the whole batch.
     """
 
-    def __init__(
-        self,
-        tap: GradientTap,
-        tables: list[storage.StoredTable],
-        used: set[str],
-        waits_for: Callable[[], Sequence[tf.Operation]] | None,
-    ):
+    def __init__(self, tap: GradientTap, tables: list[storage.StoredTable]):
         self._tap = tap
         self._step = tap.step
         self.tables = tables
         self.activations: dict[str, tf.Tensor] = {}
-        self.kernels: kernels.Kernels | None = None
+        self.kernels: Kernels | None = None
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
-        if not tables:
-            return
-        self.kernels = self._step.kernels_for(tables)
-        reading = tap.reading
+
+    def look_up(self, used: set[str], waits_for: Callable[[], Sequence[tf.Operation]]) -> None:
+        """Looks the tables up, and wires each core's part into its stand-in.
+
+        Args:
+          used: keys of the features that look them up.
+          waits_for: makes what must have run before the lookup.
+        """
+        self.kernels = self._step.kernels_for(self.tables)
+        reading = self._tap.reading
         looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
         with (
             tf.name_scope("embedding_lookup"),
             placement.on_cpu(),
-            tf.control_dependencies(waits_for() if waits_for else []),
+            tf.control_dependencies(waits_for()),
         ):
             computed = self.kernels.lookup(reading.batch, looked_up)
             for ids, activation in zip(looked_up, computed, strict=True):
-                self._wire(ids.feature.key, self._step.from_previous_step(activation))
+                activation = self._step.from_previous_step(activation)
+                self.activations[ids.feature.key] = activation
+                parts = self._step.slices(activation)
+                for stand_in, part in zip(reading.stand_ins[ids.feature.key], parts, strict=True):
+                    wire(stand_in, part)
         with placement.on_cpu():
             self.kernels.finish_lookup()
             self._summaries = self._step.summaries_of(reading.batch, self.kernels.checked)
-
-    def _wire(self, key: str, activation: tf.Tensor) -> None:
-        """Gives each core its part of the activation of a feature."""
-        self.activations[key] = activation
-        parts = self._step.slices(activation)
-        for stand_in, part in zip(self._tap.reading.stand_ins[key], parts, strict=True):
-            wire(stand_in, part)
 
     def hold_writes(self, *targets: Any) -> None:
         """Makes the variables that `targets` write wait until the batch was found good.
@@ -523,7 +516,6 @@ class Lookup:
     def _gradient(
         self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns the gradient of the activation of the whole batch."""
         if not of_cores:
             return tf.zeros_like(self.activations[key])
         gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)

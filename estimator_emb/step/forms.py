@@ -67,7 +67,6 @@ def most_samples(table: Table, feature: Feature) -> int:
 
 @functools.cache
 def _memory() -> int:
-    """Returns the size of this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -76,7 +76,7 @@ class Ids:
     lengths: tf.Tensor | None = None
     uncut: tf.Tensor | None = None
     fit: "WeightsFit | None" = None
-    places: "Places | None" = None
+    places: "SparsePlaces | None" = None
     source: "Source | None" = None
 
     @property
@@ -128,7 +128,7 @@ class WeightsFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
+class SparsePlaces:
     """The places at which the values of a SparseTensor stand.
 
     Attributes:
@@ -150,8 +150,8 @@ class Places:
         )
 
 
-def read(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
-    """Reads one feature. What is wrong with it only when the step runs, `checks.check` finds.
+def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
+    """Reads one feature. What is wrong with it only when the step runs, `checks.checked` finds.
 
     Args:
       table: the table that the feature looks up.
@@ -265,10 +265,10 @@ def _read_sparse(
     flat_weights, fit = None, None
     if weights is not None:
         flat_weights, fit = _fitted(ids, indices, weights.values, _of_rank_2(weights)[0])
-    places = None if from_ragged else Places(indices, shape)
+    places = None if from_ragged else SparsePlaces(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and feature.max_sequence_length:
-        # `check` reports a misplaced id; until then it must not count in another sample.
+        # `checks.checked` reports a misplaced id; until then it must not count in another sample.
         inside = places.inside()
         rows = tf.where(inside, rows, -1)
         columns = tf.where(inside, columns, feature.max_sequence_length)
@@ -279,7 +279,7 @@ def _read_sparse(
 
 
 def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns indices [n, 2] and dense shape [2]; `check` verifies what the graph leaves open."""
+    """Returns indices [n, 2] and dense shape [2]; `checks.checked` verifies the rest."""
     indices, shape = value.indices, value.dense_shape
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:
         indices = _promised(indices, [None, 2])
@@ -352,7 +352,7 @@ def _fitted(
     """Returns the weights as float32 [n], one for each id, and how they fit the ids.
 
     Where there are not as many weights as ids, zeros take their place, so that no op fails on them
-    before `check` reports the numbers.
+    before `checks.checked` reports the numbers.
     """
     weights = tf.cast(weights, tf.float32)
     counts = tf.size(ids), tf.size(weights)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks tables up and updates them: TensorFlow's own ops here, C++ in `native.kernels`."""
+"""Looks tables up and updates them: TensorFlow's own ops here, C++ in `native`, which chooses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import tensorflow as tf
 
-from estimator_emb.native.choice import kernels_for
 from estimator_emb.step import checks, lookup, update
 from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.step.transfer import Transfer, waits_for, whole_step
@@ -53,8 +52,8 @@ class TensorFlowKernels:
       tables: the tables, with their optimizers where they are updated.
       clipping_limit: of the spec.
       num_cores: how many cores share the batch.
-      transfer: carries what the lookup finds out to an update that does not run beside it; None
-        where it does.
+      transfer: carries what the lookup finds out to an update in another session call; None where
+        both run in one.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class TensorFlowKernels:
                 ids for ids in good if ids.feature.key in keys and ids.table.name == table.name
             ]
             rows, occurrences = lookup.distinct(of_table, table.config.combiner)
-            values = storage.read(table.variables, rows)
+            values = storage.read_table(table.variables, rows)
             self._read.append(values)
             for of_feature in occurrences:
                 yield lookup.combine(values, of_feature)
@@ -123,25 +122,5 @@ class TensorFlowKernels:
         )
 
 
-def choose(
-    tables: Sequence[StoredTable],
-    clipping_limit: float | None,
-    num_cores: int,
-    transfer: Transfer | None,
-    native: bool,
-    servers: Sequence[str] = (),
-) -> Kernels:
-    """Returns native kernels where they can do what a step must, else TensorFlow's ops.
-
-    Args:
-      tables: as in `TensorFlowKernels`.
-      clipping_limit: as in `TensorFlowKernels`.
-      num_cores: as in `TensorFlowKernels`.
-      transfer: as in `TensorFlowKernels`.
-      native: False leaves the native kernels out.
-      servers: host:port of each parameter server.
-    """
-    found: Kernels | None = None
-    if native:
-        found = kernels_for(tables, clipping_limit, num_cores, transfer, servers)
-    return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
+Factory = Callable[[Sequence[StoredTable], float | None, int, Transfer | None], Kernels]
+"""Makes `Kernels`; its arguments are those of `TensorFlowKernels`."""

@@ -92,7 +92,6 @@ class TableSummaries:
         rate: tf.Tensor,
         updated: tf.Operation,
     ) -> dict[str, Any]:
-        """Returns the numbers of a table by their names."""
         of_table = [ids for ids in self._ids if ids.table.name == table.name]
         rows, features = lookup.distinct(of_table, table.config.combiner)
         updates = update.of_batch(
@@ -104,7 +103,7 @@ class TableSummaries:
             self._num_cores,
         )
         with tf.control_dependencies([updated]):
-            weights = storage.read(table.variables, rows)
+            weights = storage.read_table(table.variables, rows)
         summed = tf.concat([one.gradients for one in updates], axis=0)
         count = tf.size(rows)
         every_row = table.trained_by.updates_untouched_rows
@@ -128,12 +127,11 @@ class TableSummaries:
         return figures
 
     def _ids_from_before(self, ids: Ids, batch: Batch) -> Ids:
-        """Returns the ids of a feature in the batch of the call before."""
         if ids.feature.to_ids is None and not batch.dropped:
             # Native kernels read the input as it came: no step need compute anything else.
             keys = [ids.feature.key, ids.feature.weight_key]
             given = {key: _as_tensor(batch.features[key]) for key in keys if key is not None}
-            return inputs.read(ids.table, ids.feature, self._from_before(given))
+            return inputs.read_feature(ids.table, ids.feature, self._from_before(given))
         names = ("ids", "segments", "weights", "batch")
         parts = self._from_before({name: getattr(ids, name) for name in names})
         return dataclasses.replace(ids, **parts)
@@ -191,7 +189,6 @@ def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
 def _limits(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> tuple[float, float] | None:
-    """Returns between what gradients are clipped; None where nothing clips them."""
     low = [parameters.clip_gradient_min, None if clipping_limit is None else -clipping_limit]
     high = [parameters.clip_gradient_max, clipping_limit]
     lows = [limit for limit in low if limit is not None]

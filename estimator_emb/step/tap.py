@@ -143,7 +143,6 @@ class Tap:
             )
 
     def _writes(self, op: tf.Operation) -> bool:
-        """Returns whether an op is one on the helper variable."""
         handle = self._helper.handle.name
         return any(given.name == handle for given in op.inputs)
 
@@ -167,6 +166,5 @@ class Tap:
 
 
 def _is_by_optimizer(op: tf.Operation) -> bool:
-    """Returns whether an op is of an optimizer's own arithmetic."""
     # What C++ has made has no traceback.
     return any(frame.name == "apply_gradients" for frame in getattr(op, "traceback", None) or ())

@@ -127,7 +127,7 @@ def _run(run, shard, parameters, learning_rate, update, clipping_limit):
         rate, rows, gradients = inputs
         return run(shard, parameters, rate, RowUpdate(rows, gradients), clipping_limit)
 
-    return exclusive.run(step, [learning_rate, update.rows, update.gradients])
+    return exclusive.run_alone(step, [learning_rate, update.rows, update.gradients])
 
 
 def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:

@@ -133,12 +133,12 @@ class ColumnReads:
         return self._read[seen]
 
 
-class _Thread(threading.local):
+class _ThreadReads(threading.local):
     def __init__(self) -> None:
         self.reads: ColumnReads | None = None
 
 
-_thread = _Thread()
+_thread = _ThreadReads()
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ _MUTEX = "estimator_emb_tables"
 """A resource of the server's process, which the graphs of all trainers find by this name."""
 
 
-def run(
+def run_alone(
     step: Callable[[Sequence[tf.Tensor]], tf.Operation], inputs: Sequence[tf.Tensor]
 ) -> tf.Operation:
     """Runs a step on the tables of the device that the graph is on now, and lets no other in.

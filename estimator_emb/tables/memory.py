@@ -13,7 +13,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 """The files in which Linux has the limit of a container, of cgroups 2 and 1."""
 
 
-def check(tables: Sequence[Table], training: bool) -> None:
+def check_fits(tables: Sequence[Table], training: bool) -> None:
     """Refuses tables that this machine cannot hold, before anything is allocated for them.
 
     Args:

@@ -108,7 +108,6 @@ def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> di
 
 
 def _existing() -> set[str]:
-    """Returns the names of the graph's variables, and of the wholes of which they are parts."""
     graph = tf.compat.v1.get_default_graph()
     keys = tf.compat.v1.GraphKeys
     names = set(default_variable_store()._vars)

@@ -147,8 +147,6 @@ def _scope(name: str) -> str:
 
 
 def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., None]:
-    """Wraps TensorFlow's function that records a variable scope."""
-
     @functools.wraps(original)
     def record(
         embedding_var_name: str,

@@ -176,7 +176,7 @@ def _shard(
     return TableVariables(weights, slots)
 
 
-def read(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
+def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
     """Returns the weights of `rows`, int32 or int64 [n], as float32 [n, dimension]."""
     if len(shards) == 1:
         return read_rows(shards[0].weights, rows)
@@ -209,7 +209,6 @@ def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
 def _slots_of_program(
     table: Table, weights: tf.Variable, parameters: OptimizationParameters
 ) -> tuple[tf.Variable, ...]:
-    """Creates slots by `slot_variable_creation_fn`; returns them in the optimizer's order."""
     assert parameters.slot_variable_creation_fn
     names = [slot.name for slot in parameters.slots]
     created = parameters.slot_variable_creation_fn(

@@ -3,8 +3,7 @@
 
 import pytest
 
-from estimator_emb.native.choice import kernels_for
-from estimator_emb.step import kernels as chosen
+from estimator_emb.native import choice
 
 ON_BOTH = (
     "test_config_dicts",
@@ -56,8 +55,11 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("kernels", each, indirect=True)
 
 
+NATIVE = choice.native_kernels
+
+
 def _without_falling_back(*args):
-    found = kernels_for(*args)
+    found = NATIVE(*args)
     assert found is not None
     return found
 
@@ -68,7 +70,7 @@ def kernels(request, monkeypatch):
     asked = getattr(request, "param", "tensorflow")
     if asked == "native":
         request.getfixturevalue("native")
-        monkeypatch.setattr(chosen, "kernels_for", _without_falling_back)
+        monkeypatch.setattr(choice, "native_kernels", _without_falling_back)
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked

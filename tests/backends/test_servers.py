@@ -14,8 +14,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import live_servers
-from estimator_emb.native import serving
-from estimator_emb.step import kernels as step_kernels
+from estimator_emb.native import choice, serving
 
 BETA = 0.999
 OPTIMIZERS = {
@@ -66,13 +65,12 @@ def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch,
     if mixed:
         if kernels == "tensorflow":
             pytest.skip("Those of TensorFlow are the mixture's other part.")
-        trainers, choose = itertools.count(), step_kernels.choose
+        trainers, native = itertools.count(), choice.native_kernels
 
-        def choose_in_turn(*args):
-            *before, native, addresses = args
-            return choose(*before, native and next(trainers) % 2 == 0, addresses)
+        def in_turn(*args):
+            return native(*args) if next(trainers) % 2 == 0 else None
 
-        monkeypatch.setattr(step_kernels, "choose", choose_in_turn)
+        monkeypatch.setattr(choice, "native_kernels", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
     spec = servers.counting_spec(OPTIMIZERS, rows, dimension)

@@ -109,7 +109,7 @@ def test_a_renamed_table(way, trained):
     for what in CALLS:
         assert refused(what, make(trained, way, name="terms")) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
+            "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
             "checkpoint has words\n"
             "What to do: if it was renamed, give it its old name, or train in another model_dir "
             f"with warm_start_from=WarmStartSettings('{path}', ['.*'], "
@@ -139,7 +139,7 @@ def test_dense_variables(way, trained):
         )
         assert refused(what, make(trained, way, layer="last", units=2)) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  Key last/kernel not found in checkpoint: it is [1, 2], of which shape the "
+            "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
             f"checkpoint has no other\n{build}."
         )
 
@@ -153,7 +153,7 @@ def test_many_differences(trained):
 
     path = f"{trained}/model.ckpt-1"
     lines = "".join(
-        f"  Key extra_{index} not found in checkpoint: it is [3], of which shape the checkpoint "
+        f"  Key extra_{index} not found in checkpoint: it is [3], and of that shape the checkpoint "
         "has no other\n"
         for index in range(5)
     )
@@ -238,8 +238,8 @@ def test_what_savers_of_the_program_restore(way, trained):
     estimator = make(trained, way, scaffold_fn=under_old_names)
     assert refused("evaluate", estimator, tf.errors.NotFoundError) == (
         f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  Key old_words not found in checkpoint: it is [50, 4], of which shape the checkpoint has "
-        "words\n"
+        "  Key old_words not found in checkpoint: it is [50, 4], and of that shape the checkpoint "
+        "has words\n"
         "What to do: if it was renamed, give it its old name, or train in another model_dir with "
         f"warm_start_from=WarmStartSettings('{path}', ['.*'], "
         "var_name_to_prev_var_name={'old_words': 'words'})."
@@ -301,8 +301,8 @@ def test_warm_start(way, trained, tmp_path, in_shards):
         "vars_to_warm_start."
     )
     assert refused("train", make(new, way, name="terms", start=path)) == (
-        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], of which shape the "
-        "checkpoint has words\n"
+        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape "
+        "the checkpoint has words\n"
         "What to do: if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}."
     )
     start = ee.WarmStartSettings(path, [".*"])

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of every subcommand stand anywhere; what stands after a program is the program's own."""
+"""Options of every subcommand stand anywhere; what stands after a program is the program's own.
+
+What is wrong with a call is said before anything is imported, read or run.
+"""
 
 import itertools
+import shlex
 
 import pytest
 
@@ -50,21 +54,138 @@ def test_names_that_begin_with_a_dash():
     assert (options.checkpoint, options.out) == ("-a", "-b")
 
 
+WRONG = r"""
+run
+    name one program: SCRIPT.py or -m MODULE
+run --shards=0 x.py
+    argument --shards: must be an integer >= 1; got '0'
+run --shards=two x.py
+    argument --shards: must be an integer >= 1; got 'two'
+run --shards=12 x.py
+    argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
+    hosts; got 12 cores.
+run --topology=v9-8 x.py
+    argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32,
+    v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got 'v9-8'.
+run --device=tpu --topology=v3-32 @script
+    --topology is that of an emulated TPU: it needs --device=host
+run --shards=32 --topology=v3-32 @script
+    --shards and --topology both say how many cores there are
+run --steps-limit=-1 x.py
+    argument --steps-limit: must be an integer >= 1; got '-1'
+run --device=tpu --shards=2 @script
+    --shards is the number of emulated cores: it needs --device=host
+cluster --workers=0 @script
+    argument --workers: must be an integer >= 1; got '0'
+cluster --ps=-1 @script
+    argument --ps: must be an integer >= 1; got '-1'
+cluster --ps=two @script
+    argument --ps: must be an integer >= 1; got 'two'
+cluster --wait-limit=0 @script
+    argument --wait-limit: must be an integer >= 1; got '0'
+cluster
+    name one program: SCRIPT.py or -m MODULE
+check --generations=v4,v9 x.py
+    argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
+check --replicas=0 x.py
+    argument --replicas/--shards: must be an integer >= 1; got '0'
+check --timeout=-1 x.py
+    argument --timeout: must be a number > 0; got '-1'
+check
+    name one program: SCRIPT.py or -m MODULE
+compare --b=--shards=two @script
+    --b: argument --shards: must be an integer >= 1; got 'two'
+compare --a=--steps-limit=3 @script
+    --a: --steps of estimator-emb compare limits the steps of both sides
+compare --b=shards @script
+    --b: 'shards' is no option of estimator-emb run, no NAME=value and not 'stock'
+compare --b='-m that' @script
+    --b: -m names the program, which stands at the end of the command
+compare --b=--nothing @script
+    --b: unrecognized arguments: --nothing
+compare --b=--help @script
+    --b takes the options of estimator-emb run; see estimator-emb run --help
+compare --b='stock --shards=2' @script
+    --b: stock runs the program as Python does, and takes none of --shards=2
+compare --a=stock --tf-v1 @script
+    --a: stock runs the program as Python does, without --tf-v1
+compare --a=stock --map=gs://b=@folder @script
+    --a: stock runs the program as Python does, without --map
+compare --b='--shards=2 --device=tpu' @script
+    --b: --shards is the number of emulated cores: it needs --device=host
+compare --b=ESTIMATOR_EMB_NATVE=0 @script
+    --b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE,
+    COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, NATIVE, NATIVE_SANITIZE, SHARDS, TABLES,
+    TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT
+compare --b="'x" @script
+    --b: "'x" cannot be read: No closing quotation
+compare --b-python=/nowhere/python @script
+    --b-python: there is no interpreter '/nowhere/python'
+compare --b-program=nowhere.py @script
+    --b-program: there is no file 'nowhere.py'
+compare --b-program=@script -m program
+    --b-program names a file in place of SCRIPT.py, not of a module
+compare
+    name one program: SCRIPT.py or -m MODULE
+compare --steps=0 @script
+    argument --steps: must be an integer >= 1; got '0'
+compare --rtol=-1 @script
+    argument --rtol: must be a number >= 0; got '-1'
+compare --atol=nan @script
+    argument --atol: must be a number >= 0; got 'nan'
+compare --a-model-dir=@folder
+    give --b-model-dir too: two finished runs are compared, or two new ones
+compare --a-model-dir=@folder --b-model-dir=nowhere
+    --b-model-dir: there is no folder 'nowhere'
+compare --a-model-dir=@folder --b-model-dir=@folder @script
+    --a-model-dir and --b-model-dir compare finished runs: leave out a program
+compare --a-model-dir=@folder --b-model-dir=@folder --b=--shards=2
+    --a-model-dir and --b-model-dir compare finished runs: leave out --b
+compare --a-model-dir=@folder --b-model-dir=@folder --steps=2
+    --a-model-dir and --b-model-dir compare finished runs: leave out --steps
+compare --plot=x.pdf @script
+    --plot: 'x.pdf' must end in .png
+compare --plot=nowhere/x.png @script
+    --plot: there is no folder 'nowhere'
+compare --start=@folder @script
+    --start: there is no checkpoint '@folder'
+compare @broken
+    @broken, line 1: invalid syntax: x = = 1
+compare '--b=TF_CONFIG={}' @script
+    --b: TF_CONFIG names a cluster, and a side is one process
+export A --to=npz B C
+    unrecognized arguments: C
+export A --to=npz --tables=x B
+    unrecognized arguments: --tables=x B
+export A B
+    one of the arguments --to --like is required
+export --to=npz --slots
+    the following arguments are required: CHECKPOINT
+export A --to=npz B --like=x
+    argument --like: not allowed with argument --to
+"""
+"""Calls, and below each what is said of it, behind the name of the subcommand."""
+
+
 @pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["A", "--to=npz", "B", "C"], "unrecognized arguments: C"),
-        (["A", "--to=npz", "--tables=x", "B"], "unrecognized arguments: --tables=x B"),
-        (["A", "B"], "one of the arguments --to --like is required"),
-        (["--to=npz", "--slots"], "the following arguments are required: CHECKPOINT"),
-        (["A", "--to=npz", "B", "--like=x"], "argument --like: not allowed with argument --to"),
-    ],
+    "call", [line for line in WRONG.splitlines() if line and not line.startswith(" ")]
 )
-def test_what_is_wrong_with_names_and_options(arguments, message, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main_lib.main(["export", *arguments])
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"estimator-emb export: error: {message}"
+def test_what_is_wrong_is_a_line_and_status_2(call, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    places = {"@folder": tmp_path, "@script": tmp_path / "a.py", "@broken": tmp_path / "broken.py"}
+    places["@script"].write_text("")
+    places["@broken"].write_text("x = = 1")
+    below = WRONG.partition(f"\n{call}\n")[2].splitlines()
+    lines = itertools.takewhile(lambda line: line.startswith(" "), below)
+    message = " ".join(line.strip() for line in lines)
+    for place, path in places.items():
+        call, message = (one.replace(place, str(path)) for one in (call, message))
+    name, *arguments = shlex.split(call)
+    with pytest.raises(SystemExit) as ended:
+        main_lib.main([name, *arguments])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"estimator-emb {name}: error: {message}"
 
 
 @pytest.mark.parametrize(

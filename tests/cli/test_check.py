@@ -289,26 +289,6 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--generations=v4,v9", "x.py"], "'v9' is none of v2, v3, v4, v5e, v5p, v6e"),
-        (
-            ["--replicas=0", "x.py"],
-            "argument --replicas/--shards: must be an integer >= 1; got '0'",
-        ),
-        (["--timeout=-1", "x.py"], "argument --timeout: must be a number > 0; got '-1'"),
-        (["/no/script.py"], "there is no file '/no/script.py'"),
-        ([], "name one program: SCRIPT.py or -m MODULE"),
-    ],
-)
-def test_bad_options(options, message, capsys):
-    with pytest.raises(SystemExit) as raised:
-        main_lib.main(["check", *options])
-    assert raised.value.code == 2
-    assert capsys.readouterr().err.endswith(f"{message}\n")
-
-
 @pytest.mark.slow
 def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     script = tmp_path / "program.py"

@@ -436,25 +436,6 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     assert variables == dict(os.environ)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workers=0", __file__], "argument --workers: must be an integer >= 1; got '0'"),
-        (["--ps=-1", __file__], "argument --ps: must be an integer >= 1; got '-1'"),
-        (["--ps=two", __file__], "argument --ps: must be an integer >= 1; got 'two'"),
-        (["--wait-limit=0", __file__], "argument --wait-limit: must be an integer >= 1; got '0'"),
-        (["no.py"], "there is no file 'no.py'"),
-        ([], "name one program: SCRIPT.py or -m MODULE"),
-    ],
-)
-def test_refusals(arguments, message, capsys):
-    with pytest.raises(SystemExit) as status:
-        main_lib.main(["cluster", *arguments])
-    assert status.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"estimator-emb cluster: error: {message}"
-
-
 @pytest.mark.slow
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     done = processes.run_python(

@@ -7,7 +7,6 @@ The programs of the slow tests are `compared_program.py`, with flags that make i
 import contextlib
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import sys
@@ -77,84 +76,6 @@ def test_a_module_and_finished_runs(tmp_path):
     assert a.program == ("-m", "package.program", "--steps=3")
     a, b = sides_of(f"--a-model-dir={tmp_path}", f"--b-model-dir={tmp_path}", "--rtol=0")
     assert (a.model_dir, b.model_dir) == (str(tmp_path), str(tmp_path))
-
-
-WRONG = {
-    "--b=--shards=two @script": "--b: argument --shards: must be an integer >= 1; got 'two'",
-    "--a=--steps-limit=3 @script": (
-        "--a: --steps of estimator-emb compare limits the steps of both sides"
-    ),
-    "--b=shards @script": (
-        "--b: 'shards' is no option of estimator-emb run, no NAME=value and not 'stock'"
-    ),
-    "--b='-m that' @script": ("--b: -m names the program, which stands at the end of the command"),
-    "--b=--nothing @script": "--b: unrecognized arguments: --nothing",
-    "--b=--help @script": (
-        "--b takes the options of estimator-emb run; see estimator-emb run --help"
-    ),
-    "--b='stock --shards=2' @script": (
-        "--b: stock runs the program as Python does, and takes none of --shards=2"
-    ),
-    "--a=stock --tf-v1 @script": ("--a: stock runs the program as Python does, without --tf-v1"),
-    "--a=stock --map=gs://b=@folder @script": (
-        "--a: stock runs the program as Python does, without --map"
-    ),
-    "--b='--shards=2 --device=tpu' @script": (
-        "--b: --shards is the number of emulated cores: it needs --device=host"
-    ),
-    "--b=ESTIMATOR_EMB_NATVE=0 @script": (
-        "--b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE, "
-        "COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, NATIVE, NATIVE_SANITIZE, SHARDS, TABLES, "
-        "TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT"
-    ),
-    "--b=TF_CONFIG={} @script": "--b: TF_CONFIG names a cluster, and a side is one process",
-    '--b="\'x" @script': '--b: "\'x" cannot be read: No closing quotation',
-    "--b-python=/nowhere/python @script": ("--b-python: there is no interpreter '/nowhere/python'"),
-    "--b-program=nowhere.py @script": "--b-program: there is no file 'nowhere.py'",
-    "--b-program=@script -m program": (
-        "--b-program names a file in place of SCRIPT.py, not of a module"
-    ),
-    "nowhere.py": "there is no file 'nowhere.py'",
-    "": "name one program: SCRIPT.py or -m MODULE",
-    "--steps=0 @script": "argument --steps: must be an integer >= 1; got '0'",
-    "--rtol=-1 @script": "argument --rtol: must be a number >= 0; got '-1'",
-    "--atol=nan @script": "argument --atol: must be a number >= 0; got 'nan'",
-    "--a-model-dir=@folder": (
-        "give --b-model-dir too: two finished runs are compared, or two new ones"
-    ),
-    "--a-model-dir=@folder --b-model-dir=nowhere": ("--b-model-dir: there is no folder 'nowhere'"),
-    "--a-model-dir=@folder --b-model-dir=@folder @script": (
-        "--a-model-dir and --b-model-dir compare finished runs: leave out a program"
-    ),
-    "--a-model-dir=@folder --b-model-dir=@folder --b=--shards=2": (
-        "--a-model-dir and --b-model-dir compare finished runs: leave out --b"
-    ),
-    "--a-model-dir=@folder --b-model-dir=@folder --steps=2": (
-        "--a-model-dir and --b-model-dir compare finished runs: leave out --steps"
-    ),
-    "--plot=x.pdf @script": "--plot: 'x.pdf' must end in .png",
-    "--plot=nowhere/x.png @script": "--plot: there is no folder 'nowhere'",
-    "--start=@folder @script": "--start: there is no checkpoint '@folder'",
-    "@broken": "@broken, line 1: invalid syntax: x = = 1",
-}
-
-
-@pytest.mark.parametrize("command", WRONG)
-def test_what_is_wrong_is_a_line_and_status_2(command, script, tmp_path, capsys, monkeypatch):
-    broken = tmp_path / "broken.py"
-    broken.write_text("x = = 1")
-    monkeypatch.setattr(
-        side_processes.SideRunner, "run_side", lambda *_: pytest.fail("a side was run")
-    )
-    places = {"@script": script, "@folder": str(tmp_path), "@broken": str(broken)}
-    message = WRONG[command]
-    for place, path in places.items():
-        command, message = (one.replace(place, path) for one in (command, message))
-    with pytest.raises(SystemExit) as ended:
-        main_lib.main(["compare", *shlex.split(command)])
-    assert ended.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"estimator-emb compare: error: {message}"
 
 
 def test_a_cluster_is_refused(script, monkeypatch):

@@ -333,7 +333,7 @@ def test_bfloat16_and_bad_numbers(to, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", [to for to in FORMATS if to != "saved-model"])
+@pytest.mark.parametrize("to", [to for to in FORMATS if to.values[0] != "saved-model"])
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 15)
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 16)

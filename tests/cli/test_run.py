@@ -336,47 +336,6 @@ def test_a_program_of_tensorflow_1_with_contrib_trains(tmp_path):
     assert names["encoder/LayerNorm/beta/adam_m"] == [16]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "name one program: SCRIPT.py or -m MODULE"),
-        (["nowhere.py"], "there is no file 'nowhere.py'"),
-        (["--shards=0", "x.py"], "argument --shards: must be an integer >= 1; got '0'"),
-        (["--shards=two", "x.py"], "argument --shards: must be an integer >= 1; got 'two'"),
-        (
-            ["--shards=12", "x.py"],
-            "argument --shards: must be at most 8, which one host has, or a multiple of 8, for "
-            "several hosts; got 12 cores.",
-        ),
-        (
-            ["--topology=v9-8", "x.py"],
-            "argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32, "
-            "v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got "
-            "'v9-8'.",
-        ),
-        (
-            ["--device=tpu", "--topology=v3-32", __file__],
-            "--topology is that of an emulated TPU: it needs --device=host",
-        ),
-        (
-            ["--shards=32", "--topology=v3-32", __file__],
-            "--shards and --topology both say how many cores there are",
-        ),
-        (["--steps-limit=-1", "x.py"], "argument --steps-limit: must be an integer >= 1; got '-1'"),
-        (
-            ["--device=tpu", "--shards=2", __file__],
-            "--shards is the number of emulated cores: it needs --device=host",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_call(arguments, message, capsys, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    with pytest.raises(SystemExit) as exit_:
-        main_lib.main(["run", *arguments])
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"estimator-emb run: error: {message}"
-
-
 def test_the_environment_names_the_device(capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
     with pytest.raises(SystemExit):

@@ -16,6 +16,7 @@ import host_engine
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.native.choice import kernels_for
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
@@ -109,6 +110,7 @@ def _built(training, features, gradients, step):
         training=True,
         cores=cores,
         shards=training.shards,
+        kernels=kernels_for,
         summarizes=training.summarized,
     )
     with cores.running():

@@ -195,7 +195,7 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
     with tf.Graph().as_default():
         stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
-        kernels = choice.kernels_for([stored], None, 1, None)
+        kernels = choice.native_kernels([stored], None, 1, None, ())
     too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
     assert (kernels is None) == (rows == 2**31)

@@ -318,15 +318,15 @@ GOOD = {
 
 RAISE = {
     "ids that are strings": Case(
-        "feature 'a' of table 't' holds strings, and a TPU looks up integers",
+        "Feature 'a' of table 't': SparseTensor with string as values are not supported on a TPU",
         features=STRINGS,
     ),
     "dense ids that are strings": Case(
-        "feature 'a' of table 't' holds strings, and a TPU looks up integers",
+        "Feature 'a' of table 't': SparseTensor with string as values are not supported on a TPU",
         features={"a": dense(["ant", "bee"], tf.string)},
     ),
     "a vocabulary column": Case(
-        "feature 'a' of table 'tbl_a' holds strings",
+        "Feature 'a' of table 'tbl_a': SparseTensor with string as values are not supported",
         spec=lambda: of_columns(fc.embedding_column(words(), 4)),
         features=STRINGS,
     ),
@@ -355,19 +355,21 @@ RAISE = {
         spec=lambda: spec(features=WEIGHTED),
     ),
     "weights that two features share": Case(
-        "feature 'b' of table 't' and feature 'a' of table 't' share the weights 'w', and "
-        "weight-sharing among weighted_categorical_column is not supported on TPU",
+        "Cannot find weights w for weighted_categorical_column of feature 'b' of table 't': "
+        "feature 'a' of table 't' takes them, and weight-sharing among "
+        "weighted_categorical_column is not supported on TPU",
         spec=lambda: spec(features={**WEIGHTED, "b": ee.FeatureConfig("t", weight_key="w")}),
         features={**BOTH, "b": sparse([3, 4])},
     ),
     "dense weights of sparse ids": Case(
-        "the weights 'w' of feature 'a' of table 't' are dense, and its ids are not. Dense weights "
-        "are not supported on TPU",
+        "Feature 'a' of table 't': weighted_categorical_column with weight key name w has dense "
+        "weights, and its ids are not dense. Dense weights are not supported on TPU",
         spec=lambda: spec(features=WEIGHTED),
         features={"a": sparse([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
     ),
     "weights of one dense id for each sample": Case(
-        "feature 'a' of table 't' has dense ids under combiner None",
+        "Feature 'a' of table 't': Found weights w for weighted_categorical_column, which is not "
+        "compatible with sparse feature a enqueued as dense tensor: its table has combiner None",
         spec=lambda: of_table(combiner=None, features=WEIGHTED),
         features={"a": dense(1), "w": dense(0.5, tf.float32)},
     ),

@@ -27,7 +27,7 @@ DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 
 
 def check(table, features):
-    return checks.check([inputs.read(table, one, features) for one in table.features])
+    return checks.checked([inputs.read_feature(table, one, features) for one in table.features])[0]
 
 
 X = Feature("x")
@@ -141,7 +141,7 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
 def test_a_sequence_of_another_batch_size(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     features = {"x": tf.SparseTensor(*harness.sparse([[1], [2, 3]]))}
-    read = inputs.read(table, table.features[0], features)
+    read = inputs.read_feature(table, table.features[0], features)
     if known_by == "lengths":
         # As of the batches of several cores, put together.
         read = dataclasses.replace(read, static_batch=None)
@@ -270,13 +270,13 @@ SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
 )
 def test_bad_form(feature, features, message):
     with pytest.raises(ValueError) as error:
-        inputs.read(table_of(feature), feature, features)
+        inputs.read_feature(table_of(feature), feature, features)
     assert str(error.value) == f"Feature x of table users: {message}"
 
 
 def test_a_feature_that_is_missing():
     with pytest.raises(KeyError) as error:
-        inputs.read(table_of(X), X, {"z": tf.constant([1]), "a": tf.constant([1])})
+        inputs.read_feature(table_of(X), X, {"z": tf.constant([1]), "a": tf.constant([1])})
     assert error.value.args == (
         "Feature x of table users is not among the features of the batch, ['a', 'z'].",
     )

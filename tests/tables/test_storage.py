@@ -91,7 +91,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
         made = storage.create(table_of(5), "t", ee.AdamParameters(0.1), False, 2)
-        read = storage.read(made, tf.constant([1, 4]))
+        read = storage.read_table(made, tf.constant([1, 4]))
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers

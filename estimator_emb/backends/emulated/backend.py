@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Function, Request
+from estimator_emb.backends.base import EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
@@ -37,7 +37,7 @@ class EmulatedBackend(HostBackend):
 
     emulates_tpu = True
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         super().__init__(request)
         self._emulated_config = _emulated(super()._config(), request.spec)
 
@@ -59,8 +59,6 @@ class EmulatedBackend(HostBackend):
         return self._checked_input_fn(input_fn, mode, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        request = self.request
-
         def build(
             context: Any,
             model_fn: Function,
@@ -69,39 +67,24 @@ class EmulatedBackend(HostBackend):
             mode: str,
             config: Any,
             params: Any,
-        ) -> tuple[EmulatedStep, Any]:
+        ) -> tuple[TableGraph | None, Any]:
             # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
             estimator._is_input_fn_invoked = None
-            step = EmulatedStep(
-                context,
-                model_fn,
-                input_fn,
-                request.spec,
-                request.tables,
-                request.batch_axis,
-                config,
-                params,
-                self._dropped(exporting=False),
-                self._summarizes,
-            )
-            return step, step.build(_reporting(estimator))
+            dropped = self._dropped(exporting=False)
+            step = EmulatedStep(context, self.request, config, params, dropped, self._summarizes)
+            spec = step.build(model_fn, input_fn, _reporting(estimator))
+            return step.graph, spec
 
         return self._for_tpu(estimator, augment, build)
 
 
 def _reporting(estimator: Any) -> Reporting:
-    """Returns what tensorflow-estimator logs while an estimator trains."""
     counted = estimator._iterations_per_training_loop
     steps_per_call = counted.value if counted.unit == "count" else None
     return Reporting(estimator._log_every_n_steps, estimator._log_every_n_secs, steps_per_call)
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
-    """Returns `config` for a TPU that is this process.
-
-    Raises:
-      ValueError: of an option that embedding tables do not go with.
-    """
     if not isinstance(config, StockRunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = options.asked_shards()

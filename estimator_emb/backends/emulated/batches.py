@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator_emb.checks import input_errors
 from estimator_emb.step import forms
 from estimator_emb.step.checks import require
-from estimator_emb.step.inputs import Places
+from estimator_emb.step.inputs import SparsePlaces
 
 
 def after_checks(
@@ -53,7 +53,7 @@ def concatenated(values: list[Any]) -> Any:
     if not isinstance(values[0], tf.SparseTensor):
         return tf.concat(values, axis=0)
     if values[0].shape.rank not in (None, 2):
-        return values[0]  # `inputs.read` refuses it.
+        return values[0]  # `inputs.read_feature` refuses it.
     # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
     shapes = tf.stack([value.dense_shape for value in values])
     starts = tf.cumsum(shapes[:, 0], exclusive=True)
@@ -91,7 +91,7 @@ def _samples(value: Any) -> tf.Tensor:
 
 
 def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
-    places = Places(value.indices, value.dense_shape)
+    places = SparsePlaces(value.indices, value.dense_shape)
     few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
     text = f"{owner} have sparse indices outside the dense shape {{}}."
     return few & places.all_inside(), lambda: tf.strings.format(text, value.dense_shape)

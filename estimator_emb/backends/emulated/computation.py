@@ -117,8 +117,6 @@ class Computation:
 
 
 class _Outside(CapturingContext):
-    """Refuses ops that read what a core computes."""
-
     def __init__(self, message: str, of_core: Any):
         super().__init__(message)
         self._of_core = of_core
@@ -134,8 +132,6 @@ class _Outside(CapturingContext):
 
 
 class _Enter(tf.compat.v1.train.SessionRunHook):
-    """Enters a context before the next hooks begin."""
-
     def __init__(self, context: contextlib.AbstractContextManager):
         self._context = context
 
@@ -144,8 +140,6 @@ class _Enter(tf.compat.v1.train.SessionRunHook):
 
 
 class _Exit(_Enter):
-    """Leaves the context of an `_Enter`."""
-
     def begin(self) -> None:
         self._context.__exit__(None, None, None)
 

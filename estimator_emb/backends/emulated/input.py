@@ -57,7 +57,7 @@ class _Batch:
     real: tf.Tensor | None = None
 
 
-def read(
+def read_cores(
     ctx: InternalTPUContext,
     input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
@@ -136,7 +136,6 @@ def _fed(
     batch_axis: Sequence[int] | None,
     count: int,
 ) -> _Fed:
-    """Calls input_fn in each place of its deployment; see the table of this module."""
     if ctx.is_input_sharded_per_core():
         return _per_core(ctx, input_fn)
     fed = _Fed([], [])
@@ -342,7 +341,6 @@ def _structure(batch: _Batch) -> dict[str, Any]:
 
 
 def _check_same(first: dict[str, Any], other: dict[str, Any], core: int) -> None:
-    """Refuses batches of several calls of input_fn that have other features or labels."""
     names, others = (sorted(name for name, _ in batch_sizes.named(one)) for one in (first, other))
     if names != others:
         raise ValueError(
@@ -372,7 +370,6 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
 
 
 def _merged(features: list[Any], consumed: set[str]) -> Any:
-    """Returns the features that tables look up, of the batches of all cores."""
     if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
         return features[0]
     of_cores = {

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checks import ids_on_tpus
 from estimator_emb.checks.batch_sizes import named
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.private.tpu import SUPPORTED_INFEED_DTYPES, PartitionedInfeedQueue
@@ -24,71 +25,21 @@ from estimator_emb.spec.resolved import Table
 
 
 def check_weights(tables: Sequence[Table]) -> None:
-    """Refuses weights that two features share: a TPU takes them out of the batch for the first.
-
-    Raises:
-      ValueError: two features have one weight key.
-    """
-    owners: dict[str, str] = {}
-    for table in tables:
-        for feature in table.features:
-            if feature.weight_key is None:
-                continue
-            owner = f"feature {feature.key!r} of table {table.name!r}"
-            first = owners.setdefault(feature.weight_key, owner)
-            if first != owner:
-                raise ValueError(
-                    f"Cannot find weights {feature.weight_key} for weighted_categorical_column of "
-                    f"{owner}: {first} takes them, and weight-sharing among "
-                    "weighted_categorical_column is not supported on TPU. Copy the weights in "
-                    "input_fn, under a key for each feature; or run with use_tpu=False."
-                )
+    """Raises ValueError for weights that two features share."""
+    for refusal in ids_on_tpus.of_shared_weights(tables).values():
+        raise ValueError(str(refusal))
 
 
 def check_features(tables: Sequence[Table], features: Any) -> None:
-    """Refuses ids that do not reach a TPU.
-
-    Args:
-      tables: those of a spec.
-      features: what input_fn yields.
-
-    Raises:
-      ValueError: ids are strings; are dense, one for each sample, and have weights; or are not
-        dense, and their weights are.
-    """
+    """Raises ValueError for ids and weights, in what input_fn yields, that do not reach a TPU."""
     if not isinstance(features, Mapping):
         return
     for table in tables:
         for feature in table.features:
-            ids = features.get(feature.key)
-            owner = f"Feature {feature.key!r} of table {table.name!r}"
-            if getattr(ids, "dtype", None) == tf.string:
-                elsewhere = (
-                    "; or run with use_tpu=False, where the column's own vocabulary or hash looks "
-                    "them up"
-                )
-                raise ValueError(
-                    f"{owner}: SparseTensor with string as values are not supported on a TPU, and "
-                    "neither are other strings. Turn them into ids in input_fn, for example with a "
-                    "tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast"
-                    f"{elsewhere if feature.to_ids else ''}. feature_key = {feature.key}."
-                )
-            one_each = table.config.combiner is None and not feature.max_sequence_length
-            if one_each and feature.weight_key and isinstance(ids, tf.Tensor):
-                raise ValueError(
-                    f"{owner}: Found weights {feature.weight_key} for "
-                    "weighted_categorical_column, which is not compatible with sparse feature "
-                    f"{feature.key} enqueued as dense tensor: its table has combiner None. Give "
-                    "ids and weights as SparseTensors, or leave the weights out."
-                )
-            weights = features.get(feature.weight_key)
-            if isinstance(weights, tf.Tensor) and not isinstance(ids, tf.Tensor):
-                raise ValueError(
-                    f"{owner}: weighted_categorical_column with weight key name "
-                    f"{feature.weight_key} has dense weights, and its ids are not dense. Dense "
-                    "weights are not supported on TPU. Give weights in the form of the ids, one "
-                    "for each id."
-                )
+            ids, weights = features.get(feature.key), features.get(feature.weight_key)
+            refusal = ids_on_tpus.of_feature(table, feature, ids, weights)
+            if refusal is not None:
+                raise ValueError(str(refusal))
 
 
 def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:

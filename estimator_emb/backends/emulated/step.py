@@ -15,14 +15,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.base import EstimatorRequest, TableGraph
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.checks import batch_sizes, unsummed
-from estimator_emb.checks.nan_loss import NanReportHook
 from estimator_emb.messages import console
+from estimator_emb.native import choice
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -39,9 +40,6 @@ from estimator_emb.private.tpu_estimator import (
     create_or_get_iterations_per_loop,
     increase_eval_step_op,
 )
-from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.spec.resolved import Table
-from estimator_emb.step import summaries
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
@@ -77,88 +75,62 @@ class EmulatedStep:
 
     Args:
       ctx: the emulated TPU, in a mode.
-      model_fn: the program's.
-      input_fn: takes the `TPUContext` of an input.
-      spec: checked; None without embedding tables.
-      tables: those of the spec.
-      batch_axis: of the estimator.
+      request: what the program asked for.
       config: the estimator's.
       params: the estimator's.
       dropped: leaves bad ids out; None makes them errors.
       summarizes: True adds figures of the tables to the summaries of a training.
+
+    Attributes:
+      graph: what `build` makes of the tables; None without any.
     """
 
     def __init__(
         self,
         ctx: EmulatedTPU,
-        model_fn: Callable[..., Any],
-        input_fn: Callable[..., Any],
-        spec: EmbeddingConfigSpec | None,
-        tables: Sequence[Table],
-        batch_axis: Sequence[int] | None,
+        request: EstimatorRequest,
         config: Any,
         params: Any,
-        dropped: DroppedIds | None = None,
-        summarizes: bool = False,
+        dropped: DroppedIds | None,
+        summarizes: bool,
     ):
         self._ctx = ctx
+        self._request = request
         self._config = config
+        self._params = params
         self._dropped = dropped
         self._cores = Cores(ctx.num_replicas)
-        self._tables: TableStep | None = None
         self._tap: GradientTap | None = None
-        self._lookup: Lookup | None = None
-        if spec is not None:
-            refusals.check_weights(tables)
+        self._tables: TableStep | None = None
+        self.graph: TableGraph | None = None
+        if request.spec is not None:
+            refusals.check_weights(request.tables)
             self._tables = TableStep(
-                spec,
-                tables,
+                request.spec,
+                request.tables,
                 ctx.mode == ModeKeys.TRAIN,
                 cores=self._cores,
                 batch_size=ctx.global_batch_size,
                 as_parts=True,
                 dropped=dropped,
+                kernels=choice.kernels_for,
                 summarizes=summarizes,
             )
-        # The name scope that input_fn has on a TPU.
-        with tf.name_scope("input_pipeline_task0"):
-            self._input = emulated_input.read(
-                ctx,
-                input_fn,
-                batch_axis,
-                self._cores,
-                self._tables.consumed if self._tables else set(),
-                self._tables.from_previous_step if self._tables else lambda tensors: tensors,
-            )
-        refusals.check_queues()
-        features = self._input.features
-        fed = features
-        reads: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if self._tables:
-            refusals.check_features(tables, self._input.looked_up)
-            self._tap = self._tables.enqueue(self._input.looked_up)
-            fed = {**features, **self._tap.reading.others}
-            features = {**features, **self._tap.features}
-            reads = ColumnReads(tables, self._tap.features, {}, self._tap.again).running()
-        refusals.check_partition_dims(ctx, fed, self._input.labels)
-        wrapper = ModelFnWrapper(model_fn, config, params, ctx)
-        labels = self._input.labels
-        self._computation = Computation()
-        with (
-            self._computation.recording(),
-            batch_sizes.explained(features, labels, ctx.batch_size_for_model_fn),
-            self._cores.running(numbered=True),
-            reads,
-            _resource_variables(),
-        ):
-            spec_of_program = wrapper._call_model_fn(features, labels)
-        self._computation.check_summaries()
-        self._computation.check_ops()
-        self._wrapper = wrapper
-        self._spec = spec_of_program
 
-    def build(self, reporting: Reporting) -> EstimatorSpec:
-        """Returns the `EstimatorSpec` of the mode."""
+    def build(
+        self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], reporting: Reporting
+    ) -> EstimatorSpec:
+        """Returns the `EstimatorSpec` of the mode.
+
+        Args:
+          model_fn: the program's, checked.
+          input_fn: the program's, which takes the `TPUContext` of an input.
+          reporting: what tensorflow-estimator logs.
+        """
+        self._read(input_fn)
+        self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
+        self._computation = Computation()
+        self._spec = self._call_model_fn()
         if self._ctx.mode == ModeKeys.TRAIN:
             spec = self._train(reporting)
         elif self._ctx.mode == ModeKeys.EVAL:
@@ -166,11 +138,55 @@ class EmulatedStep:
         else:
             spec = self._predict()
         self._computation.close()
-        return self._dropped.added_to(spec) if self._dropped else spec
+        return spec
 
-    def warm_start(self, settings: Any) -> Any:
-        """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
-        return self._lookup.warm_start(settings) if self._lookup else settings
+    def _read(self, input_fn: Callable[..., Any]) -> None:
+        tables = self._tables
+        # The name scope that input_fn has on a TPU.
+        with tf.name_scope("input_pipeline_task0"):
+            self._input = emulated_input.read_cores(
+                self._ctx,
+                input_fn,
+                self._request.batch_axis,
+                self._cores,
+                tables.consumed if tables else set(),
+                tables.from_previous_step if tables else lambda tensors: tensors,
+            )
+        refusals.check_queues()
+        fed = self._input.features
+        if tables:
+            refusals.check_features(self._request.tables, self._input.looked_up)
+            self._tap = tables.enqueue(self._input.looked_up)
+            fed = {**fed, **self._tap.reading.others}
+        refusals.check_partition_dims(self._ctx, fed, self._input.labels)
+
+    def _call_model_fn(self) -> Any:
+        features, labels = self._input.features, self._input.labels
+        reads: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self._tap:
+            given = self._tap.features
+            features = {**features, **given}
+            reads = ColumnReads(self._request.tables, given, {}, self._tap.again).running()
+        with (
+            self._computation.recording(),
+            batch_sizes.explained(features, labels, self._ctx.batch_size_for_model_fn),
+            self._cores.running(numbered=True),
+            reads,
+            _resource_variables(),
+        ):
+            spec = self._wrapper._call_model_fn(features, labels)
+        self._computation.check_summaries()
+        self._computation.check_ops()
+        return spec
+
+    def _create_tables(self, spec: Any) -> Lookup | None:
+        if self._tap is None or self._tables is None:
+            return None
+        lookup = self._tap.create_tables(spec)
+        self.graph = TableGraph(
+            lookup, self._tables.next_step, self._dropped, self._tables.summarizes
+        )
+        return lookup
 
     def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
@@ -199,17 +215,15 @@ class EmulatedStep:
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []
-        if self._tap:
-            self._lookup = self._tap.create_tables(spec)
-            self._lookup.hold_writes(spec.train_op, spec.loss)
-            updates.append(self._lookup.apply_gradients(values["gradients"]))
+        lookup = self._create_tables(spec)
+        if lookup:
+            lookup.hold_writes(spec.train_op, spec.loss)
+            updates.append(lookup.apply_gradients(values["gradients"]))
             dense = [
                 variable for variable in dense if variable in tf.compat.v1.trainable_variables()
             ]
         step = tf.group(spec.train_op, *updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
-        if self._lookup:
-            self._lookup.check_saver(scaffold)
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([step]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
@@ -217,24 +231,17 @@ class EmulatedStep:
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
-        if self._tables and self._tables.summarizes:
-            summaries.add_loss(spec.loss)
         tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
-        loss = self._computation.readable(spec.loss)
         return EstimatorSpec(
             self._ctx.mode,
-            loss=loss,
+            loss=self._computation.readable(spec.loss),
             train_op=train_op,
             scaffold=scaffold,
             training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
             training_hooks=[
                 *self._input_hooks(),
-                *([self._tables.next_step] if self._tables and self._tables.next_step else []),
                 *self._logging_hooks(spec.loss, global_step, reporting),
                 *self._computation.guarded(spec.training_hooks),
-                NanReportHook(
-                    loss, self._lookup.tables_on_host() if self._lookup else (), emulated=True
-                ),
                 LoopHook(
                     step,
                     tf.nest.flatten(host_ops),
@@ -254,8 +261,7 @@ class EmulatedStep:
             wanted["loss"] = spec.loss
         values = self._replicate(wanted)
         loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
-        if self._tap:
-            self._lookup = self._tap.create_tables(spec)
+        lookup = self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
             tf.zeros([], spec.loss.dtype),
@@ -267,8 +273,8 @@ class EmulatedStep:
         metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
         updated = total.assign_add(loss_of_step, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
-        if self._lookup:
-            self._lookup.hold_writes(step)
+        if lookup:
+            lookup.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
         iterations = create_or_get_iterations_per_loop()
         with tf.control_dependencies([step]):
@@ -295,8 +301,7 @@ class EmulatedStep:
         values = self._replicate(
             {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
         )
-        if self._tap:
-            self._lookup = self._tap.create_tables(spec)
+        self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         real = self._input.real
@@ -324,7 +329,6 @@ class EmulatedStep:
         return self._spec
 
     def _replicate(self, of_core: dict[str, Any]) -> dict[str, Any]:
-        """Returns the same structure, with all cores' values in the place of core 0's."""
         values = self._cores.replicate(tf.nest.flatten(of_core))
         leaves = iter(values)
         return tf.nest.map_structure(lambda _: next(leaves), of_core)
@@ -476,7 +480,6 @@ def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
 
 
 def _tensors(call: Any) -> dict[Any, Any]:
-    """Returns the tensors of a `host_call` or `eval_metrics`, by name or position."""
     if not call:
         return {}
     tensors = call[1]

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.backends.base import Function, Request
+from estimator_emb.backends.base import EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host import HostTables, with_context
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.step import TablesOnHostStep
@@ -22,7 +22,7 @@ class TablesOnHostBackend(HostTables):
     reads_ahead = True
     why_not_for_tpus = "with tables on the host"
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
         super().__init__(request)
         assert request.spec is not None
@@ -54,22 +54,18 @@ class TablesOnHostBackend(HostTables):
             mode: str,
             config: Any,
             params: Any,
-        ) -> tuple[TablesOnHostStep, Any]:
+        ) -> tuple[TableGraph, Any]:
             step = TablesOnHostStep(
                 context, spec, request.tables, model_fn, input_fn, request.batch_axis
             )
             with estimator._ctx.by_core():
-                return step, step.build(augment, labels, mode, config, params)
+                built = step.build(augment, labels, mode, config, params)
+            return TableGraph(step.lookup), built
 
         return self._for_tpu(estimator, augment, build)
 
 
 def _check(config: Any, spec: EmbeddingConfigSpec) -> None:
-    """Refuses what does not go with tables on the host of a TPU.
-
-    Raises:
-      ValueError: an option of the config or of the spec that does not.
-    """
     if not isinstance(config, StockRunConfig):
         return  # tensorflow-estimator says what is wrong.
     tpu, deployments = config.tpu_config, InputPipelineConfig

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables on the host of a TPU whose cores run the model: `TPUConfig(tables='host')`.
 
-For TPUs without embedding hardware that TPUEstimator can drive. The host does what the hardware
-would; activations and gradients travel with the other inputs and outputs of the model.
-A training step runs in three session calls, in threads of tensorflow-estimator's own:
+For TPUs whose embedding hardware TPUEstimator cannot drive. The host does what the hardware would;
+activations and gradients travel with the other inputs and outputs of the model. Each training step
+runs in three session calls, in threads of tensorflow-estimator's own:
 
 1. Infeed: reads the batch of all cores, takes the token, looks the ids up, hands over to 3. what
    the update must know of them, and gives each core its part, activations in place of ids.
@@ -99,10 +99,10 @@ class TablesOnHostStep:
 
         Args:
           augment: tensorflow-estimator's `_augment_model_fn`.
-          labels: as tensorflow-estimator calls a model_fn.
-          mode: as tensorflow-estimator calls a model_fn.
-          config: as tensorflow-estimator calls a model_fn.
-          params: as tensorflow-estimator calls a model_fn.
+          labels: what an `Estimator` gives a model_fn, as the next three.
+          mode: a `ModeKeys`.
+          config: a `RunConfig`.
+          params: the program's.
         """
 
         def on_core(features: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ class TablesOnHostStep:
         return self._of_cores.pop(0)
 
     def _read(self) -> list[tuple[Any, Any]]:
-        batch = emulated_input.read(
+        batch = emulated_input.read_cores(
             self._ctx,
             self._input_fn,
             self._batch_axis,
@@ -138,7 +138,6 @@ class TablesOnHostStep:
         return [of_core(core) for core in range(self._cores.count)]
 
     def _on_core(self, features: Any, **kwargs: Any) -> Any:
-        """The program's model_fn, in the computation of a core."""
         assert self._reading is not None  # tensorflow-estimator builds inputs before models.
         tap = self._reading.tap(features)
         spec = self._model_fn(features={**features, **tap.activations}, **kwargs)
@@ -183,16 +182,10 @@ class TablesOnHostStep:
         assert self._lookup is not None
         return self._lookup
 
-    def warm_start(self, settings: Any) -> Any:
-        """Returns `WarmStartSettings` for what was built; see `Lookup.warm_start`."""
-        return self.lookup.warm_start(settings)
-
     def _completed(self, spec: EstimatorSpec) -> EstimatorSpec:
-        """What tensorflow-estimator has built, with what the tables need."""
         self.lookup.show_tables()
         if not self._training:
             return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *self._hooks])
-        self.lookup.check_saver(spec.scaffold)
         train_op = tf.group(spec.train_op, self.lookup.last_update(spec.loss))
         tf.compat.v1.get_collection_ref(TPU_TRAIN_OP)[:] = [train_op]
         return spec._replace(

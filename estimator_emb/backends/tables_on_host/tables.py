@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.native import choice
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step.cores import Cores, wire
@@ -41,11 +42,7 @@ class HostedTables:
     """The tables of one graph before a batch is read.
 
     Args:
-      spec: as in `TableStep`.
-      tables: as in `TableStep`.
-      training: as in `TableStep`.
-      cores: as in `TableStep`.
-      batch_size: as in `TableStep`.
+      spec, tables, training, cores, batch_size: as in `TableStep`.
       host: the device of the host.
 
     Attributes:
@@ -75,6 +72,7 @@ class HostedTables:
             cores,
             batch_size,
             as_parts=True,
+            kernels=choice.kernels_for,
             transfer=self.handover,
             where="on the TPU's host",
             in_this_process=False,

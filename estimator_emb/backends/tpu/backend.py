@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.backends.base import Backend, Call, Function, Request
+from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
@@ -15,13 +15,13 @@ class TPUBackend(Backend):
 
     reads_ahead = True
 
-    def __init__(self, request: Request):
+    def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
         super().__init__(request)
 
     def attach(self, estimator: Any) -> None:
         if self.request.spec is not None and self.request.tables:
-            system.install(estimator, self.request.spec, list(self.request.tables))
+            system.use_hardware(estimator, self.request.spec, list(self.request.tables))
 
     def check_prediction(self) -> None:
         if self.request.tables:
@@ -40,7 +40,6 @@ class TPUBackend(Backend):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         return augment(self._recorded_model_fn(), self.request.batch_axis)
 
-    def after_model_fn(self, spec: Any, call: Call) -> Any:
+    def finish_graph(self) -> None:
         if self.request.tables:
             system.hide_helpers()
-        return spec

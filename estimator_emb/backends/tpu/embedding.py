@@ -351,7 +351,7 @@ class TPUEmbedding:
             feature: self._table_to_config_dict[config.table_id].combiner
             for feature, config in self._feature_to_config_dict.items()
         }
-        enqueue.check(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
+        enqueue.check_data(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
         features = self._features()
         return [
             enqueue.enqueue_op(

@@ -99,7 +99,7 @@ def get_enqueue_datas_list_from_ragged_tensors_list(
     ]
 
 
-def check(
+def check_data(
     of_cores: Sequence[Mapping[str, Any]],
     combiners: Mapping[str, str | None],
     cores_per_host: int,

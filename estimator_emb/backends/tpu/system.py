@@ -33,7 +33,7 @@ NO_PREDICTION = (
 """The message of the error that a prediction with tables in the embedding hardware raises."""
 
 
-def install(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
+def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
     """Gives a TPUEstimator what drives the embedding hardware for the tables of its spec.
 
     Args:

@@ -174,7 +174,6 @@ def _same(partition: Partition) -> bool:
 
 
 def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
-    """Returns the rows of a table that the hardware wants on `host`."""
     if _same(partition):
         return parts[host]
     rows = []

@@ -106,7 +106,7 @@ def convert(
     source = saved_variables.prefix(source)
     destination = _new_path(source, destination)
     with Values(source) as values:
-        plan = _Plan(values, list(tables), hosts, source_order, force)
+        plan = _Moves(values, list(tables), hosts, source_order, force)
         plan.check_target(to, to_hosts or 1)
         conversion = Conversion(
             destination,
@@ -136,7 +136,7 @@ def _check_arguments(
         raise ValueError("convert: to='mod' needs to_hosts, the number of TPU hosts.")
 
 
-class _Plan:
+class _Moves:
     """What a conversion moves, and from the order of how many hosts; 1 for that of the ids."""
 
     def __init__(
@@ -327,7 +327,7 @@ def _in_order(hosts: int | None) -> str:
 
 def _write(
     values: Values,
-    plan: _Plan,
+    plan: _Moves,
     conversion: Conversion,
     progress: Callable[[int, int], Any] | None,
 ) -> None:

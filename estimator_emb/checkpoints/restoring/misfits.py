@@ -282,11 +282,10 @@ class Misfits:
         if alike:
             renamed[name] = alike[0]
             more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
-            return (
-                f"{text}, of which shape the checkpoint has {escaped(', '.join(alike[:3]))}{more}"
-            )
+            names = escaped(", ".join(alike[:3]))
+            return f"{text}, and of that shape the checkpoint has {names}{more}"
         self._advise(f"build the model as it was when it was saved, or {self._elsewhere([name])}")
-        return f"{text}, of which shape the checkpoint has no other"
+        return f"{text}, and of that shape the checkpoint has no other"
 
 
 def _not_trainable(names: Sequence[str]) -> str:

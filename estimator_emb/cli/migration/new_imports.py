@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -82,15 +82,14 @@ class NewImports:
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
 
-    def take_names(self, gone: Sequence[cst.CSTNode]) -> None:
+    def take_names(self, gone: Iterable[cst.CSTNode]) -> None:
         """Learns which names are free once these nodes are gone."""
-        gone = [*gone]
-        gone += [part.binding.alias for part in self._parts.values() if part.path is None]
-        spans = sorted((self._program.start(node), self._program.end(node)) for node in gone)
+        removed = {part.binding.alias for part in self._parts.values() if part.path is None}
+        nodes = {*gone, *removed}
         self._taken = {
             name.value
             for name in self._program.identifiers
-            if not any(start <= self._program.start(name) < end for start, end in spans)
+            if name not in nodes and nodes.isdisjoint(self._program.ancestors(name))
         }
 
     def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:

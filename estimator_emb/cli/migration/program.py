@@ -147,6 +147,12 @@ class Program:
         """Returns the node that contains another."""
         return self._parents[node]
 
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yields the nodes that contain another, from the inside."""
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
     def is_read(self, node: cst.CSTNode) -> bool:
         """Returns whether an expression is read, rather than assigned or deleted."""
         return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
@@ -168,11 +174,7 @@ class Program:
 
     def is_in_try(self, node: cst.CSTNode) -> bool:
         """Returns whether a node is in a try statement, which may ask whether it can be run."""
-        while node in self._parents:
-            node = self._parents[node]
-            if isinstance(node, cst.Try):
-                return True
-        return False
+        return any(isinstance(one, cst.Try) for one in self.ancestors(node))
 
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
         """Returns whether a statement is one of the module's own, in no block."""

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completes what every graph needs around its model, whichever backend builds it.
+
+`TPUEstimator` calls these three functions for all backends. So a check, a hook, a saver or a
+summary that each graph should have is added here, and nowhere else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.base import Backend, Call
+from estimator_emb.checkpoints.restoring import live_servers, saver
+from estimator_emb.checks import batch_sizes, nan_loss, program_checks, tpu_ops
+from estimator_emb.ordering import hook as ordering
+from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.step import summaries
+
+_HOOKS_OF = {
+    ModeKeys.TRAIN: "training_hooks",
+    ModeKeys.EVAL: "evaluation_hooks",
+    ModeKeys.PREDICT: "prediction_hooks",
+}
+
+
+def before_model_fn(backend: Backend, mode: str, call: Call) -> None:
+    """Checks a call, before model_fn builds the graph of a mode."""
+    call.graph = None
+    if backend.in_session and not call.exporting:
+        request = backend.request
+        sizes = {
+            ModeKeys.TRAIN: request.train_batch_size,
+            ModeKeys.EVAL: request.eval_batch_size,
+            ModeKeys.PREDICT: request.predict_batch_size,
+        }
+        program_checks.check_takes_params(request.model_fn, sizes.get(mode) is not None)
+
+
+def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
+    """Checks the graph of a mode, and returns its `EstimatorSpec` with the hooks that it needs."""
+    graph = call.graph
+    training = spec.mode == ModeKeys.TRAIN
+    hooks: list[Any] = []
+    if training and graph is not None:
+        graph.lookup.check_saver(spec.scaffold)
+        if graph.summarizes:
+            summaries.add_loss(spec.loss)
+    if training and backend.in_session:
+        of_program = map(type, (*spec.training_hooks, *spec.training_chief_hooks))
+        program_checks.check_global_step(call.counts_steps, (*call.hooks, *of_program))
+        tables = graph.lookup.tables_on_host() if graph else ()
+        hooks.append(nan_loss.NanReportHook(spec.loss, tables, backend.emulates_tpu))
+    if not call.exporting:
+        if backend.in_session:  # `check_export` does so before a TPU's graph is added.
+            tpu_ops.check_kernels()
+        # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
+        ahead = graph.next_step if graph else None
+        hooks += [ahead] if ahead else batch_sizes.hooks()
+        hooks += [graph.dropped] if graph and graph.dropped else []
+        spec = _with_hooks(spec, hooks)
+        if backend.in_session and spec.mode == ModeKeys.EVAL:
+            spec = ordering.added_to_evaluation(spec)
+    backend.finish_graph()
+    return spec
+
+
+def check_export() -> None:
+    """Checks the graph of a model that is exported for CPU and GPU."""
+    tpu_ops.check_kernels()
+
+
+def before_training(
+    backend: Backend, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
+) -> tuple[Any, Sequence[Any]]:
+    """Returns spec and hooks of a training, just before its session.
+
+    Args:
+      backend: where it trains.
+      spec: the `EstimatorSpec`.
+      worker_hooks: those of tensorflow-estimator.
+      hooks: those of the program, and ours.
+      config: the estimator's `RunConfig`.
+    """
+    if backend.in_session:
+        if backend.request.spec is not None:
+            spec = _with_saver(spec, config)
+        spec, hooks = nan_loss.first(spec, hooks)
+        spec = ordering.added_to_training(spec, [*worker_hooks, *hooks])
+    saver.take_turns([*worker_hooks, *hooks, *spec.training_hooks, *spec.training_chief_hooks])
+    return spec, hooks
+
+
+def _with_saver(spec: Any, config: Any) -> Any:
+    """Returns a spec whose tables `PartsSaver` saves, unless the program brings a saver."""
+    savers = tf.compat.v1.GraphKeys.SAVERS
+    has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
+    made: saver.PartsSaver | None = None
+    if config.num_ps_replicas:
+        seen = live_servers.StepsSeen()
+        spec = _with_hooks(spec, [seen])
+        if config.is_chief:
+            made = live_servers.LiveServersSaver(config, seen)
+    if not has_saver:
+        tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config))
+    return spec
+
+
+def _with_hooks(spec: Any, hooks: Sequence[Any]) -> Any:
+    name = _HOOKS_OF[spec.mode]
+    return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids and weights that do not reach a TPU, as an emulated TPU and `check` refuse them.
+
+Messages keep the phrases of a TPU's errors.
+
+Source: `_tpu_estimator_embedding.split_inputs` of tensorflow-estimator 2.15.0.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.spec.resolved import Feature, Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """A part of the input that a TPU does not take.
+
+    Attributes:
+      problem: what is wrong, without a full stop.
+      instead: what to do, as a clause that begins in lower case.
+    """
+
+    problem: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.instead[0].upper()}{self.instead[1:]}."
+
+
+def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
+    """Returns by feature key what shares its weights: a TPU gives them to the first feature."""
+    owners: dict[str, str] = {}
+    found = {}
+    for table in tables:
+        for feature in table.features:
+            key = feature.weight_key
+            owner = f"feature {feature.key!r} of table {table.name!r}"
+            if key is None or owners.setdefault(key, owner) == owner:
+                continue
+            found[feature.key] = Refusal(
+                f"Cannot find weights {key} for weighted_categorical_column of {owner}: "
+                f"{owners[key]} takes them, and weight-sharing among weighted_categorical_column "
+                "is not supported on TPU",
+                "copy the weights in input_fn, under a key for each feature; or run with "
+                "use_tpu=False",
+            )
+    return found
+
+
+def of_feature(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
+    """Returns what is wrong with the forms of a feature; None if nothing is.
+
+    Args:
+      table: the table that the feature looks up.
+      feature: the feature.
+      ids: its ids, a tensor of any kind or its type spec; None if there are none.
+      weights: its weights, likewise.
+    """
+    owner = f"Feature {feature.key!r} of table {table.name!r}"
+    dense = (tf.Tensor, tf.TensorSpec)
+    one_each = table.config.combiner is None and not feature.max_sequence_length
+    if getattr(ids, "dtype", None) == tf.string:
+        elsewhere = (
+            "; or run with use_tpu=False, where the column's own vocabulary or hash looks them up"
+        )
+        return Refusal(
+            f"{owner}: SparseTensor with string as values are not supported on a TPU, and neither "
+            "are other strings",
+            "turn them into ids in input_fn, for example with a tf.lookup.StaticHashTable or "
+            f"tf.strings.to_hash_bucket_fast{elsewhere if feature.to_ids else ''}. feature_key = "
+            f"{feature.key}",
+        )
+    if one_each and feature.weight_key and isinstance(ids, dense):
+        return Refusal(
+            f"{owner}: Found weights {feature.weight_key} for weighted_categorical_column, which "
+            f"is not compatible with sparse feature {feature.key} enqueued as dense tensor: its "
+            "table has combiner None",
+            "give ids and weights as SparseTensors, or leave the weights out",
+        )
+    if isinstance(weights, dense) and not isinstance(ids, dense):
+        return Refusal(
+            f"{owner}: weighted_categorical_column with weight key name {feature.weight_key} has "
+            "dense weights, and its ids are not dense. Dense weights are not supported on TPU",
+            "give weights in the form of the ids, one for each id",
+        )
+    return None

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every backend completes its graphs in `backends.completed`."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_described
+from tensorflow.python.training import training
+
+import estimator_emb as ee
+from estimator_emb.backends import completed
+from estimator_emb.backends.choose import BACKENDS
+from estimator_emb.backends.emulated.backend import EmulatedBackend
+from estimator_emb.backends.host import HostBackend
+from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
+from estimator_emb.backends.tpu.backend import TPUBackend
+
+BATCH = 8
+
+
+def spec():
+    return ee.EmbeddingConfigSpec(
+        table_to_config_dict={"t": ee.TableConfig(7, 2)},
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+
+
+def input_fn(params):
+    features = {"x": harness.sparse([[1]] * BATCH)}
+    whole = harness.dataset([(features, {"x": np.ones([BATCH, 2], np.float32)})])
+    return whole.unbatch().batch(params["batch_size"], drop_remainder=True).repeat()
+
+
+def on_host(path, **kwargs):
+    return harness.estimator(harness.gradient_model_fn(["x"]), spec(), path, BATCH, **kwargs)
+
+
+def on_tpu(path, **kwargs):
+    config = tpu_described.per_core_input(**kwargs)
+    model_fn = harness.gradient_model_fn(["x"])
+    return tpu_described.estimator(model_fn, spec(), path, tpu_config=config, batch=BATCH)
+
+
+MADE = {
+    HostBackend: on_host,
+    EmulatedBackend: lambda path: on_host(path, device="host", num_shards=2),
+    TablesOnHostBackend: lambda path: on_tpu(path, tables="host"),
+    TPUBackend: on_tpu,
+}
+
+
+class OfAll(tf.compat.v1.train.SessionRunHook):
+    """A hook that a maintainer adds for all backends."""
+
+
+@pytest.mark.parametrize("choice", BACKENDS, ids=lambda choice: choice.backend.__name__)
+def test_every_backend_gets_what_is_added_once(choice, monkeypatch, tmp_path):
+    estimator = MADE[choice.backend](tmp_path)
+    assert type(estimator.backend) is choice.backend
+    assert choice.said
+    called, found = [], {}
+
+    def note(name):
+        function = getattr(completed, name)
+
+        def noted(*args):
+            called.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(completed, name, noted)
+
+    for name in ("before_model_fn", "after_model_fn", "before_training"):
+        note(name)
+    monkeypatch.setattr(completed.batch_sizes, "hooks", lambda: [OfAll()])
+    estimator.described = tpu_described.metadata(1)
+    with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
+        estimator.train(input_fn, max_steps=20)
+    assert called == ["before_model_fn", "after_model_fn", "before_training"]
+    assert [type(hook) for hook in found["hooks"]].count(OfAll) == 1

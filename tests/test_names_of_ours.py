@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A name says what it is: no two classes share one, and no function is called only `check`."""
+
+import ast
+import collections
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[1]
+TREES = {
+    str(file.relative_to(ROOT)): ast.parse(file.read_text())
+    for package in ("estimator_emb", "feature_columns")
+    for file in (ROOT / package).rglob("*.py")
+}
+TOO_SHORT = ("advice", "check", "install", "read", "run")
+
+OF_TWO_VOCABULARIES = {"Adagrad", "FeatureConfig", "TableConfig"}
+"""Public names of Estimators, and of TensorFlow 2 or Keras."""
+PUBLIC = {("legacy", "install")}
+"""`estimator_emb.install`."""
+
+# What is left to rename; nothing may be added.
+CLASSES_LEFT = {
+    "Finding",
+    "Rule",
+    "TableStep",
+    "_Symbol",
+}
+FUNCTIONS_LEFT = {
+    ("cli", "check"),
+    ("cli", "run"),
+    ("compat", "install"),
+    ("legacy", "advice"),
+    ("messages", "check"),
+    ("messages", "install"),
+    ("names", "advice"),
+    ("preflight", "check"),
+    ("preflight", "run"),
+    ("spec", "read"),
+}
+
+
+def test_no_two_classes_share_a_name():
+    files = collections.defaultdict(list)
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].append(file)
+    shared = {name: of_name for name, of_name in files.items() if len(of_name) > 1}
+    assert set(shared) >= OF_TWO_VOCABULARIES
+    assert {n: f for n, f in shared.items() if n not in OF_TWO_VOCABULARIES | CLASSES_LEFT} == {}
+
+
+def test_no_public_function_has_a_name_that_says_too_little():
+    short = {
+        (file.split("/")[1], node.name)
+        for file, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in TOO_SHORT
+    }
+    assert short - FUNCTIONS_LEFT == PUBLIC
