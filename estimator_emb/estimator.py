@@ -94,7 +94,7 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
-        tf_config.read()
+        tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.
             program_checks.check_batch_sizes(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a model whose input comes in batches of different sizes, told in words.
+"""Explains errors of a model whose features and labels differ in their numbers of samples.
 
 Nothing is refused that trains: a model may well read what is no sample, or flatten its labels. Only
 where building or running a step fails is it said what has another number of samples.
@@ -130,7 +130,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
 
 
 class _Forget(tf.compat.v1.train.SessionRunHook):
-    """Has an error of a step tell of that step's batch and no earlier one."""
+    """Forgets the sizes of earlier batches, so that an error tells of its own step."""
 
     def __init__(self, notes: _Sizes):
         self._notes = notes

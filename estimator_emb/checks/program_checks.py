@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a program gives a TPUEstimator, at once where it gives or returns it.
+"""Checks what a program gives a TPUEstimator, as soon as it does.
 
-tensorflow-estimator would accept most of this and fail later, with another error or with none.
+tensorflow-estimator would accept most of it, and fail later or never.
 """
 
 import contextlib

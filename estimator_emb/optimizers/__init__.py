@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the TPU embedding hardware, one file each.
+"""The optimizers of the TPU embedding hardware, one file each; `_classes.py` is their list.
 
 A file says everything about its optimizer: its class in the legacy vocabulary and, for five of
 them, in the TF2 vocabulary; its slots and their legacy names; and its rule, a pure function of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every optimizer class of the TPU embedding hardware has in common."""
+"""The base of every optimizer class of the TPU embedding hardware."""
 
 import dataclasses
 import inspect
@@ -246,7 +246,7 @@ class OptimizationParameters:
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 
     def _compared(self) -> dict[str, Any]:
-        """Returns what two equal optimizers have in common."""
+        """Returns what two optimizers are compared by."""
         return self.arguments()
 
     def _check_number(self, name: str) -> None:

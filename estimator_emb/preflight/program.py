@@ -15,7 +15,7 @@ from estimator_emb.spec.options import CannotEmulate
 
 
 class ProgramError(CannotCheck):
-    """The error that a function of the program has raised one."""
+    """The error of a function of the program that failed."""
 
 
 def line_of(op: tf.Operation) -> str | None:
@@ -33,7 +33,7 @@ def line_of(op: tf.Operation) -> str | None:
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op of whose gradient an op is a part; None if it is of none."""
+    """Returns the op that another one helps to differentiate, or None."""
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original
@@ -63,7 +63,7 @@ def _innermost(passed: list[tuple[str, Any]]) -> str | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether a class or column of an estimator's refuses what a program makes it with.
+    """Returns whether an estimator's class or column refuses the arguments of the program.
 
     What only an emulated TPU refuses says nothing about a TPU.
     """

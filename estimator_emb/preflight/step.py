@@ -48,7 +48,7 @@ class Step:
       replicas: number of cores.
       batch: number of samples per core.
       arguments: the tensors in the cluster that the step reads.
-      results: the tensors that leave the core, each with what messages call it.
+      results: the tensors that leave the core, each with its name in messages.
       train_op: the op that the step must run besides; None if there is none.
       host_call: that of model_fn; None if there is none.
       findings: findings about inputs and outputs.

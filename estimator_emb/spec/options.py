@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs and how, as its TPUConfig or the environment say."""
+"""Where a program runs and how, by its TPUConfig or the environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ class RunConfig(StockRunConfig):
         cluster: Any = None,
         **kwargs: Any,
     ):
-        tf_config.read()
+        tf_config.read_tf_config()
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
@@ -37,7 +37,7 @@ method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig
 
 
 class CannotEmulate(ValueError):
-    """The error of what a TPU may run, and an emulated one does not."""
+    """The error of what a TPU may run and an emulated one does not."""
 
 
 class TPUConfig(StockTPUConfig):
@@ -115,7 +115,7 @@ class TPUConfig(StockTPUConfig):
         tables: str | None = None,
         table_summaries: bool | None = None,
     ) -> "TPUConfig":
-        tf_config.read()  # As tensorflow-estimator's does, for the TPU's job.
+        tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(
             cls,
             iterations_per_loop,

@@ -51,7 +51,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       ValueError: the value of TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is not allowed.
       TypeError: an argument is of another type.
     """
-    tf_config.read()
+    tf_config.read_tf_config()
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)
