@@ -26,8 +26,6 @@ CLASSES_LEFT = {
     "_Symbol",
 }
 FUNCTIONS_LEFT = {
-    ("cli", "check"),
-    ("cli", "run"),
     ("compat", "install"),
     ("legacy", "advice"),
     ("messages", "check"),
