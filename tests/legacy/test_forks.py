@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program with its own copy of tpu_estimator.py is told so."""
 
-import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
+import processes
 import pytest
 import tensorflow_estimator
 
 from estimator_emb.legacy import forks
 
-ROOT = pathlib.Path(__file__).parents[2]
 ORIGINAL = pathlib.Path(tensorflow_estimator.__file__).parent / "python/estimator/tpu"
 
 DO = (
@@ -55,13 +52,7 @@ for _ in range(2):
 
 
 def run(folder, *options):
-    done = subprocess.run(
-        [sys.executable, "-m", "estimator_emb", "run", *options, "program.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
+    done = processes.run_command("run", *options, "program.py", cwd=folder)
     return done.returncode, done.stderr.splitlines()
 
 
