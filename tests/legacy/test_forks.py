@@ -52,6 +52,8 @@ for _ in range(2):
 
 
 def run(folder, *options):
+    """Runs program.py by the command: its status, and the lines that it writes."""
+    (folder / "program.py").write_text(PROGRAM)
     done = processes.run_command("run", *options, "program.py", cwd=folder)
     return done.returncode, done.stderr.splitlines()
 
@@ -59,7 +61,6 @@ def run(folder, *options):
 @pytest.mark.slow
 def test_a_copy_that_does_not_import(tmp_path):
     (tmp_path / "my_tpu_estimator.py").write_text(OLD)
-    (tmp_path / "program.py").write_text(PROGRAM)
     status, lines = run(tmp_path, "--tf-v1")
     assert status == 1 and "Traceback (most recent call last):" in lines
     assert lines[-1] == f"estimator-emb: my_tpu_estimator.py, line 8: {WHY}"
@@ -69,7 +70,6 @@ def test_a_copy_that_does_not_import(tmp_path):
 def test_a_copy_that_runs(tmp_path):
     source = (ORIGINAL / "tpu_estimator.py").read_text()
     (tmp_path / "my_tpu_estimator.py").write_text(source)
-    (tmp_path / "program.py").write_text(PROGRAM)
     status, lines = run(tmp_path)
     assert status == 0, lines
     line = source[: source.index("\nclass TPUEstimator(")].count("\n") + 2
