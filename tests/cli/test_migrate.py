@@ -8,9 +8,9 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -279,12 +279,7 @@ def test_it_needs_no_tensorflow_and_says_that_it_needs_libcst(folder):
             f"sys.modules[{without!r}] = None\n"
             f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
         )
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-        )
+        return processes.run_python("-c", code)
 
     done = run("tensorflow", "migrate", "--write", "a.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "changed a.py\n", "")
@@ -309,22 +304,9 @@ def tensors(model_dir):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def run_program(command, folder, environment=()):
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("ESTIMATOR_EMB")}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=folder,
-        env={
-            **kept,
-            "PYTHONPATH": str(REPOSITORY),
-            "PYTHONHASHSEED": "0",
-            "ESTIMATOR_EMB_NATIVE": "0",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            **dict(environment),
-        },
-        capture_output=True,
-        text=True,
-    )
+def run_program(command, folder, **environment):
+    fixed = {"PYTHONHASHSEED": "0", "ESTIMATOR_EMB_NATIVE": "0"}
+    done = processes.run_python(*command, cwd=folder, **fixed, **environment)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     return done.stdout
 
@@ -347,7 +329,7 @@ def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
     after = run_program(
         [program, f"--model_dir={tmp_path / 'b'}", *flags],
         tmp_path,
-        {"ESTIMATOR_EMB_DEVICE": "host"},
+        ESTIMATOR_EMB_DEVICE="host",
     )
     assert before.splitlines()[:2] == after.splitlines()[:2] and "step 20" in before
     same_checkpoints(tmp_path / "a", tmp_path / "b")
@@ -392,7 +374,7 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     )
     run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py", "out"]
     before = run_program(run, tmp_path / "before")
-    after = run_program(["driver.py", "out"], tmp_path / "after", {"ESTIMATOR_EMB_DEVICE": "host"})
+    after = run_program(["driver.py", "out"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)

@@ -4,9 +4,8 @@
 import inspect
 import os
 import pathlib
-import subprocess
-import sys
 
+import processes
 import pytest
 import tensorflow as tf
 
@@ -103,16 +102,10 @@ def test_a_program_with_constants_of_buckets(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     for name in ("data", "models", "runs"):
         (tmp_path / name).mkdir()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_emb", "run", "--tf-v1"),
-            *("--map", "gs://data=data", "--map=gs://models=models", "--map=gs://models/run=runs"),
-            "program.py",
-        ],
+    done = processes.run_command(
+        *("run", "--tf-v1", "--map", "gs://data=data"),
+        *("--map=gs://models=models", "--map=gs://models/run=runs", "program.py"),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == (
