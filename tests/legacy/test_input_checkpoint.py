@@ -452,6 +452,7 @@ theirs = pytest.mark.skipif(
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
     """Estimators as they are where estimator_emb is not imported."""
+    input_checkpoint.attach_hooks()
     estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
@@ -467,18 +468,22 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
     assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
 
 
-def kills_by_tensorflows_hook(model_dir):
+def kills_by_tensorflows_hook(model_dir, way="plain"):
     """The counts of a training with TensorFlow's hook that is killed twice."""
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
-        killed(make(model_dir), hooks=[KillAfterStep(step)], hook_class=hook_class)
-    train(make(model_dir), hook_class=hook_class)
+        estimator = make(model_dir, **WAYS[way])
+        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
+    train(make(model_dir, **WAYS[way]), hook_class=hook_class)
     return harness.saved(model_dir, STEPS)
 
 
 @theirs
-def test_tensorflows_hook_is_replaced(tmp_path):
-    check_all_seen_once("plain", kills_by_tensorflows_hook(tmp_path))
+@pytest.mark.parametrize("way", ["plain", "host"])
+def test_tensorflows_hook_is_replaced(tmp_path, way):
+    if way == "plain":
+        input_checkpoint.attach_hooks()  # As `install` does.
+    check_all_seen_once(way, kills_by_tensorflows_hook(tmp_path, way))
 
 
 @theirs

@@ -98,7 +98,7 @@ WRONG = [
 @pytest.mark.parametrize("config, message", WRONG)
 def test_what_cannot_be_is_quoted(config, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    assert harness.refusal(ValueError, tf_config.read) == f"TF_CONFIG: {message}"
+    assert harness.refusal(ValueError, tf_config.read_tf_config) == f"TF_CONFIG: {message}"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_cannot_be_is_quoted(config, message, monkeypatch):
 )
 def test_what_is_no_json_is_quoted(text, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
-    assert harness.refusal(ValueError, tf_config.read) == (
+    assert harness.refusal(ValueError, tf_config.read_tf_config) == (
         f"TF_CONFIG is no JSON, at {message}. It must be an object {EXAMPLE}. Unset it to train in "
         "one process."
     )
@@ -170,7 +170,7 @@ ACCEPTED = [
 @pytest.mark.parametrize("config", ACCEPTED)
 def test_what_stock_accepts_is_accepted(config, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    assert tf_config.read() == config
+    assert tf_config.read_tf_config() == config
     ours, stock = ee.RunConfig(), LocalRunConfig()
     for name in ("task_type", "task_id", "cluster_spec", "num_ps_replicas", "is_chief", "service"):
         assert getattr(ours, name) == getattr(stock, name)
@@ -178,7 +178,7 @@ def test_what_stock_accepts_is_accepted(config, monkeypatch):
 
 def test_it_need_not_be_set(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert tf_config.read() == {}
+    assert tf_config.read_tf_config() == {}
     assert isinstance(ee.RunConfig(model_dir="/m").replace(tf_random_seed=3), ee.RunConfig)
     assert ee.RunConfig(tpu_config=ee.TPUConfig(3)).tpu_config.iterations_per_loop == 3
 
