@@ -2,20 +2,15 @@
 """What an import changes of a process: what docs/importing.md lists, and nothing else."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
+import harness
+import processes
 import pytest
-import tensorflow as tf
 
 from estimator_emb.names.legacy import LACKING
 
-ROOT = pathlib.Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "importing.md").read_text()
-SUPPLIED = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 16)
+PAGE = (processes.ROOT / "docs" / "importing.md").read_text()
 
 PROGRAM = """
 import atexit, gc, json, locale, logging, os, random, signal, sys, threading, types, warnings
@@ -114,14 +109,7 @@ MODULES = {
 
 @pytest.fixture(scope="module")
 def found():
-    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "--help"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = processes.run_python("-c", PROGRAM, "--help")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -132,7 +120,7 @@ def test_an_import_changes_what_the_page_says(found):
     assert argv_read == [] and replaced == []
     paths = {name: changed.pop(name) for name in list(changed) if name.startswith("path ")}
     assert changed.pop("logger estimator_emb") == FREE
-    if not SUPPLIED:
+    if harness.IS_2_15:
         assert changed == {} and paths == {}
         return
     assert len(paths) == 3 and all("tf_keras" in folders[0] for folders in paths.values())

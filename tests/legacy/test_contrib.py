@@ -218,49 +218,25 @@ def test_forms_of_import(tf_contrib):
         assert summary.all_summary_ops() == []
 
 
-@pytest.mark.parametrize(
-    "path, message",
-    [
-        (
-            "slim",
-            "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
-            "install tf_slim, and --tf-v1 finds it.",
-        ),
-        (
-            "layers.fully_connected",
-            "tf.contrib.layers.fully_connected left TensorFlow with version 2. Today: "
-            "tf.layers.dense.",
-        ),
-        (
-            "layers.conv3d_transpose",
-            "tf.contrib.layers.conv3d_transpose left TensorFlow with version 2. Today: tf.layers; "
-            "the package tf_slim has most of its layers: pip install tf_slim, and --tf-v1 finds "
-            "them.",
-        ),
-        (
-            "grid_rnn",
-            "tf.contrib.grid_rnn left TensorFlow with version 2, and nothing takes its place.",
-        ),
-        (
-            "crf",
-            "tf.contrib.crf left TensorFlow with version 2. Today: the package "
-            "tensorflow-addons, which ended with TensorFlow 2.16, had it (tfa.text).",
-        ),
-        (
-            "training.python.training.bucket",
-            "tf.contrib.training.python.training.bucket left TensorFlow with version 2. Today: "
-            "tf.data (dataset.bucket_by_sequence_length, tf.data.experimental."
-            "rejection_resample).",
-        ),
-        (
-            "tpu.python.tpu.keras_support",
-            "tf.contrib.tpu.python.tpu.keras_support left TensorFlow with version 2. Today: "
-            "TPUEstimator, or tf.distribute.TPUStrategy.",
-        ),
-        ("nonsense", "tf.contrib.nonsense: TensorFlow 1.15's tf.contrib has no module 'nonsense'."),
-    ],
-)
-def test_a_name_that_is_gone_says_where_it_is(path, message, tf_contrib, monkeypatch):
+GONE = {
+    "slim": ". Today: the package tf_slim: pip install tf_slim, and --tf-v1 finds it.",
+    "layers.fully_connected": ". Today: tf.layers.dense.",
+    "layers.conv3d_transpose": ". Today: tf.layers; the package tf_slim has most of its layers: "
+    "pip install tf_slim, and --tf-v1 finds them.",
+    "grid_rnn": ", and nothing takes its place.",
+    "crf": ". Today: the package tensorflow-addons, which ended with TensorFlow 2.16, had it "
+    "(tfa.text).",
+    "training.python.training.bucket": ". Today: tf.data (dataset.bucket_by_sequence_length, "
+    "tf.data.experimental.rejection_resample).",
+    "tpu.python.tpu.keras_support": ". Today: TPUEstimator, or tf.distribute.TPUStrategy.",
+    "nonsense": ": TensorFlow 1.15's tf.contrib has no module 'nonsense'.",
+}
+
+
+@pytest.mark.parametrize("path", GONE)
+def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
+    left = "" if path == "nonsense" else " left TensorFlow with version 2"
+    message = f"tf.contrib.{path}{left}{GONE[path]}"
     monkeypatch.setattr(contrib, "_installed", lambda package: False)
     with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
         contrib._follow(tf_contrib, path)
@@ -414,23 +390,21 @@ def advice_for(program):
 @pytest.mark.parametrize(
     "program, advice",
     [
-        ("tf.contrib.tpu", "tf.contrib is a part of TensorFlow 1: try --tf-v1."),
-        ("import tensorflow.contrib.slim", "tf.contrib is a part of TensorFlow 1: try --tf-v1."),
-        (
-            "tf.placeholder",
-            "tf.placeholder is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
-            "tf.compat.v1.placeholder.",
+        *(
+            (program, "tf.contrib is a part of TensorFlow 1: try --tf-v1.")
+            for program in ("tf.contrib.tpu", "import tensorflow.contrib.slim")
         ),
-        (
-            "tf.train.AdamOptimizer",
-            "tf.train.AdamOptimizer is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
-            "tf.compat.v1.train.AdamOptimizer.",
+        *(
+            (
+                f"tf.{name}",
+                f"tf.{name} is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+                f"tf.compat.v1.{name}.",
+            )
+            for name in ("placeholder", "train.AdamOptimizer")
         ),
-        ("tf.nonsense", None),
-        ("tf.compat.v1.nonsense", None),
+        *((f"{program}.nonsense", None) for program in ("tf", "tf.compat.v1", "contrib")),
         ("import nonsense", None),
         ("{}['contrib']", None),
-        ("contrib.nonsense", None),
     ],
 )
 def test_advice(program, advice, monkeypatch):
