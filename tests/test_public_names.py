@@ -245,7 +245,7 @@ def test_everything_public_has_a_docstring():
                 continue
             if inspect.isclass(value):
                 documented = bool(vars(value).get("__doc__"))
-            elif inspect.isfunction(value):
+            elif inspect.isfunction(value) and value.__name__ == name:
                 documented = bool(value.__doc__)
             else:
                 continue
