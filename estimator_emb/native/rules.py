@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import OptimizationParameters, step
-from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
+from estimator_emb.optimizers._symbols import COMPARISONS, Symbol, SymbolicProgram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
 """The usual exponents -> what is faster than powf."""
 
 
-class _Cpp(Program):
+class _Cpp(SymbolicProgram):
     prefix = "x"
 
     def __init__(self) -> None:

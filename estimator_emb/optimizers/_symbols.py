@@ -10,7 +10,7 @@ from estimator_emb.optimizers._math import Math
 COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 
 
-class Program:
+class SymbolicProgram:
     """A rule in one language: statements, each of which names the value of one operation."""
 
     prefix = ""
@@ -71,7 +71,7 @@ class Symbol:
     __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, program: Program, name: str, is_condition: bool = False):
+    def __init__(self, program: SymbolicProgram, name: str, is_condition: bool = False):
         self.program, self.name, self.is_condition = program, name, is_condition
 
     def __neg__(self) -> "Symbol":

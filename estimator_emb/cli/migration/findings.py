@@ -79,7 +79,7 @@ _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class LeftToDo:
     """Something that a person must decide.
 
     Attributes:
@@ -98,10 +98,10 @@ class Findings:
 
     def __init__(self, program: Program):
         self._program = program
-        self._found: dict[Finding, None] = {}
+        self._found: dict[LeftToDo, None] = {}
         self._names = {use.whole: self._name(use) for use in program.uses}
 
-    def found(self) -> list[Finding]:
+    def found(self) -> list[LeftToDo]:
         """Returns all findings in the order of the lines."""
         return sorted(self._found)
 
@@ -285,7 +285,7 @@ class Findings:
         return self._program.module.code_for_node(node).strip()
 
     def _add(self, node: cst.CSTNode, group: str, text: str) -> None:
-        self._found[Finding(self._program.line(node), group, text)] = None
+        self._found[LeftToDo(self._program.line(node), group, text)] = None
 
 
 def _below_tf(name: str) -> str:

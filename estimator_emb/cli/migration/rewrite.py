@@ -41,7 +41,7 @@ class Rewritten:
     """
 
     text: str
-    findings: list[findings.Finding]
+    findings: list[findings.LeftToDo]
     lines: dict[int, int]
 
 

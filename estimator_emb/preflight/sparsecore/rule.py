@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import Math, OptimizationParameters, step
-from estimator_emb.optimizers._symbols import COMPARISONS, Program, Symbol
+from estimator_emb.optimizers._symbols import COMPARISONS, Symbol, SymbolicProgram
 
 ROW, BOOLS = "!row", "!bools"
 """The types of a row's float32 numbers and of their comparisons, which `types` defines."""
@@ -115,7 +115,7 @@ def _slots(count: int) -> list[str]:
     return [f"%s{slot}" for slot in range(count)]
 
 
-class _StableHLO(Program):
+class _StableHLO(SymbolicProgram):
     prefix = "%"
 
     def text(self, operation: str, operands: Any) -> str:
