@@ -547,8 +547,9 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with(change))
-    assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with(change))
+    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
 def test_a_batch_that_cores_cannot_share(monkeypatch):
