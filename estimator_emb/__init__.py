@@ -9,10 +9,6 @@ from estimator_emb import compat
 
 compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
-from estimator_emb.messages import console
-
-console.install()
-
 # Tables and their optimizers.
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 from estimator_emb.optimizers import ON_TPUS as _OPTIMIZERS
@@ -45,12 +41,6 @@ from estimator_emb.private.estimator import (
 )
 from estimator_emb.training.cluster.training import train_and_evaluate
 from estimator_emb.training.progress import ProgressHook
-
-from estimator_emb.messages import failures
-from estimator_emb.compat import argument_names
-
-argument_names.install()
-failures.install()
 
 # For programs that run unchanged.
 from estimator_emb.legacy.install import install, uninstall

@@ -11,14 +11,16 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.backends import completed, errors
+from estimator_emb.backends import completed
 from estimator_emb.backends.base import Backend, Call, EstimatorRequest
 from estimator_emb.backends.choose import choose
+from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checks import program_checks, run_checks
 from estimator_emb.compat import custom_gradients
-from estimator_emb.messages import arguments
+from estimator_emb.messages import errors
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
 from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, StockTPUEstimator
@@ -92,7 +94,7 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
-        tf_config.read()
+        tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.
             program_checks.check_batch_sizes(
@@ -185,7 +187,7 @@ class TPUEstimator(StockTPUEstimator):
         """
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
-            errors.explained(self.backend.emulates_tpu),
+            errors.explained(explain, self.backend.emulates_tpu),
             stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
             run_checks.training(hooks) as check,
             self._directory.continuing(self.config),
@@ -227,7 +229,7 @@ class TPUEstimator(StockTPUEstimator):
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
         with (
             stopping.at_once(),
-            errors.explained(self.backend.emulates_tpu),
+            errors.explained(explain, self.backend.emulates_tpu),
             self._directory.restoring(path),
         ):
             return super().evaluate(input_fn, steps, hooks, path, name)
@@ -277,7 +279,7 @@ class TPUEstimator(StockTPUEstimator):
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
         with (
             stopping.at_once(),
-            errors.explained(self.backend.emulates_tpu),
+            errors.explained(explain, self.backend.emulates_tpu),
             contextlib.closing(predictions),
         ):
             # The graph is built for the first one. This estimator may then do something else.
@@ -285,6 +287,43 @@ class TPUEstimator(StockTPUEstimator):
                 first = list(itertools.islice(predictions, 1))
             yield from first
             yield from predictions
+
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Any = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: Any = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Writes a SavedModel with the weights of a checkpoint.
+
+        Args:
+          export_dir_base: the folder in which a new one, with the time as its name, is made.
+          serving_input_receiver_fn: returns a `ServingInputReceiver`: what a caller of the model
+            feeds, and the features that model_fn gets.
+          assets_extra: {path in `assets.extra` of the SavedModel: file to copy there}, or None.
+          as_text: whether the SavedModel is written as text.
+          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
+          experimental_mode: the mode of which the graph is written.
+
+        Returns:
+          The path of the new folder.
+
+        Raises:
+          ValueError: the checkpoint is missing, damaged or does not fit the program; or the
+            function returns something else.
+        """
+        path: bytes = super().export_saved_model(
+            export_dir_base,
+            serving_input_receiver_fn,
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            experimental_mode,
+        )
+        return path
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
@@ -341,12 +380,13 @@ class TPUEstimator(StockTPUEstimator):
             self.backend, estimator_spec, worker_hooks, hooks, self.config
         )
         progress.show_loss(hooks, estimator_spec.loss)
-        return super()._train_with_estimator_spec(
-            estimator_spec, worker_hooks, hooks, *args, **kwargs
-        )
+        return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
+
+    def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._train_with_estimator_spec(*args, **kwargs)
 
 
-for _method in ("__init__", "train", "evaluate", "predict"):
-    arguments.suggest_in(TPUEstimator, _method)
+for _method in ("__init__", "train", "evaluate", "predict", "export_saved_model"):
+    method_of_program(TPUEstimator, _method)
 for _method in ("train", "evaluate", "predict", "_export_all_saved_models"):
     not_converted(TPUEstimator.__dict__[_method])

@@ -2,7 +2,7 @@
 """Feature columns for programs with TPU embedding tables.
 
 The columns are TensorFlow's own, of all kinds that it has. The functions that make them are here
-together, because TensorFlow has them in four modules, two of which are private.
+together, because TensorFlow has them in four modules, two of them private.
 
 `embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`, from
 any categorical column of one feature. The input layers turn columns into the input of a model.

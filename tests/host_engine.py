@@ -8,8 +8,9 @@ import harness
 import numpy as np
 import tensorflow as tf
 
+import estimator_emb as ee
 from estimator_emb.native.choice import kernels_for
-from estimator_emb.native.kernels import NativeKernels
+from estimator_emb.native.kernels import NativeKernels, rule_arguments
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import tables_of
@@ -103,3 +104,30 @@ def _placeholder(value):
     if isinstance(value, tf.compat.v1.SparseTensorValue):
         return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
     return tf.compat.v1.placeholder(value.dtype, value.shape)
+
+
+def fields_of_features(tables, ids, form=0, limit=0, places=(), shapes=()):
+    """Arguments of the native ops: for each of some tables, a feature `x` of the same ids."""
+    return {
+        "ids": [ids] * tables,
+        "places": [*places] * tables,
+        "shapes": [*shapes] * tables,
+        "weights": [],
+        "forms": [form] * tables,
+        "combiners": [0] * tables,
+        "limits": [limit] * tables,
+        "weighted": [False] * tables,
+        "owners": [f"Feature x of table t{table}" for table in range(tables)],
+        "table_of": list(range(tables)),
+    }
+
+
+def fields_of_descent(native, tables):
+    """Arguments of the native update: each table takes its gradient at a rate of 1."""
+    rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
+    return {
+        "rates": [1.0] * tables,
+        "every_row": [False] * tables,
+        "cores": [1] * tables,
+        **rule_arguments([rule] * tables),
+    }

@@ -36,6 +36,11 @@ QUICK = ("eight cores, pipelined",)
 @pytest.fixture
 def graphs(monkeypatch):
     """Weak references to the graphs that are made from here on."""
+    monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
+    return made_from_here()
+
+
+def made_from_here():
     made = []
     original = tf.Graph.__init__
 
@@ -43,7 +48,7 @@ def graphs(monkeypatch):
         original(self, *args, **kwargs)
         made.append(weakref.ref(self))
 
-    monkeypatch.setattr(tf.Graph, "__init__", init)
+    tf.Graph.__init__ = init
     return made
 
 
@@ -79,13 +84,7 @@ def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"output": output})
         loss = tf.reduce_mean((output - labels) ** 2)
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
-            if cores:
-                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdagradOptimizer(0.1))
 
     return harness.configured(
         model_fn,
@@ -217,14 +216,7 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
 
 def train_again_and_again(way, folder, trainings):
     """Prints the megabytes in use after each five trainings, of which no graph may be left."""
-    made = []
-    original = tf.Graph.__init__
-
-    def init(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        made.append(weakref.ref(self))
-
-    tf.Graph.__init__ = init
+    made = made_from_here()
     for number in range(int(trainings)):
         estimator(f"{folder}/{number}", **WAYS[way]).train(input_fn_of(), steps=2)
         if number % 5 == 4:

@@ -109,11 +109,18 @@ def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
     }
 
 
-FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "plain": lambda module: (
-        _tables(module, 0),
+def _two(
+    width: int = 0, of_module: Callable[[Any], dict[str, Any]] = lambda module: {}, **of_first: Any
+) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]:
+    """Two tables with a feature each; the first has arguments, which may be of the module."""
+    return lambda module: (
+        _tables(module, width, **of_first, **of_module(module)),
         {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    ),
+    )
+
+
+FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "plain": _two(),
     "shared": lambda module: (
         _tables(module, 0),
         {
@@ -137,31 +144,14 @@ FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] =
             "friends": module.FeatureConfig("user", max_sequence_length=2),
         },
     ),
-    "one id": lambda module: (
-        _tables(module, 0, combiner=None, hot_id_replication=True),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
+    "one id": _two(combiner=None, hot_id_replication=True),
+    "own rate": _two(learning_rate=0.05),
+    "rate function": _two(learning_rate_fn=halving),
+    "own optimizer": _two(
+        of_module=lambda module: {"optimization_parameters": module.AdamParameters(0.2, beta1=0.7)},
+        learning_rate_fn=halving,
     ),
-    "own rate": lambda module: (
-        _tables(module, 0, learning_rate=0.05),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    ),
-    "rate function": lambda module: (
-        _tables(module, 0, learning_rate_fn=halving),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    ),
-    "own optimizer": lambda module: (
-        _tables(
-            module,
-            0,
-            learning_rate_fn=halving,
-            optimization_parameters=module.AdamParameters(0.2, beta1=0.7),
-        ),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    ),
-    "one column": lambda module: (
-        _tables(module, 1, learning_rate_fn=halving),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    ),
+    "one column": _two(1, learning_rate_fn=halving),
 }
 
 

@@ -34,21 +34,8 @@ def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start
         )
         output = hidden @ kernel
         if mode == ee.ModeKeys.PREDICT:
-            predictions = {"output": output}
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions=predictions,
-                scaffold_fn=scaffold_fn,
-                export_outputs={"serving_default": ee.export.PredictOutput(predictions)},
-            )
-        loss = tf.reduce_mean(output)
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(0.1)
-            )
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+            return harness.served(mode, output=output)._replace(scaffold_fn=scaffold_fn)
+        return harness.minimized(mode, tf.reduce_mean(output), 0.1, scaffold_fn=scaffold_fn)
 
     return harness.estimator(
         model_fn, spec(**table), model_dir, batch_size=8, warm_start_from=start, **WAYS[way]

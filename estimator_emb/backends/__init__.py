@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs: four ways, of which `choose` takes one."""
+"""The places where a program can run; `choose` takes the one that it asks for."""

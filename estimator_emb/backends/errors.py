@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the errors of an estimator's calls say."""
-
-import contextlib
-from collections.abc import Iterator
+"""Explains the errors that an estimator's calls raise."""
 
 import tensorflow as tf
 
 from estimator_emb.checks import input_errors
-from estimator_emb.messages import failures
+from estimator_emb.messages import errors
 from estimator_emb.names import environment
 from estimator_emb.step import checks
 
@@ -21,32 +18,28 @@ HOW_TO_OUTFEED = (
     "summaries cannot: give the tensor to a function on the host, by host_call or eval_metrics of "
     "the TPUEstimatorSpec."
 )
-"""What to do about a tensor that only a TPU sees, be it an emulated one."""
+"""What to do about a tensor that only a TPU sees, a real or an emulated one."""
 
 _NOT_FETCHABLE = "has been marked as not fetchable"
 
 
-@contextlib.contextmanager
-def explained(emulates_tpu: bool = False) -> Iterator[None]:
-    """Adds to errors about TPUs what to do, and makes others readable.
-
-    See `failures.readable` and `input_errors.explained` for what becomes of the others.
+def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
+    """Makes errors of a session readable, and adds to those about TPUs what to do.
 
     Args:
+      error: as `errors.explained` gives it.
       emulates_tpu: whether the program is shown a TPU that is not there.
     """
-    try:
-        with failures.readable(), input_errors.explained():
-            yield
-    except tf.errors.InvalidArgumentError as error:
+    if isinstance(error, tf.errors.OpError):
+        input_errors.explain(error)
+        if not errors.is_full():
+            errors.shorten(error)
+    text = str(error)
+    if isinstance(error, tf.errors.InvalidArgumentError):
         error._message = checks.readable(error.message)
-        raise
-    except ValueError as error:
-        text = str(error)
-        if emulates_tpu and _NOT_FETCHABLE in text and HOW_TO_OUTFEED not in text:
+    elif emulates_tpu and isinstance(error, ValueError):
+        if _NOT_FETCHABLE in text and HOW_TO_OUTFEED not in text:
             error.args = (text + HOW_TO_OUTFEED, *error.args[1:])
-        raise
-    except RuntimeError as error:
-        if "Cannot find any TPU cores" in str(error) and _HOW_TO_EMULATE not in str(error):
-            raise RuntimeError(str(error) + _HOW_TO_EMULATE) from error
-        raise
+    elif isinstance(error, RuntimeError) and "Cannot find any TPU cores" in text:
+        return None if _HOW_TO_EMULATE in text else RuntimeError(text + _HOW_TO_EMULATE)
+    return None

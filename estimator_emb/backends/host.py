@@ -170,7 +170,7 @@ class HostTables(Backend):
             tables.tables, tap.features, features, tap.again, tables.from_previous_step
         )
         with (
-            batch_sizes.explained(kept, labels, tap.reading.static_batch),
+            batch_sizes.compared(kept, labels, tap.reading.static_batch),
             cores.running(),
             reads.running(),
         ):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says of a model_fn that takes activations of embedding tables for the ids that input_fn yields.
+"""Finds a model_fn that takes activations of embedding tables for ids.
 
 Off a TPU, stock tensorflow-estimator gives a model_fn the ids. Here it gets activations, as on a
 TPU, and columns find the ids.

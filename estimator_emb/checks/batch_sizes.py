@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a model whose input comes in batches of different sizes, told in words.
+"""Explains errors of a model whose features and labels differ in their numbers of samples.
 
 Nothing is refused that trains: a model may well read what is no sample, or flatten its labels. Only
 where building or running a step fails is it said what has another number of samples.
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.messages import errors
 from estimator_emb.private.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
@@ -28,8 +29,8 @@ REMEDY = (
 
 
 @contextlib.contextmanager
-def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to an error what input has another number of samples than the batch.
+def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
+    """Adds to an error inside which input has another number of samples than the batch.
 
     Labels of one sample are warned of: most losses spread them over the batch silently.
 
@@ -41,18 +42,21 @@ def explained(features: Any, labels: Any, samples: int | None) -> Iterator[None]
     Raises:
       ValueError: one that the context raised, with a line for each such tensor.
     """
-    try:
+    with errors.explained(_explain, features, labels, samples):
         yield
-    except ValueError as error:
-        if "returned by input_fn must have static shape" in str(error):
-            raise ValueError(f"{error}{_of_unknown_shape(features, labels)}") from error
-        found = list(_of_another_size({"features": features, "labels": labels}, samples))
-        if not found or type(error) is not ValueError:
-            raise
-        raise ValueError(f"{error}{_lines(found, samples)}") from error
     for name, size in _of_another_size({"labels": labels}, samples):
         if size == 1:
             _warn_of_one(name, samples)
+
+
+def _explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
+    if not isinstance(error, ValueError):
+        return None
+    if "returned by input_fn must have static shape" in str(error):
+        return ValueError(f"{error}{_of_unknown_shape(features, labels)}")
+    found = list(_of_another_size({"features": features, "labels": labels}, samples))
+    plain = type(error) is ValueError
+    return ValueError(f"{error}{_lines(found, samples)}") if found and plain else None
 
 
 class _Sizes:
@@ -126,7 +130,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
 
 
 class _Forget(tf.compat.v1.train.SessionRunHook):
-    """Has an error of a step tell of that step's batch and no earlier one."""
+    """Forgets the sizes of earlier batches, so that an error tells of its own step."""
 
     def __init__(self, notes: _Sizes):
         self._notes = notes

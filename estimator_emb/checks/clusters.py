@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster of processes, as TF_CONFIG names it, cannot do, and the session that it needs."""
+"""Refuses clusters that cannot train tables, and prepares the session of those that can."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
     """Returns the `RunConfig` of a program on the host, fit for the cluster that it names.
 
     Args:
-      config: the program's, which may be anything.
+      config: the program's; anything else than a `RunConfig` is returned as it is.
       tables: whether there is an EmbeddingConfigSpec.
       emulated: whether a TPU is emulated.
 
@@ -37,7 +37,7 @@ def check_emulated() -> None:
     Raises:
       ValueError: TF_CONFIG names other processes than this and an evaluator.
     """
-    config = tf_config.read()
+    config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
     if sum(training.values()) <= 1:

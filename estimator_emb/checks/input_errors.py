@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a step ends in because of its input, told with the names of what input_fn gives.
+"""Names the feature in errors that a step raises because of its input.
 
-A dataset hands on a SparseTensor or RaggedTensor as one variant, which TensorFlow refuses to make,
-or to take apart, where its parts do not fit. That error knows ops and no feature; the ops of each
-feature are noted here while the graph is built.
+A dataset passes a SparseTensor or RaggedTensor on as one variant. Where its parts do not fit,
+TensorFlow refuses to make it, or to take it apart, by an error that names an op and no feature. So
+the ops of each feature are noted here while the graph is built.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checks import batch_sizes
-from estimator_emb.messages import failures
+from estimator_emb.messages import errors
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.spec.resolved import Table
 
@@ -46,10 +45,10 @@ class _Notes:
     """What is known of a graph.
 
     Attributes:
-      tables: whose features these are.
+      tables: the tables that read its features.
       of_ops: names of features by the op that makes or takes apart their variants.
-      in_functions: the same of ops in the functions of datasets, of which an error does not tell
-        which function it is.
+      in_functions: the same for ops in the functions of datasets. An error does not say in which
+        function its op is.
     """
 
     def __init__(self) -> None:
@@ -66,12 +65,12 @@ def _notes() -> _Notes:
 
 
 def note_tables(tables: Sequence[Table]) -> None:
-    """Notes whose features are in the batches of the default graph."""
+    """Notes the tables that read the batches of the default graph."""
     _notes().tables = tables
 
 
 def owner(key: str, core: int) -> str:
-    """Returns how messages name what the batch of a core has under a key that tables read."""
+    """Returns what messages call the value of a key in the batch of a core."""
     return _owner(f"features[{key!r}] of core {core}", _notes().tables)
 
 
@@ -80,8 +79,8 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
 
     Args:
       features: as the iterator gives them, in any structure.
-      labels: the same; None without.
-      core: where the batch is that of one core, ' of core 1'.
+      labels: the same; None where there are none.
+      core: ' of core 1', for the batch of one core.
     """
     notes = _notes().of_ops
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
@@ -91,7 +90,7 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
 
 
 def note_dataset(dataset: Any) -> None:
-    """Notes the ops of a dataset, and of those that it is made from."""
+    """Notes the ops of a dataset and of the datasets that it is made from."""
     notes = _notes()
     waiting, seen = [dataset], set()
     while waiting:
@@ -116,7 +115,7 @@ def note_dataset(dataset: Any) -> None:
 def _note(
     notes: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
 ) -> None:
-    """Notes the ops of `kinds` that made `tensors`, of which each is a leaf of a structure."""
+    """Notes the ops of `kinds` that made `tensors`, the leaves of a structure."""
     names = list(_names(structure))
     for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
         op = getattr(tensor, "op", None)
@@ -127,7 +126,7 @@ def _note(
 
 
 def _names(structure: Any) -> list[str]:
-    """Returns the name of each leaf of the elements of a dataset, in tf.data's order."""
+    """Returns the names of the leaves of a dataset's elements, in tf.data's order."""
     count = len(data_nest.flatten(structure))
     numbered = data_nest.pack_sequence_as(structure, list(range(count)))
     if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:
@@ -154,31 +153,19 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
     return ()
 
 
-@contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Adds to an error of a session what it says of the input.
-
-    Raises:
-      tf.errors.OpError: that a session has raised inside, with another message.
-    """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        graph = failures.graph_of(error)
-        if graph is not None and not hasattr(error, _EXPLAINED):
-            setattr(error, _EXPLAINED, True)  # By an evaluation within a training.
-            _explain(error, graph)
-        raise
-
-
-def _explain(error: tf.errors.OpError, graph: tf.Graph) -> None:
+def explain(error: tf.errors.OpError) -> None:
+    """Names the bad feature, or those of another batch size, in an error that a session raised."""
+    graph = errors.graph_of(error)
+    if graph is None or hasattr(error, _EXPLAINED):  # By an evaluation within a training.
+        return
+    setattr(error, _EXPLAINED, True)
     malformed = _malformed(error, _of_graphs.get(graph))
     if malformed:
-        error._message = malformed + (f"\n\n{error.message}" if failures.is_full() else "")
+        error._message = malformed + (f"\n\n{error.message}" if errors.is_full() else "")
         return
     of_sizes = batch_sizes.of_failed_step(error, graph)
-    if not failures.is_full():
-        failures.shorten(error)
+    if not errors.is_full():
+        errors.shorten(error)
     error._message += of_sizes
 
 
@@ -194,13 +181,13 @@ def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
     if not names:
         return None
     kind = "Sparse" if "Sparse" in node.rpartition("/")[2] else "Ragged"
-    said = _OF_DATASET.sub("", failures.cause(error.message)[0]).rstrip(".")
+    said = _OF_DATASET.sub("", errors.cause(error.message)[0]).rstrip(".")
     owners = " or ".join(dict.fromkeys(_owner(name, notes.tables) for name in names))
     return f"{owners}: malformed in its dataset. {said}. {_ALLOWED[kind]}"
 
 
 def _owner(name: str, tables: Sequence[Table]) -> str:
-    """Returns how messages name what input_fn gives under a name."""
+    """Returns what messages call a part of what input_fn returned."""
     path, of_core, core = name.partition(" of core ")
     for table in tables:
         for feature in table.features:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that scale the loss, where tables would train by the scaled one.
+"""Refuses optimizers that scale the loss, by which tables would train with the scaled one.
 
 For float16, such an optimizer multiplies the loss, and divides the gradients of the variables it
 then updates. A table's gradient is taken on its way to them, before it is divided.

@@ -47,7 +47,7 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
 
 @dataclasses.dataclass(frozen=True)
 class TableOnHost:
-    """A table in whose rows the report looks.
+    """A table for the report of a NaN loss.
 
     Attributes:
       name: name of the table.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a program gives a TPUEstimator, at once where it gives or returns it.
+"""Checks what a program gives a TPUEstimator, as soon as it does.
 
-tensorflow-estimator would accept most of this and fail later, with another error or with none.
+tensorflow-estimator would accept most of it, and fail later or never.
 """
 
 import contextlib
 import inspect
 import logging
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,12 @@ from estimator_emb.checks import (
     keras_optimizers,
     loss_scales,
 )
-from estimator_emb.messages import console
-from estimator_emb.messages.arguments import suggestion
+from estimator_emb.messages import console, errors
+from estimator_emb.messages.arguments import suggest, suggestion
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.private.graphs import fn_args, has_kwargs
+from estimator_emb.private.tpu_estimator import TPUEstimatorSpec
 from estimator_emb.spec import config
 from estimator_emb.tables import scopes
 from estimator_emb.tables.functions import name_of
@@ -265,7 +266,7 @@ def checked_model_fn(
             kwargs["mode"] = mode
         keras_optimizers.watch()
         loss_scales.watch()
-        with in_model_fn.running(has_spec), _explained(features, tables, has_spec):
+        with in_model_fn.running(has_spec), errors.explained(_explain, features, tables, has_spec):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)
         activations.warn_of_ids(features, tables)
@@ -324,11 +325,9 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-@contextlib.contextmanager
-def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[None]:
-    try:
-        yield
-    except KeyError as error:
+def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool) -> None:
+    """Adds to an error of a model_fn what it does not say by itself."""
+    if isinstance(error, KeyError):
         key = error.args[0] if len(error.args) == 1 else None
         is_name = isinstance(key, str) and key.isidentifier()
         if isinstance(features, Mapping) and is_name and key not in features:
@@ -336,8 +335,7 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 f"{key!r}. The features that model_fn is given are {sorted(features)}."
                 f"{suggestion(key, features)}",
             )
-        raise
-    except AttributeError as error:
+    elif isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)
         if error.name in _METHODS and isinstance(owner, OptimizationParameters):
             error.args = (
@@ -352,8 +350,7 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
             )
         else:
             activations.explain(error, features, tables)
-        raise
-    except (TypeError, ValueError) as error:
+    elif isinstance(error, (TypeError, ValueError)):
         _check_columns(tables, has_spec)
         given = features if isinstance(features, Mapping) else ()
         ids = sorted(config.features_of_dicts.intersection(given))
@@ -364,8 +361,8 @@ def _explained(features: Any, tables: list[Any], has_spec: bool) -> Iterator[Non
                 "EmbeddingConfigSpec whose feature_to_config_dict has them.",
             )
         else:
+            suggest(error, TPUEstimatorSpec, EstimatorSpec)
             activations.explain(error, features, tables)
-        raise
 
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:

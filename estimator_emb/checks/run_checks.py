@@ -23,8 +23,8 @@ _PERHAPS = (
 class InputEndedError(tf.errors.OutOfRangeError):
     """The error of input that ended before a training or an evaluation did what was asked.
 
-    It has a class of its own, because a session treats a plain OutOfRangeError as a regular end: an
-    evaluation that fails inside of a training would end the training without a message.
+    A session takes a plain OutOfRangeError for a regular end: an evaluation that fails inside a
+    training would end the training without a message.
     """
 
     def __init__(self, message: str):
@@ -32,7 +32,7 @@ class InputEndedError(tf.errors.OutOfRangeError):
 
 
 def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
-    """Creates the error of an input that yields no batch at all."""
+    """Returns the error of an input that yields no batch at all."""
     if not training:
         return InputEndedError(
             "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a "
@@ -72,7 +72,7 @@ def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
 
 
 class _Steps(tf.compat.v1.train.SessionRunHook):
-    """A hook that notes whether a training has begun, and whether it has made any step."""
+    """A hook that notes whether a training has begun, and whether it has made a step."""
 
     def __init__(self) -> None:
         self.begun = self.any = False

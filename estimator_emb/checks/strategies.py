@@ -7,7 +7,7 @@ from estimator_emb.spec.options import CannotEmulate
 
 
 def check_none(config: Any, tables: bool, emulated: bool) -> None:
-    """Raises an error for a strategy where this package trains tables or emulates cores.
+    """Refuses a strategy where this package trains tables or emulates cores.
 
     Without either, tensorflow-estimator runs the strategy as it does by itself.
 

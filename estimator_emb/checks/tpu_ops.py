@@ -5,7 +5,7 @@ import functools
 
 import tensorflow as tf
 
-from estimator_emb.messages import failures
+from estimator_emb.messages import frames
 from estimator_emb.private.tpu import registered_kernels
 
 NUMBER = "XlaReplicaId"
@@ -63,5 +63,5 @@ def has_kernel(op_type: str) -> bool:
 
 
 def _shown(op: tf.Operation) -> str:
-    line = failures.line_of_program(op)
+    line = frames.line_of_program(op)
     return f"Op {op.name!r}{f' ({line})' if line else ''}"

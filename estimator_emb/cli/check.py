@@ -92,6 +92,7 @@ def main(options: argparse.Namespace) -> int:
     load_package()
     from estimator_emb import preflight
     from estimator_emb.legacy import install, launch
+    from estimator_emb.messages import console
     from estimator_emb.preflight import program as refusals
     from estimator_emb.preflight import report
 
@@ -122,7 +123,7 @@ def main(options: argparse.Namespace) -> int:
         return report.UNCHECKED
 
     try:
-        with launch.restored(), _intercepted(check):
+        with launch.restored(), console.shown(), _intercepted(check):
             # A program that looks for a TPU finds an emulated one.
             os.environ[environment.DEVICE.name] = "host"
             install.install()

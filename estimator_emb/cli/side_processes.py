@@ -146,8 +146,11 @@ class SideRunner:
         return record.events
 
     def _environment(self, side: Side, folder: str) -> dict[str, str]:
+        variables = dict(os.environ)
+        if side.stock:
+            variables.pop("TF_USE_LEGACY_KERAS", None)  # An import of this package sets it.
         return {
-            **os.environ,
+            **variables,
             **side.environment,
             "PYTHONHASHSEED": "0",  # The order of a set of texts.
             "PYTHONDONTWRITEBYTECODE": "1",

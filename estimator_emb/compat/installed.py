@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what to install where TensorFlow, or a package that it needs, is missing or does not fit.
 
-Installing estimator_emb brings no TensorFlow, as it would replace or double the one that is there:
-'tensorflow-cpu', 'tensorflow-tpu' and others are packages of their own for pip. So what pip does
-not compare is compared here, when estimator_emb is imported.
+Installing estimator_emb brings no TensorFlow: to pip, 'tensorflow-cpu' and 'tensorflow-tpu' are
+other packages than 'tensorflow', which would replace or double them. So versions are compared here,
+when estimator_emb is imported.
 """
 
 import importlib.util
@@ -48,7 +48,7 @@ def tensorflow() -> ModuleType:
 
 
 def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
-    """Checks what must be beside TensorFlow, and what pip lets be there although it does not work.
+    """Checks the versions of tf-keras and protobuf, which pip does not.
 
     Args:
       tensorflow_version: such as '2.20.0'.
@@ -87,7 +87,7 @@ def _release(version: str) -> str:
 
 
 def _version(name: str) -> str | None:
-    """Returns the version of a package that pip knows; None of one that it does not know."""
+    """Returns the version of a package; None if pip does not know it."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -101,7 +101,7 @@ def _is_supported(version: str) -> bool:
 
 
 def _line() -> str:
-    """Returns what brings a TensorFlow that is supported to the place of the one that is not."""
+    """Returns the command that replaces this TensorFlow by one that is supported."""
     distribution = _distribution()
     if distribution is None or distribution.name == "tensorflow":
         return f"pip install '{_OURS}'"
@@ -111,13 +111,13 @@ def _line() -> str:
 
 
 def _distribution() -> metadata.Distribution | None:
-    """Returns what pip knows of the TensorFlow that is installed; None if it knows of none."""
+    """Returns pip's entry of the TensorFlow that is installed; None if it has none."""
     names = metadata.packages_distributions().get("tensorflow")
     return metadata.distribution(names[0]) if names else None
 
 
 def _unfit(distribution: metadata.Distribution) -> dict[str, str]:
-    """Returns {what it needs and does not have: what there is}."""
+    """Returns {requirement that is not met: what is there instead}."""
     from packaging import requirements
 
     unfit = {}

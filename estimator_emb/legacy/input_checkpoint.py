@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.estimator import TPUEstimator
 from estimator_emb.legacy.input_positions import Positions
 from estimator_emb.private import patches
 from estimator_emb.private.estimator import Estimator
@@ -235,7 +236,16 @@ def attach_hooks() -> None:
     A hook cannot find the other hooks of its session, and programs do not give it to
     `saving_listeners` too.
     """
-    patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _with_listeners)
+    patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _of_plain_estimators)
+
+
+def _of_plain_estimators(train: Any) -> Any:
+    watched = _with_listeners(train)
+
+    def train_with_hooks(self: Any, *args: Any) -> Any:
+        return (train if isinstance(self, TPUEstimator) else watched)(self, *args)
+
+    return train_with_hooks
 
 
 def _with_listeners(train: Any) -> Any:
@@ -285,5 +295,6 @@ def _in_place_of_tensorflows(estimator: Any, hook: Any) -> Any:
     return CheckpointInputPipelineHook(estimator, hook._external_state_policy)
 
 
-if StockCheckpointInputPipelineHook is not None:  # In TensorFlow 2.15, whose hook is replaced.
-    attach_hooks()
+TPUEstimator._train_with_hooks = _with_listeners(  # type: ignore[method-assign]
+    TPUEstimator._train_with_hooks
+)

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
+from estimator_emb.messages import console
 from estimator_emb.names import environment
 from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
@@ -25,6 +26,7 @@ from estimator_emb.private.patches import LASTING
 logger = logging.getLogger("estimator_emb")
 
 
+@console.shown()
 def launch(
     program: Sequence[str],
     binds_tf_v1: bool = False,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives programs names that Python and NumPy have dropped, with the meaning that they had.
 
-Only names that are absent are added: NumPy 2 has a `numpy.bool` of its own, which stays.
+Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays.
 """
 
 from __future__ import annotations

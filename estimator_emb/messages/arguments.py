@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks keyword arguments, and suggests the one that a misspelt one may stand for."""
+"""Suggests the name that a misspelt one may stand for, of keyword arguments first of all."""
 
 import difflib
-import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_UNEXPECTED = re.compile(r"(\w+)\.__(new|init)__\(\) got an unexpected keyword argument '(\w+)'")
 
 
 def suggestion(name: object, names: Iterable[object]) -> str:
@@ -17,17 +18,24 @@ def suggestion(name: object, names: Iterable[object]) -> str:
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
 
 
-def check(owner: str, given: Iterable[str], names: Iterable[str]) -> None:
+def suggest(error: Exception, *classes: type) -> None:
+    """Adds the right name to Python's error of an argument that one of some classes lacks."""
+    found = _UNEXPECTED.fullmatch(str(error))
+    for cls in classes if found else ():
+        if found and cls.__name__ == found[1]:
+            names = names_of(getattr(cls, f"__{found[2]}__"))
+            error.args = (_unexpected(f"{found[1]}()", found[3], names),)
+
+
+def check_names(owner: str, names: list[str], given: Iterable[str]) -> None:
     """Raises an error for a keyword argument that does not exist, as Python does, with advice.
 
     Raises:
       TypeError: one of `given` is not among `names`; the message suggests one, or lists all.
     """
-    names = list(names)
     for name in given:
         if name not in names:
-            advice = suggestion(name, names) or f" It takes {', '.join(names)}."
-            raise TypeError(f"{owner} got an unexpected keyword argument {name!r}.{advice}")
+            raise TypeError(_unexpected(owner, name, names))
 
 
 def names_of(*functions: Callable[..., Any]) -> list[str]:
@@ -40,41 +48,6 @@ def names_of(*functions: Callable[..., Any]) -> list[str]:
     return list(names)
 
 
-def suggesting(
-    function: Callable[..., Any], owner: str, names: Iterable[str] | None = None
-) -> Callable[..., Any]:
-    """Wraps a method, so that `check` sees its keyword arguments before it runs.
-
-    Args:
-      function: the method, or `__new__`.
-      owner: what messages call the method.
-      names: the keyword arguments that the method takes; None for those of its signature.
-    """
-    known = list(names_of(function) if names is None else names)
-
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            check(owner, kwargs, known)
-        return function(*args, **kwargs)
-
-    checked._suggests = True  # type: ignore[attr-defined]
-    return checked
-
-
-def suggest_in(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Makes a method of a class check its keyword arguments; a second call changes nothing.
-
-    Args:
-      cls: the class, ours or tensorflow-estimator's.
-      method: the name of the method, which the class itself defines.
-      *others: methods whose arguments it takes too, because it passes `**kwargs` on to them.
-    """
-    function = cls.__dict__[method]
-    function = getattr(function, "__func__", function)
-    if getattr(function, "_suggests", False):
-        return
-    plain = method in ("__init__", "__new__")
-    owner = f"{cls.__name__}()" if plain else f"{cls.__name__}.{method}()"
-    checked = suggesting(function, owner, names_of(function, *others))
-    setattr(cls, method, staticmethod(checked) if method == "__new__" else checked)
+def _unexpected(owner: str, name: str, names: list[str]) -> str:
+    advice = suggestion(name, names) or f" It takes {', '.join(names)}."
+    return f"{owner} got an unexpected keyword argument {name!r}.{advice}"

@@ -1,49 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the log of a program that sets up no logging of its own, and shows nothing twice.
+"""Shows the log of a program that sets up no logging of its own, while it calls this package.
 
-In such a program, lines of level INFO of the logger "estimator_emb" reach stderr: what trains
-where, and how far it is. Whatever the program sets up takes precedence: levels and handlers of the
-root logger, of the logger "estimator_emb" and of TensorFlow's, and absl's flags.
+In such a program, the calls of an estimator write lines of level INFO of the logger "estimator_emb"
+to stderr: what trains where, and how far it is. They leave out what TensorFlow's logger says to
+nobody: that tensorflow-estimator is deprecated; that TensorFlow, tensorflow-estimator or this
+package calls something deprecated; and, in an absl program that asks for no level, what
+tensorflow-estimator reports of itself. Warnings about lines of the program itself stay.
 
-Some records of TensorFlow's logger say nothing to the author of a program, and are left out: that
-tensorflow-estimator is deprecated; that TensorFlow, tensorflow-estimator or this package calls
-something deprecated; and, in an absl program that asks for no level, what tensorflow-estimator
-reports of itself. Records about lines of the program itself stay, and so do all other warnings.
+A program that gives the root logger, absl or the logger "estimator_emb" a level or a handler has
+set up logging: its choice stands, and nothing is left out. After a call all loggers are as before.
 """
 
+import contextlib
 import logging
-import sys
+import threading
 import weakref
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 from absl import logging as absl_logging
 
-from estimator_emb.messages import failures
-
-_ADVICE_TO_LEAVE = "Use tf.keras instead."
-"""The end of the deprecation notice on every name of tensorflow-estimator, whoever uses it."""
+from estimator_emb.messages import frames
 
 logger = logging.getLogger("estimator_emb")
 _logged: set[tuple[str, str]] = set()
 _counting: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
-
-
-def install() -> None:
-    """Sets up the loggers "estimator_emb" and "tensorflow". A second call changes nothing."""
-    if isinstance(logger, _Logger):
-        return
-    logger.__class__ = _Logger
-    logger.addHandler(_Console())
-    if not logging.root.handlers and logging.root.level == logging.WARNING:
-        logging.root.setLevel(_Unchosen(logging.WARNING))
-    # absl sets a level in every program that it runs.
-    app.call_after_init(_after_absl)
-    tensorflow = tf.get_logger()
-    tensorflow.addFilter(_concerns_program)
-    for handler in tensorflow.handlers:
-        handler.addFilter(_NotByRoot(tensorflow, handler))
+_lock = threading.Lock()
+_calls = 0
+_undo = contextlib.ExitStack()
 
 
 def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
@@ -62,89 +48,96 @@ def counts_steps(graph: tf.Graph) -> None:
     _counting.add(graph)
 
 
-class _Unchosen(int):
-    """A level of the root logger that the program has not chosen."""
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Shows the log inside; also from several threads, and within itself."""
+    global _calls
+    with _lock:
+        if not _calls:
+            _set_up()
+        _calls += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _calls -= 1
+            if not _calls:
+                _undo.close()
 
 
-def _after_absl() -> None:
-    if absl_logging.get_absl_handler() not in logging.root.handlers:
+def _set_up() -> None:
+    tensorflow = tf.get_logger()
+    _add_filter(tensorflow, _concerns_program)
+    if _is_set_up() or logger.handlers or logger.level or not logger.propagate:
         return
-    if not flags.FLAGS["verbosity"].present:
-        logging.root.setLevel(_Unchosen(logging.root.level))
+    for handler in tensorflow.handlers:
+        _add_filter(handler, _NotByRoot(handler))
+    console = logging.StreamHandler()
+    console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    console.addFilter(lambda record: not logging.root.handlers)
+    logger.addHandler(console)
+    _undo.callback(logger.removeHandler, console)
+    logger.setLevel(logging.INFO)
+    _undo.callback(_reset_level)
+    _add_filter(logger, _is_wanted)
 
 
-class _Logger(logging.Logger):
-    """The class of the logger "estimator_emb", of level INFO unless the program chooses another."""
-
-    def getEffectiveLevel(self) -> int:  # noqa: N802
-        if self.level:
-            return self.level
-        if not isinstance(logging.root.level, _Unchosen):
-            return logging.root.level
-        # A program that silences TensorFlow's INFO means this package's too.
-        quiet = tf.get_logger().level > logging.INFO
-        return logging.WARNING if quiet else logging.INFO
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802
-        # Python's own method caches its answer until some logger's setLevel is called, and would
-        # not notice a new handler of the root logger.
-        return (
-            not self.disabled and self.manager.disable < level and level >= self.getEffectiveLevel()
-        )
+def _add_filter(owner: logging.Filterer, wanted: Any) -> None:
+    owner.addFilter(wanted)
+    _undo.callback(owner.removeFilter, wanted)
 
 
-class _Console(logging.StreamHandler):
-    """A handler that writes to stderr the records that no handler of the program gets."""
+def _reset_level() -> None:
+    if logger.level == logging.INFO:  # Else the program has set it since.
+        logger.setLevel(logging.NOTSET)
 
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        return sys.stderr
+def _is_set_up() -> bool:
+    """Returns whether the program has set up the root logger, itself or by a flag of absl's."""
+    if logging.root.handlers == [absl_logging.get_absl_handler()]:
+        verbosity = flags.FLAGS["verbosity"]
+        return bool(verbosity.present) or verbosity.value != absl_logging.INFO
+    return bool(logging.root.handlers) or logging.root.level != logging.WARNING
 
-    def filter(self, record: logging.LogRecord) -> Any:
-        taken = logger.handlers != [self] or (logger.propagate and bool(logging.root.handlers))
-        return False if taken else super().filter(record)
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Returns whether to show a record of ours, although the program may set up logging inside."""
+    if _is_set_up():
+        return record.levelno >= logging.root.level
+    # A program that silences TensorFlow's INFO means this package's too.
+    return record.levelno > logging.INFO or tf.get_logger().level <= logging.INFO
 
 
 class _NotByRoot(logging.Filter):
-    """A filter that keeps a handler from writing what root handlers write to the same stream."""
+    """A filter that keeps a handler from writing what a root handler writes to the same stream."""
 
-    def __init__(self, owner: logging.Logger, handler: logging.Handler):
+    def __init__(self, handler: logging.Handler):
         super().__init__()
-        self._owner = owner
-        self._handler = handler
+        self._stream = _stream(handler)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        stream = _stream(self._handler)
-        return stream is None or not (
-            self._owner.propagate
-            and any(
-                _stream(other) is stream and record.levelno >= other.level
-                for other in logging.root.handlers
-            )
-        )
+        return all(_stream(other) is not self._stream for other in logging.root.handlers)
 
 
-def _stream(handler: logging.Handler) -> Any:
-    """Returns the stream to which a handler writes; None if it writes to none."""
+def _stream(handler: Any) -> Any:
     if isinstance(handler, absl_logging.ABSLHandler):
         handler = handler.python_handler
-    return getattr(handler, "stream", None)
+    return getattr(handler, "stream", handler)
 
 
 def _concerns_program(record: logging.LogRecord) -> bool:
     """Returns whether a record of TensorFlow's logger is for the author of the program."""
-    if record.levelno < logging.WARNING:
-        asked = tf.get_logger().level or not isinstance(logging.root.level, _Unchosen)
-        return bool(asked) or failures.is_of_program(record.pathname)
-    if str(record.msg).startswith("It seems that global step (tf.train.get_global_step) has not"):
+    message = str(record.msg)
+    if message.startswith("It seems that global step (tf.train.get_global_step) has not"):
         return tf.compat.v1.get_default_graph() not in _counting
-    # TensorFlow begins a deprecation notice with the file and line of the caller.
-    if not (isinstance(record.args, tuple) and str(record.msg).startswith("From %s: ")):
+    if _is_set_up():
         return True
-    if record.args[-1] == _ADVICE_TO_LEAVE:
+    if record.levelno < logging.WARNING:
+        return bool(tf.get_logger().level) or frames.is_of_program(record.pathname)
+    # TensorFlow begins a deprecation notice with the file and line of the caller. The advice is
+    # that on every name of tensorflow-estimator, whoever uses it.
+    if not (isinstance(record.args, tuple) and message.startswith("From %s: ")):
+        return True
+    if record.args[-1] == "Use tf.keras instead.":
         return False
-    return failures.is_of_program(str(record.args[0]).rpartition(":")[0])
+    return frames.is_of_program(str(record.args[0]).rpartition(":")[0])

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slices of TPUs that can be emulated: how many hosts they have, and how many cores each feeds.
+"""The slices of TPUs that can be emulated: their hosts, and the cores that each host feeds.
 
-A core is here what a program calls a replica where it divides no model: what TensorFlow shows as
-one TPU device.
+A core is what TensorFlow shows as one TPU device: a replica, unless the model is divided.
 
     v2-N, v3-N  N cores; a host has 4 chips with 2 cores each
     v4-N        N / 2 cores: the two TensorCores of a chip are one device ("megacore"); a host has 4
@@ -44,7 +43,7 @@ class Slice:
 
     @property
     def hosts(self) -> int:
-        return self.cores // self.cores_per_host
+        return -(-self.cores // self.cores_per_host)
 
     @property
     def cores_per_host(self) -> int:
@@ -70,7 +69,7 @@ def named(name: str) -> Slice:
     """Returns the slice of a name, such as 'v3-32'.
 
     Raises:
-      ValueError: it is none of `names`.
+      ValueError: `names` does not have it.
     """
     if name not in _SLICES:
         raise ValueError(f"must be one of {', '.join(_SLICES)}; got {name!r}.")
@@ -85,7 +84,7 @@ def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice
       mesh: the usual mesh of that number; None where there is none.
 
     Raises:
-      ValueError: there are more than eight, and no multiple of it.
+      ValueError: `cores` is above eight and no multiple of eight.
     """
     if cores <= CORES_PER_HOST:
         mesh = mesh or (cores, 1, 1, 1)

@@ -111,7 +111,7 @@ def library(
       units: the units to compile, in parallel.
       symbols: names that it defines; a cached library without one of them is built again.
       link: flags for the linker; none by default.
-      about: what the log calls the library; '', the default, logs nothing.
+      about: the library's name in the log; '', the default, logs nothing.
 
     Raises:
       BuildError: there is no compiler, the cache cannot be written, others can write it too, or

@@ -117,7 +117,7 @@ def read_safely(path: pathlib.Path) -> bytes:
     """Returns the content of a file of the cache.
 
     Raises:
-      OSError: it cannot be read, or is none.
+      OSError: it cannot be read, or is no file.
       UnsafeError: another user could have written it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -27,7 +27,7 @@ class _Server:
     Attributes:
       shards: in the order in which messages name them.
       rules: of each; empty where nothing is updated.
-      every_row: of each, whether rows that a batch has not are updated too; likewise.
+      every_row: whether the rule of each updates rows that are not in the batch; empty likewise.
     """
 
     shards: list[TableVariables]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the TPU embedding hardware, one file each.
+"""The optimizers of the TPU embedding hardware, one file each; `_classes.py` is their list.
 
 A file says everything about its optimizer: its class in the legacy vocabulary and, for five of
 them, in the TF2 vocabulary; its slots and their legacy names; and its rule, a pure function of
@@ -10,7 +10,7 @@ rule.
 import inspect
 from typing import Any
 
-from estimator_emb.messages.arguments import suggest_in
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import _classes
 from estimator_emb.optimizers._classes import *  # noqa: F403
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
@@ -30,7 +30,7 @@ ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
 
 for _one in ON_TPUS:
     if "__init__" in vars(_one):  # A dataclass gets it after `__init_subclass__`.
-        suggest_in(_one, "__init__")
+        method_of_program(_one, "__init__")
 
 PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
 """Those that train also where there is no TPU."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every optimizer class of the TPU embedding hardware has in common."""
+"""The base of every optimizer class of the TPU embedding hardware."""
 
 import dataclasses
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.messages.arguments import suggest_in
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers._math import Math
 
 _NO_LIMIT = {
@@ -213,7 +213,7 @@ class OptimizationParameters:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            suggest_in(cls, "__init__")
+            method_of_program(cls, "__init__")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         """Returns rows of the table and of the slots after one step of the optimizer.
@@ -246,7 +246,7 @@ class OptimizationParameters:
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 
     def _compared(self) -> dict[str, Any]:
-        """Returns what two equal optimizers have in common."""
+        """Returns what two optimizers are compared by."""
         return self.arguments()
 
     def _check_number(self, name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the TF2 classes add to the legacy classes that they derive from."""
+"""The additions of the TF2 classes to their legacy classes."""
 
 import inspect
 import numbers

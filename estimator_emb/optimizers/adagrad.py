@@ -63,13 +63,9 @@ class AdagradParameters(OptimizationParameters):
 
 
 class Adagrad(TF2Optimizer, AdagradParameters):
-    """Adagrad in the TF2 vocabulary. Its slot a, `accumulators`, is saved as `<table>/Adagrad`.
+    """Adagrad in the TF2 vocabulary: the rule is that of `AdagradParameters`.
 
-        a <- a + g * g
-        w <- w - lr * g / sqrt(a)
-
-    w is a row of the table and g its summed gradient, float32 [dimension] each, and so is a; lr is
-    a float32 scalar. All operations are elementwise.
+    Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;

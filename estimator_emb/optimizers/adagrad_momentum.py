@@ -98,19 +98,10 @@ class AdagradMomentumParameters(OptimizationParameters):
 
 
 class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
-    """Adagrad with momentum in the TF2 vocabulary. Its slots are `accumulators` a and `momenta` m.
+    """Adagrad with momentum in the TF2 vocabulary: the rule of `AdagradMomentumParameters`.
 
-    They are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
-
-        a <- a + g * g                                      beta2 = 1
-        a <- beta2 * a + (1 - beta2) * g * g                beta2 < 1
-        s =  (a + epsilon)^(-1 / exponent) * g
-        m <- momentum * m + s
-        w <- w - lr * m                                     use_nesterov=False
-        w <- w - lr * (momentum * m + s)                    use_nesterov=True
-
-    w is a row of the table and g its summed gradient, float32 [dimension] each, and so are a and m,
-    which start from 0; lr is a float32 scalar. All operations are elementwise.
+    Its slots, `accumulators` a and `momenta` m, float32 like the table, start from 0. They are
+    saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;

@@ -105,18 +105,10 @@ class AdamParameters(OptimizationParameters):
 
 
 class Adam(TF2Optimizer, AdamParameters):
-    """Adam in the TF2 vocabulary. Its slots m and v are named `momenta` and `velocities`.
+    """Adam in the TF2 vocabulary: the rule is that of `AdamParameters`.
 
-    They are saved as `<table>/Adam/m` and `<table>/Adam/v`.
-
-        m <- beta_1 * m + (1 - beta_1) * g
-        v <- beta_2 * v + (1 - beta_2) * g * g
-        w <- w - lr * m / sqrt(v + epsilon^2)        sum_inside_sqrt=True
-        w <- w - lr * m / (sqrt(v) + epsilon)        sum_inside_sqrt=False
-
-    w is a row of the table and g its summed gradient, float32 [dimension] each, and so are m and v,
-    which start from 0; lr is a float32 scalar. All operations are elementwise. The bias of m and v
-    is never corrected.
+    Its slots, `momenta` m and `velocities` v, float32 like the table, start from 0. They are saved
+    as `<table>/Adam/m` and `<table>/Adam/v`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;

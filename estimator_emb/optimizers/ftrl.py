@@ -137,29 +137,11 @@ class FtrlParameters(OptimizationParameters):
 
 
 class FTRL(TF2Optimizer, FtrlParameters):
-    """FTRL-Proximal in the TF2 vocabulary. Its slots a and z are `accumulators` and `linears`.
+    """FTRL-Proximal in the TF2 vocabulary: the rule is that of `FtrlParameters`.
 
-    They are saved as `<table>/Ftrl` and `<table>/Ftrl_1`.
-
-    With k = -learning_rate_power, a' and z' the new a and z:
-
-        a' = a + g * g
-        multiply_linear_by_learning_rate=False:
-            z' = z + g - (a'^k - a^k) * w / lr
-            c  = l1
-            D  = (a'^k + beta) / lr + 2 * l2
-        multiply_linear_by_learning_rate=True, where z holds lr times as much:
-            z' = z + lr * g - (a'^k - a^k) * w
-            c  = lr * l1
-            D  = a'^k + 2 * lr * l2 + beta
-        N  = -z'                                 l1 = 0
-        N  = clamp(z', -c, c) - z'               l1 > 0
-        w <- N / D                               0 where D is 0
-
-    w is a row of the table and g its summed gradient, float32 [dimension] each, and so are a and z;
-    z starts from 0; lr is a float32 scalar. All operations are elementwise.
-
-    The order of the arguments is not that of `FtrlParameters`.
+    Its slots, `accumulators` a and `linears` z, float32 like the table, are saved as `<table>/Ftrl`
+    and `<table>/Ftrl_1`; z starts from 0. The order of the arguments is not that of
+    `FtrlParameters`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;

@@ -34,12 +34,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
 
 class SGD(TF2Optimizer, StochasticGradientDescentParameters):
-    """Stochastic gradient descent in the TF2 vocabulary. It has no slots.
-
-        w <- w - lr * g
-
-    w is a row of the table and g its summed gradient, float32 [dimension] each; lr is a float32
-    scalar.
+    """Stochastic gradient descent in the TF2 vocabulary, of float32 tables. It has no slots.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.01 by default;

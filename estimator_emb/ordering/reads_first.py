@@ -58,7 +58,7 @@ def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> i
 
     Args:
       every_step: what each session call of a step fetches.
-      sometimes: what only some of these calls fetch; nothing by default.
+      sometimes: fetched by only some of these calls; nothing by default.
 
     Returns:
       The number of edges added.

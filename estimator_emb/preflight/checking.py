@@ -135,7 +135,7 @@ def check_program(
 
 @dataclasses.dataclass
 class _Built:
-    """A step that was built, if it could be, with what was found."""
+    """The step, if it could be built, and the findings."""
 
     step: step_lib.Step | None
     findings: list[Finding]
@@ -204,7 +204,7 @@ def _notes(
 
 
 def _of_generation(config: Any) -> Iterator[Finding]:
-    """Yields what the constructor says of the generation that a program names."""
+    """Yields the refusal of the generation that a program names."""
     try:
         check_runtime(getattr(config.tpu_config, "tpu_generation", None))
     except ValueError as error:
@@ -213,7 +213,7 @@ def _of_generation(config: Any) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def _followed() -> Iterator[None]:
-    """Raises a `CannotCheck` for any error inside that is none."""
+    """Turns any error inside into a `CannotCheck`."""
     try:
         yield
     except CannotCheck:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds what a program builds on a TPU, on one that is only described, to see what it raises.
+"""Builds a program as on a TPU, one that is only described, to see what it raises.
 
 tensorflow-estimator asks the TPU's master which hosts and cores there are. Here the answer is made
 up; everything else is as with `use_tpu=True`, up to the session, which is not opened.
@@ -18,7 +18,7 @@ import tensorflow as tf
 from estimator_emb.backends.emulated import topology
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.names.slices import CORES_PER_HOST
+from estimator_emb.names import slices
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.estimator import ModeKeys
@@ -29,32 +29,28 @@ _JOB = "tpu_worker"
 
 
 def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns what a TPU of so many cores says of itself, with eight cores to a host.
+    """Returns the metadata of a TPU, with eight cores to a host.
 
     Args:
       cores: number of cores over all hosts.
       divided: whether models are divided over cores, for which the TPU tells its topology.
 
     Raises:
-      CannotCheck: it has a topology, and so many cores have none that is known.
+      CannotCheck: models are divided, and no TPU with this number of cores is known.
     """
-    hosts = -(-cores // CORES_PER_HOST)
+    shape = slices.Slice((cores, 1, 1, 1), (min(cores, slices.CORES_PER_HOST), 1, 1, 1))
     known = None
     if divided:
         try:
-            known = topology.emulated(topology.of_cores(cores, "A described TPU"))
+            shape = topology.of_cores(cores, "A described TPU")
+            known = topology.emulated(shape)
         except ValueError as error:
             raise CannotCheck(str(error)) from error
-    return tf.tpu.experimental.TPUSystemMetadata(
-        num_cores=cores,
-        num_hosts=hosts,
-        num_of_cores_per_host=min(cores, CORES_PER_HOST),
-        topology=known,
-        devices=tuple(
-            types.SimpleNamespace(name=f"/job:{_JOB}/replica:0/task:{host}/device:CPU:0")
-            for host in range(hosts)
-        ),
+    devices = tuple(
+        types.SimpleNamespace(name=f"/job:{_JOB}/replica:0/task:{host}/device:CPU:0")
+        for host in range(shape.hosts)
     )
+    return topology.metadata(shape, known, devices)
 
 
 class Described:
@@ -67,7 +63,7 @@ class Described:
       has_steps: whether the call says how many steps it takes.
 
     Attributes:
-      findings: what making the estimator raises, or its call in this mode at once.
+      findings: what making the estimator raises, or the beginning of its call in this mode.
     """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
@@ -150,7 +146,7 @@ def _build(made: TPUEstimator, input_fn: Callable[..., Any], mode: str) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keeps what building says out of the log: it has been said of the program itself."""
+    """Keeps warnings of this build out of the log: the program itself has logged them."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

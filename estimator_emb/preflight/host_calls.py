@@ -21,12 +21,11 @@ _WRITES = (
 
 
 def findings(step: Step) -> list[Finding]:
-    """Returns a finding for each variable of the model that the host_call assigns.
+    """Returns findings about the host_call.
 
-    And one for each op by which it asks for the number of a core.
-
-    It calls the function of the host_call, with placeholders. What that raises is not told here:
-    the described TPU calls it too.
+    They are variables of the model that it assigns, and ops that ask for the number of a core. The
+    function of the host_call is called with placeholders. Its errors are not told here: the
+    described TPU calls it too.
     """
     if step.host_call is None:
         return []
@@ -102,7 +101,7 @@ def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, 
 
 
 def _outer(resource: tf.Tensor, graph: Any, call: tf.Operation) -> Any:
-    """Returns the variable that a function's argument is; None if it is none of the call's."""
+    """Returns the variable behind a function's argument; None if the call gives no variable."""
     for captured, inner in getattr(graph, "captures", ()):
         if inner is resource:
             return captured.op

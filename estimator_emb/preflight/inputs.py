@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one core gets of a program's input, and what of that input no TPU takes."""
+"""Finds the input of one core, and the parts of it that no TPU takes."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ import tensorflow as tf
 from estimator_emb.backends.host_context import HOST_DEVICE
 from estimator_emb.checks import ids_on_tpus
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.messages import errors
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.columns import TENSOR_CORE_MASK_KEY_SUFFIX, sequence_length_key
@@ -91,7 +92,7 @@ class CoreInputs:
     def _check_ids(
         self, features: Mapping[str, Any], looked_up: list[tuple[Table, Feature]], on_host: bool
     ) -> None:
-        """Finds ids and weights that do not reach the tables; the host's take more forms."""
+        """Finds ids and weights that tables on a TPU do not take; those on its host take more."""
         shared = ids_on_tpus.of_shared_weights([table for table, _ in looked_up])
         for table, feature in looked_up:
             owner = f"feature {feature.key!r} of table {table.name!r}"
@@ -169,7 +170,7 @@ class CoreInputs:
         return None
 
     def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
-        """Returns the shape that a core gets of a tensor that its host reads for all its cores."""
+        """Returns a core's share of the shape that its host reads for all its cores."""
         context = self._context
         sizes = shape.as_list()
         sliced = context.is_input_slice_broadcast_to_all_cores()
@@ -216,7 +217,7 @@ def element_spec(
     add_item_to_params(params, "context", context_of_input_fn)
     kwargs = {"params": params, "config": context.config, "mode": context.mode}
     with tf.Graph().as_default():
-        with program.explained("input_fn"):
+        with errors.explained(program.failed, "input_fn"):
             returned = input_fn(**{key: value for key, value in kwargs.items() if key in names})
         if isinstance(returned, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
             return returned.element_spec

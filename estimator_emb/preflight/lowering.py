@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the graph of a step in a form that TensorFlow can lower without a TPU."""
+"""Writes the graph of a step so that TensorFlow can lower it without a TPU."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ _DROPPED = ("_class", "_output_shapes", "_pivot_for_cluster", static.CLUSTER, "_
 
 
 class CannotLower(Exception):
-    """The error of a step of which a part has no form that TensorFlow can lower."""
+    """The error of a step that TensorFlow cannot lower."""
 
 
 def write(step: Step, folder: pathlib.Path) -> None:

@@ -1,35 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the lines of the program that ops and errors come from."""
 
-import contextlib
 import itertools
-import os
 import re
-import sysconfig
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages.failures import LIBRARIES
+from estimator_emb.messages import frames
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.private.graphs import BranchGradientGraph, LoopGradientGraph
 from estimator_emb.spec.options import CannotEmulate
 
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_SITES = (os.path.dirname(os.path.dirname(tf.__file__)), sysconfig.get_path("purelib"), _OURS)
-_FOLDERS = tuple(os.path.join(site, library) + os.sep for site in _SITES for library in LIBRARIES)
-_LIBRARY = sysconfig.get_path("stdlib") + os.sep
-_MAKERS = tuple(
-    os.path.join(site, library) + os.sep
-    for site in _SITES
-    for library in ("estimator_emb", "feature_columns", "tensorflow_estimator")
-)
-
 
 class ProgramError(CannotCheck):
-    """The error that a function of the program has raised one."""
+    """The error of a function of the program that failed."""
 
 
 def line_of(op: tf.Operation) -> str | None:
@@ -40,14 +26,14 @@ def line_of(op: tf.Operation) -> str | None:
     while (source := _differentiated(op)) is not None:
         op = source
     try:
-        frames = [(frame.filename, frame.lineno) for frame in op.traceback]
+        passed = [(frame.filename, frame.lineno) for frame in op.traceback]
     except (AttributeError, TypeError):
         return None
-    return _innermost(frames)
+    return _innermost(passed)
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op of whose gradient an op is a part; None if it is of none."""
+    """Returns the op that another one helps to differentiate, or None."""
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original
@@ -66,37 +52,36 @@ _GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad(?:_\d+)?/")
 
 def line_of_error(error: BaseException) -> str | None:
     """Returns the innermost 'file:line' of the program in an exception; None if it has none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return _innermost([(frame.filename, frame.lineno) for frame in frames])
+    passed = traceback.extract_tb(error.__traceback__)
+    return _innermost([(frame.filename, frame.lineno) for frame in passed])
 
 
-def _innermost(frames: list[tuple[str, Any]]) -> str | None:
-    return next((f"{name}:{line}" for name, line in reversed(frames) if _is_of_program(name)), None)
-
-
-def _is_of_program(file: str) -> bool:
-    library = file.startswith(_LIBRARY) and "-packages" + os.sep not in file
-    return not (library or file.startswith(_FOLDERS) or file.startswith("<"))
+def _innermost(passed: list[tuple[str, Any]]) -> str | None:
+    return next(
+        (f"{name}:{line}" for name, line in reversed(passed) if frames.is_of_program(name)), None
+    )
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether a class or column of an estimator's refuses what a program makes it with.
+    """Returns whether an estimator's class or column refuses the arguments of the program.
 
     What only an emulated TPU refuses says nothing about a TPU.
     """
-    frames = list(traceback.extract_tb(error.__traceback__))
+    passed = list(traceback.extract_tb(error.__traceback__))
     inside = list(
-        itertools.takewhile(lambda frame: not _is_of_program(frame.filename), reversed(frames))
+        itertools.takewhile(
+            lambda frame: not frames.is_of_program(frame.filename), reversed(passed)
+        )
     )
-    entered = inside[-1].filename if 0 < len(inside) < len(frames) else ""
+    entered = inside[-1].filename if 0 < len(inside) < len(passed) else ""
     return (
         not isinstance(error, CannotEmulate)
-        and entered.startswith(_MAKERS)
+        and frames.is_in(entered, frames.OURS)
         and any(
             frame.name in ("__init__", "__new__", "__post_init__")
             or "feature_columns" in frame.filename
             for frame in inside
-            if frame.filename.startswith(_MAKERS)
+            if frames.is_in(frame.filename, frames.OURS)
         )
     )
 
@@ -109,15 +94,11 @@ def refusal(error: Exception) -> Finding:
     )
 
 
-@contextlib.contextmanager
-def explained(function: str) -> Iterator[None]:
-    """Raises a `ProgramError` for any error inside, which is a function of the program."""
-    try:
-        yield
-    except CannotCheck:
-        raise
-    except Exception as error:
-        where = line_of_error(error)
-        raise ProgramError(
-            f"{function} failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}"
-        ) from error
+def failed(error: Exception, function: str) -> ProgramError | None:
+    """Returns a `ProgramError` for any error of a function of the program."""
+    if isinstance(error, CannotCheck):
+        return None
+    where = line_of_error(error)
+    return ProgramError(
+        f"{function} failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}"
+    )

@@ -10,7 +10,7 @@ ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 
 
 class CannotCheck(Exception):
-    """The error of a step that could not be built or compiled; it is no finding about it."""
+    """The error of a step that could not be built or compiled, which is no finding about it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Compilation:
         sums = "" if self.replicas == 1 else f" all-reduces {self.all_reduces},"
         return (
             f"{text}; per core:{sums} floating-point operations {flops}, "
-            f"arguments {_mebibytes(self.argument_bytes)}, "
-            f"temporaries {_mebibytes(self.temporary_bytes)}, "
+            f"arguments {results.bytes_text(self.argument_bytes)}, "
+            f"temporaries {results.bytes_text(self.temporary_bytes)}, "
             f"together {100 * part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
         )
 
@@ -130,10 +130,12 @@ class Tables:
             return f"{text}; {self.words}"
         part = 100 * (self.table_bytes + (self.step_bytes or 0)) / self.memory_bytes
         of = f"{part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
-        text += f"; per core of {self.cores}: tables and slots {_mebibytes(self.table_bytes)}, "
+        text += (
+            f"; per core of {self.cores}: tables and slots {results.bytes_text(self.table_bytes)}, "
+        )
         if self.step_bytes is None:
             return f"{text}{of}; the dense step, which was not compiled, comes on top"
-        return f"{text}the dense step {_mebibytes(self.step_bytes)}, together {of}"
+        return f"{text}the dense step {results.bytes_text(self.step_bytes)}, together {of}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +228,3 @@ def _count(number: float) -> str:
         if number >= size:
             return f"{number / size:,.3g} {unit}"
     return f"{number:,.0f}"
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"

@@ -125,7 +125,7 @@ def _called_on_core(
 ) -> list[tuple[str, Any, StepOp]]:
     """Returns (name, graph, caller) of the functions that an op calls on a core.
 
-    What an iterator or a Python function calls is the business of the host.
+    The host runs what an iterator or a Python function calls.
     """
     if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
         return []
@@ -287,7 +287,7 @@ def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
 
 
 def _refused_type(op_type: str, attributes: Any) -> str | None:
-    """Returns a type of an op that a kernel refuses; None if some kernel takes all of them."""
+    """Returns a type of an op that no kernel takes; None if one takes all its types."""
     first = None
     for kernel in kernels()[op_type]:
         refused = [

@@ -20,6 +20,7 @@ from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.messages import errors
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import described, program
 from estimator_emb.preflight.inputs import CoreInputs
@@ -47,7 +48,7 @@ class Step:
       replicas: number of cores.
       batch: number of samples per core.
       arguments: the tensors in the cluster that the step reads.
-      results: the tensors that leave the core, each with what messages call it.
+      results: the tensors that leave the core, each with its name in messages.
       train_op: the op that the step must run besides; None if there is none.
       host_call: that of model_fn; None if there is none.
       findings: findings about inputs and outputs.
@@ -165,7 +166,7 @@ def _build(
         wrapper = ModelFnWrapper(model_fn, config, estimator.params, context)
         with (
             TPUEstimatorReplicaContext(tf.reshape(replica, [])),
-            program.explained("model_fn"),
+            errors.explained(program.failed, "model_fn"),
         ):
             spec = wrapper._call_model_fn(features, labels if has_labels else None)
         _take(spec, step)

@@ -115,7 +115,7 @@ def table_bytes(
 
     Args:
       tables: those of a spec.
-      cores: number of cores over all hosts, of which each has eight at the most.
+      cores: number of cores over all hosts; a host has at most eight.
       strategy: 'div' or 'mod'.
       training: whether slots are there.
       divisor: a number that dimensions are divided by, to see what would fit.

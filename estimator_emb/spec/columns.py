@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions by which the categorical column of an embedding column turns values into ids."""
+"""Finds how the categorical column of an embedding column turns values into ids."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns the function by which a categorical column turns strings into ids.
+    """Returns the function that turns the strings of a categorical column into ids.
 
     Args:
       categorical_column: the column inside of an embedding column.
@@ -26,7 +26,7 @@ def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] |
 
 
 def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns the function by which a categorical column turns integers into ids.
+    """Returns the function that turns the integers of a categorical column into ids.
 
     Args:
       categorical_column: the column inside of an embedding column.

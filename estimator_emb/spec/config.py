@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages import arguments
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 from estimator_emb.private.columns import (
@@ -321,7 +322,7 @@ class EmbeddingConfigSpec(
 
 
 for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
-    arguments.suggest_in(_config, "__new__")
+    method_of_program(_config, "__new__")
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:

@@ -24,7 +24,7 @@ NO_ESTIMATOR = (
 
 
 def check_generation(generation: object) -> None:
-    """Raises ValueError: `generation` is none of `GENERATIONS`."""
+    """Raises ValueError: there is no such generation."""
     if generation not in GENERATIONS:
         raise ValueError(
             f"TPUConfig: tpu_generation must be one of {', '.join(GENERATIONS)}, or None; "

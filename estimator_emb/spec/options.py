@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs and how, as its TPUConfig or the environment say."""
+"""Where a program runs and how, by its TPUConfig or the environment."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb.messages import arguments
+from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
+from estimator_emb.private.estimator import LocalRunConfig
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
 from estimator_emb.spec import generations, tf_config
 
@@ -28,12 +29,15 @@ class RunConfig(StockRunConfig):
         cluster: Any = None,
         **kwargs: Any,
     ):
-        tf_config.read()
+        tf_config.read_tf_config()
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
+method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig.__init__)
+
+
 class CannotEmulate(ValueError):
-    """The error of what a TPU may run, and an emulated one does not."""
+    """The error of what a TPU may run and an emulated one does not."""
 
 
 class TPUConfig(StockTPUConfig):
@@ -111,7 +115,7 @@ class TPUConfig(StockTPUConfig):
         tables: str | None = None,
         table_summaries: bool | None = None,
     ) -> "TPUConfig":
-        tf_config.read()  # As tensorflow-estimator's does, for the TPU's job.
+        tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(
             cls,
             iterations_per_loop,
@@ -155,7 +159,7 @@ def additions(tpu_config: Any) -> dict[str, Any]:
     return {name: getattr(tpu_config, name, None) for name in TPUConfig.__annotations__}
 
 
-arguments.suggest_in(TPUConfig, "__new__")
+method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:

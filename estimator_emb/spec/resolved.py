@@ -114,7 +114,7 @@ def tables_of_dicts(
                 for key, feature in sorted(features.items())
                 if feature.table_id == name
             ),
-            optimizer=own_or_shared(config, optimizer),
+            optimizer=config.optimization_parameters or optimizer,
         )
         for name, config in sorted(tables.items())
     ]
@@ -179,7 +179,7 @@ def tables_of_columns(
             configs[name],
             tuple(sorted(features[name], key=lambda feature: feature.key)),
             scope_keys[name],
-            own_or_shared(configs[name], optimizer),
+            configs[name].optimization_parameters or optimizer,
         )
         for name in sorted(configs)
     ]
@@ -237,7 +237,7 @@ def _has_table(column: Any) -> bool:
 
 
 def signature(column: Any) -> tuple[Any, ...]:
-    """Returns what two columns have in common that are made by the same call."""
+    """Returns what is equal in two columns that the same call makes."""
     return (
         column.name,
         column.get_feature_key_name(),
@@ -281,13 +281,6 @@ def _shown(column: Any) -> str:
         f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
         f"{size} x {dimension}, combiner {column.get_combiner()!r})"
     )
-
-
-def own_or_shared(
-    config: TableConfig, shared: OptimizationParameters | None
-) -> OptimizationParameters | None:
-    """Returns the optimizer of a table: its own, else the shared one; None if there is neither."""
-    return config.optimization_parameters or shared
 
 
 def optimizer_of(table: Table) -> OptimizationParameters:

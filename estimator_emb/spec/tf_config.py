@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads TF_CONFIG, the environment variable that tells a process its place in a cluster.
 
-tensorflow-estimator reads it too, and takes much of what is wrong for something else or fails
-without a word about where it comes from. What it can train with is accepted here.
+tensorflow-estimator reads it too, but misunderstands much that is wrong, or fails without naming
+TF_CONFIG. Whatever it can train with is accepted here.
 """
 
 import json
@@ -16,11 +16,11 @@ _EXAMPLE = (
 )
 
 
-def read() -> dict[str, Any]:
-    """Returns what TF_CONFIG says; nothing where it is not set.
+def read_tf_config() -> dict[str, Any]:
+    """Returns the content of TF_CONFIG; {} where it is not set.
 
     Raises:
-      ValueError: it says what cannot be. The message quotes that part.
+      ValueError: it is wrong. The message quotes the wrong part.
     """
     text = os.environ.get("TF_CONFIG", "{}")
     try:
@@ -81,7 +81,7 @@ def _check_different(jobs: dict[str, dict[int, str]]) -> None:
 
 
 def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
-    """Checks what tensorflow-estimator does not say, or says without a word about TF_CONFIG."""
+    """Checks what tensorflow-estimator does not, or refuses without naming TF_CONFIG."""
     if "index" not in task or (jobs and task["index"] is None):
         return
     index = _whole(task["index"])
@@ -105,7 +105,7 @@ def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
 
 
 def _whole(value: Any) -> int | None:
-    """Returns the number that tensorflow-estimator takes a value for, if it is one."""
+    """Returns the whole number that tensorflow-estimator makes of a value, if any."""
     try:
         number = int(value)
         exact = isinstance(value, str) or number == value

@@ -55,7 +55,7 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
     """Returns a context whose ops run after the forms of `inputs`, as they came, were checked.
 
-    The ops that have read them before wait likewise.
+    Ops that were made to read them before wait too.
     """
     problems = [problem for ids in inputs for problem in forms.problems(ids)]
     if not problems:
@@ -76,8 +76,8 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
         for holds, message in problems:
             stops = tf.raw_ops.Assert(condition=holds, data=[message()], summarize=1)
             if not tf.executing_eagerly():
-                # tf.control_dependencies would leave out an op of which an input is captured first
-                # inside of its context.
+                # tf.control_dependencies would leave out an op if one of its inputs is first
+                # captured inside of the context.
                 stops._add_control_inputs(previous)
                 previous = [stops]
         with tf.control_dependencies(previous):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of one graph on the host: looked up and trained as the TPU hardware would.
 
-A step goes around the program's model_fn in phases, each of which makes the only object that can do
-the next:
+A step goes around the program's model_fn in phases. Each makes the object that can do the next:
 
-1. `TableStep.read` reads the ids of a batch, and puts a stand-in for each activation in the
+1. `TableStep.read_batch` reads the ids of a batch, and puts a stand-in for each activation in the
    features: a `Reading`.
 2. `Reading.tap` gives the activations to the model such that, in training, the gradients that reach
    them can be taken: a `GradientTap`.
@@ -44,6 +43,7 @@ from estimator_emb.tables.warm_start import with_slots
 logger = logging.getLogger("estimator_emb")
 
 
+@dataclasses.dataclass(eq=False)
 class TableStep:
     """The lookup and training of the tables of one graph, as known before a batch is read.
 
@@ -51,7 +51,7 @@ class TableStep:
       spec: checked.
       tables: those of the spec.
       training: True creates slots and updates tables.
-      cores: the cores that share the batch; None is one. Each sees the activations of its slice;
+      cores: the cores that share the batch, one by default. Each sees the activations of its slice;
         the tables are looked up and updated once, for the whole batch.
       batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
         another size stops the step.
@@ -69,45 +69,35 @@ class TableStep:
         step leaves; a hook of the session. Else None.
     """
 
-    def __init__(
-        self,
-        spec: EmbeddingConfigSpec,
-        tables: Sequence[Table],
-        training: bool,
-        cores: Cores | None = None,
-        batch_size: int | None = None,
-        as_parts: bool = False,
-        shards: int = 1,
-        dropped: DroppedIds | None = None,
-        kernels: Factory = TensorFlowKernels,
-        look_up_integers: bool = False,
-        transfer: Transfer | None = None,
-        where: str = "on the host",
-        summarizes: bool = False,
-        in_this_process: bool = True,
-    ):
-        self.spec = spec
-        self.tables = integers.looked_up(tables) if look_up_integers else list(tables)
-        self.training = training
-        self.cores = cores or Cores()
+    spec: EmbeddingConfigSpec
+    tables: Sequence[Table]
+    training: bool
+    cores: Cores = dataclasses.field(default_factory=Cores)
+    batch_size: int | None = None
+    as_parts: bool = False
+    shards: int = 1
+    dropped: DroppedIds | None = None
+    kernels: Factory = TensorFlowKernels
+    look_up_integers: bool = False
+    transfer: Transfer | None = None
+    where: str = "on the host"
+    summarizes: bool = False
+    in_this_process: bool = True
+    next_step: NextStep | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.tables = list(self.tables)
+        if self.look_up_integers:
+            self.tables = integers.looked_up(self.tables)
         input_errors.note_tables(self.tables)
-        self._batch_size = batch_size
-        self._as_parts = as_parts
-        self._shards = shards
-        self._dropped = dropped
-        self._kernels = kernels
-        self._look_up_integers = look_up_integers
-        self._where = where
-        self.summarizes = summarizes and training
-        self._in_this_process = in_this_process
-        self.next_step: NextStep | None = None
-        if training and spec.pipeline_execution_with_tensor_core and self.tables:
+        self.summarizes = self.summarizes and self.training
+        if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
-        self._transfer = transfer or self.next_step
+        self.transfer = self.transfer or self.next_step
 
     @property
     def replaced(self) -> set[str]:
-        """Keys of the batch under which the model does not see what input_fn yields: ids."""
+        """Keys of ids in the batch; under these the model sees something else."""
         columns = self.spec.tensor_core_feature_columns or ()
         return {
             *(feature.key for table in self.tables for feature in table.features),
@@ -116,51 +106,46 @@ class TableStep:
 
     @property
     def consumed(self) -> set[str]:
-        """Keys of the batch that the tables read, and that no core sees: ids and weights."""
+        """Keys of ids and weights in the batch, which the tables read and no core sees."""
         features = [feature for table in self.tables for feature in table.features]
         weights = {feature.weight_key for feature in features if feature.weight_key is not None}
         return self.replaced | weights
 
     def describe(self) -> str:
         """Returns one line: what runs where, and how large it is."""
-        where = self._where
+        where = self.where
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
-        if self._shards > 1:
-            where += f", over {self._shards} parameter servers"
+        if self.shards > 1:
+            where += f", over {self.shards} parameter servers"
         of_tables = {table.name: optimizer_of(table) for table in self.tables}
         return describe(self.tables, of_tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
-        """Returns what the model sees of a batch: where lookups are a step ahead, of the last."""
+        """Returns what the model sees: this batch, or the last where lookups are a step ahead."""
         return structure if self.next_step is None else self.next_step.carried(structure)
 
     def enqueue(self, features: Any) -> "GradientTap":
-        """Reads a batch and taps core 0's activations; see `read`."""
+        """Reads a batch and taps core 0's activations; see `read_batch`."""
         # Names of the program's own, which decide those of variables, must not meet those of these
         # ops: which ops there are depends on the mode.
         with tf.name_scope("embedding_input"):
-            return self.read(features).tap()
+            return self.read_batch(features).tap()
 
-    def read(self, features: Any) -> "Reading":
+    @placement.on_cpu()
+    def read_batch(self, features: Any) -> "Reading":
         """Reads the features of the whole batch.
 
         Raises:
           ValueError: the features are no dict.
           KeyError, ValueError: see `inputs.read_feature`.
         """
-        with placement.on_cpu():
-            return self._read(features)
-
-    def _read(self, features: Any) -> "Reading":
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
-            raise ValueError(
-                f"With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
-                f"{found}."
-            )
+            must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
+            raise ValueError(f"{must}; got {found}.")
         input_errors.note_batch(features)
-        if self._look_up_integers:
+        if self.look_up_integers:
             features = integers.as_strings(self.tables, features)
         read = [
             inputs.read_feature(table, feature, features)
@@ -169,20 +154,20 @@ class TableStep:
         ]
         padded = tensor_core.padded(self.spec, features)
         others = {key: self._core_slice(value) for key, value in padded.items()}
-        if self._dropped and read:
-            read = self._dropped.drop(read)
-            self._dropped.summarize([ids.ids for ids in read])
+        if self.dropped and read:
+            read = self.dropped.drop(read)
+            self.dropped.summarize([ids.ids for ids in read])
         stand_ins = {}
         for ids in read:
             key = ids.feature.key
-            of_size = checks.of_size(ids, self._batch_size)
+            of_size = checks.of_size(ids, self.batch_size)
             batch, *rest = lookup.activation_shape(of_size, ids.table.config.dimension)
             shape = [None if batch == -1 else batch // self.cores.count, *rest]
             stand_ins[key] = self.cores.stand_ins(tf.float32, shape)
             if of_size.lengths is not None:
                 name = sequence_length_key(key)
                 others[name] = self._core_slice(of_size.lengths)
-        whole = inputs.Batch(read, features, self._batch_size, self._dropped is not None)
+        whole = inputs.Batch(read, features, self.batch_size, self.dropped is not None)
         return Reading(self, whole, stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
@@ -192,37 +177,6 @@ class TableStep:
         """Returns each core's part of a tensor of the whole batch."""
         count = self.cores.count
         return [of_batch] if count == 1 else tf.split(of_batch, count)
-
-    def create(self, tables: Sequence[Table]) -> list[storage.StoredTable]:
-        """Creates the variables of tables, in training with the slots of their optimizers.
-
-        Raises:
-          MemoryError: this machine cannot hold them.
-        """
-        if self._in_this_process:
-            memory.check_fits(tables, self.training)
-        with placement.on_cpu():
-            return creation.create(tables, self.training, self._as_parts, self._shards)
-
-    def summaries_of(
-        self, batch: inputs.Batch, checked: tf.Tensor | None
-    ) -> summaries.TableSummaries | None:
-        """Returns what summarizes the update of a batch; None where nothing does."""
-        if not self.summarizes:
-            return None
-        return summaries.TableSummaries(
-            batch,
-            checked,
-            self.next_step,
-            self._dropped,
-            self.cores.count,
-            self.spec.clipping_limit,
-        )
-
-    def kernels_for(self, tables: Sequence[storage.StoredTable]) -> Kernels:
-        """Returns what looks tables up and updates them."""
-        limit = self.spec.clipping_limit
-        return self._kernels(tables, limit, self.cores.count, self._transfer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,10 +222,11 @@ class Reading:
         return GradientTap(self, received, seen, tap, global_step)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class GradientTap:
     """Activations in a model, whose gradients appear as the program's optimizer takes its own.
 
-    Args:
+    Attributes:
       reading: the batch.
       received: by feature key, core 0's activations.
       activations: the same as its model sees them.
@@ -279,20 +234,15 @@ class GradientTap:
       global_step: before the program increments it, in training; else None.
     """
 
-    def __init__(
-        self,
-        reading: Reading,
-        received: Mapping[str, tf.Tensor],
-        activations: Mapping[str, tf.Tensor],
-        tap: Tap | None = None,
-        global_step: tf.Tensor | None = None,
-    ):
-        self.reading = reading
-        self.step = reading.step
-        self.activations = activations
-        self._received = received
-        self._tap = tap
-        self._global_step = global_step
+    reading: Reading
+    received: Mapping[str, tf.Tensor]
+    activations: Mapping[str, tf.Tensor]
+    tap: Tap | None = None
+    global_step: tf.Tensor | None = None
+
+    @property
+    def step(self) -> TableStep:
+        return self.reading.step
 
     @property
     def features(self) -> dict[str, tf.Tensor]:
@@ -301,9 +251,9 @@ class GradientTap:
 
     def again(self, key: str) -> tf.Tensor:
         """Returns an activation for a GradientTape, which sees only what is computed under it."""
-        if self._tap is None:
+        if self.tap is None:
             return self.activations[key]
-        return self._tap.through(key, self._received[key])
+        return self.tap.through(key, self.received[key])
 
     def gradients(self) -> dict[str, tf.Tensor]:
         """Returns the gradient that reached core 0's activation, by feature key.
@@ -311,7 +261,7 @@ class GradientTap:
         Raises:
           RuntimeError: a gradient cannot be taken out of where it was computed, or there are two.
         """
-        applied = self._tap.applied(self.step.cores.sent) if self._tap else {}
+        applied = self.tap.applied(self.step.cores.sent) if self.tap else {}
         of_core = {}
         for key, upstream in applied.items():
             parts = [tf.convert_to_tensor(part) for part in upstream]
@@ -324,7 +274,7 @@ class GradientTap:
         return of_core
 
     def warn_of_zeros(self, reached: Iterable[str]) -> None:
-        """Says in the log which features no gradient has reached; `reached` are the others."""
+        """Says in the log which features are not among `reached`, those with a gradient."""
         for table in self.step.tables:
             without = [f.key for f in table.features if f.key not in reached]
             if without:
@@ -341,15 +291,15 @@ class GradientTap:
     def multiplier(self) -> tf.Tensor | None:
         """Returns the factor of all gradients in this step; None without one."""
         function = self.step.spec.experimental_gradient_multiplier_fn
-        return None if function is None else functions.multiplier(function, self._global_step)
+        return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
         """Returns the learning rate of each table in this step."""
-        of_step = learning_rates.LearningRates(self._global_step)
+        of_step = learning_rates.LearningRates(self.global_step)
         rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
         # Rates may read the global step themselves: they do so before it is incremented.
-        if self._tap:
-            self._tap.wait_for([rate.op for rate in rates])
+        if self.tap:
+            self.tap.wait_for([rate.op for rate in rates])
         return rates
 
     def create_tables(
@@ -365,41 +315,38 @@ class GradientTap:
         Args:
           returned: what model_fn returned, in which an activation may stand as it is: that uses it.
           lookup_waits_for: makes what must have run before the lookup; None for nothing.
+
+        Raises:
+          MemoryError: this machine cannot hold the tables.
         """
-        used = self._used(returned)
-        tables = [
-            table
-            for table in self.step.tables
-            if any(feature.key in used for feature in table.features)
-        ]
-        found = Lookup(self, self.step.create(tables))
+        step, used = self.step, self._used(returned)
+        tables = [table for table in step.tables if any(f.key in used for f in table.features)]
+        if step.in_this_process:
+            memory.check_fits(tables, step.training)
+        with placement.on_cpu():
+            created = creation.create(tables, step.training, step.as_parts, step.shards)
+        found = Lookup(self, created)
         if tables:
             found.look_up(used, lookup_waits_for or list)
-        if self.step.training:
+        if step.training:
             helper_variable.hide()
         return found
 
     def _used(self, returned: Any) -> set[str]:
         """Returns the keys of the features that the model uses: in training, all."""
         in_results = {id(value) for value in _leaves(returned)}
-        used = set()
-        for table in self.step.tables:
-            for feature in table.features:
-                seen = self.activations[feature.key]
-                if self.step.training or seen.consumers() or id(seen) in in_results:
-                    used.add(feature.key)
-        return used
+        return {
+            key
+            for key, seen in self.activations.items()
+            if self.step.training or seen.consumers() or id(seen) in in_results
+        }
 
 
 class Lookup:
     """Tables that were created and looked up.
 
-    Args:
-      tap: the activations in the model.
-      tables: those that are looked up, with their variables.
-
     Attributes:
-      tables: the same.
+      tables: those that the model uses, with their variables.
       kernels: what looks them up and updates them; None without tables.
       activations: by feature key, the activation of the whole batch.
     """
@@ -420,8 +367,9 @@ class Lookup:
           used: keys of the features that look them up.
           waits_for: makes what must have run before the lookup.
         """
-        self.kernels = self._step.kernels_for(self.tables)
-        reading = self._tap.reading
+        step, reading = self._step, self._tap.reading
+        limit, cores = step.spec.clipping_limit, step.cores.count
+        self.kernels = step.kernels(self.tables, limit, cores, step.transfer)
         looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
         with (
             tf.name_scope("embedding_lookup"),
@@ -430,14 +378,18 @@ class Lookup:
         ):
             computed = self.kernels.lookup(reading.batch, looked_up)
             for ids, activation in zip(looked_up, computed, strict=True):
-                activation = self._step.from_previous_step(activation)
+                activation = step.from_previous_step(activation)
                 self.activations[ids.feature.key] = activation
-                parts = self._step.slices(activation)
+                parts = step.slices(activation)
                 for stand_in, part in zip(reading.stand_ins[ids.feature.key], parts, strict=True):
                     wire(stand_in, part)
         with placement.on_cpu():
             self.kernels.finish_lookup()
-            self._summaries = self._step.summaries_of(reading.batch, self.kernels.checked)
+            if step.summarizes:
+                checked, ahead = self.kernels.checked, step.next_step
+                self._summaries = summaries.TableSummaries(
+                    reading.batch, checked, ahead, step.dropped, cores, limit
+                )
 
     def hold_writes(self, *targets: Any) -> None:
         """Makes the variables that `targets` write wait until the batch was found good.
@@ -475,14 +427,15 @@ class Lookup:
         with tf.name_scope("embedding_update"), placement.on_cpu():
             multiplier = self._tap.multiplier()
             rates = self._tap.rates()
-            return self.update(
-                (
-                    self._gradient(key, gradients.get(key, ()), multiplier)
-                    for key in self.activations
-                ),
-                rates,
-                multiplier,
-            )
+
+            def of_batch(key: str) -> tf.Tensor:
+                of_cores = gradients.get(key, ())
+                if not of_cores:
+                    return tf.zeros_like(self.activations[key])
+                gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
+                return gradient if multiplier is None else gradient * multiplier
+
+            return self.update(map(of_batch, self.activations), rates, multiplier)
 
     def update(
         self,
@@ -513,14 +466,6 @@ class Lookup:
             updated = self.kernels.update(iter(computed.values()), rates)
             return self._summaries.added_to(updated, self.tables, computed, rates)
 
-    def _gradient(
-        self, key: str, of_cores: Sequence[tf.Tensor], multiplier: tf.Tensor | None
-    ) -> tf.Tensor:
-        if not of_cores:
-            return tf.zeros_like(self.activations[key])
-        gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
-        return gradient if multiplier is None else gradient * multiplier
-
     def warm_start(self, settings: Any) -> Any:
         """Returns `WarmStartSettings` of the program, in which slots go with their tables."""
         return with_slots(settings, [(table.variables, table.trained_by) for table in self.tables])
@@ -538,13 +483,11 @@ class Lookup:
 
     def check_saver(self, scaffold: Any) -> None:
         """Refuses a saver that model_fn made before the tables existed."""
-        saver.check_saves_all(
-            scaffold, [variable for table in self.tables for variable in table.all_variables]
-        )
+        variables = [one for table in self.tables for one in table.all_variables]
+        saver.check_saves_all(scaffold, variables)
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:
-    """Returns the graph of a tensor, and the loop or branch of the v1 kind to read it in."""
     return tensor.graph, output_context(tensor.op)
 
 

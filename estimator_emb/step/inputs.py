@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the features of a batch, whatever tensors they are, into one form: occurrences of ids.
 
-An occurrence has an id, the segment that it belongs to, and a weight. A
-segment is what becomes one row of the activation: a sample, or one position of a sample's sequence.
+An occurrence has an id, a segment and a weight. A segment becomes one row of the activation; it is
+a sample, or one position of a sample's sequence.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ class Ids:
 
     @property
     def owner(self) -> str:
-        """Returns what messages call the feature and its table."""
+        """Returns the words by which messages name the feature and its table."""
         return _owner(self.table, self.feature)
 
     @property
@@ -102,7 +102,7 @@ class Source:
 
     Attributes:
       value: its ids, a SparseTensor, RaggedTensor or dense tensor.
-      weights: its weights, likewise; None without.
+      weights: its weights, a tensor of one of these kinds; None without.
       readers: names of the ops that were created to read it.
     """
 

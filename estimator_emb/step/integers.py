@@ -36,7 +36,7 @@ def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda strings: to_ids(tf.strings.to_number(strings, tf.int64))
 
 
-def as_strings(tables: list[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns `features` in which the integers that columns look up are decimal strings.
 
     Raises:

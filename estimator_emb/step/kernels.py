@@ -33,7 +33,7 @@ class Kernels(Protocol):
         """
 
     def finish_lookup(self) -> None:
-        """Carries over to the update what `lookup` has not; outside of the scope of the lookup."""
+        """Carries the rest over to the update, outside of the scope of the lookup."""
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         """Returns one optimizer step of every table.

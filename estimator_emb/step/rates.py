@@ -94,10 +94,10 @@ def _problem(owners: list[str], values: tf.Tensor, good: tf.Tensor, text: str) -
 
 
 def table_function(table: str) -> str:
-    """Returns what messages call the `learning_rate_fn` of a table."""
+    """Returns the name of a table's `learning_rate_fn` in messages."""
     return f"Table {table!r}: learning_rate_fn"
 
 
 def optimizer_function(table: str, parameters: OptimizationParameters) -> str:
-    """Returns what messages call the function that is the `learning_rate` of an optimizer."""
+    """Returns the name in messages of a function that is an optimizer's `learning_rate`."""
     return f"Table {table!r}: the learning_rate of its {type(parameters).__name__},"

@@ -32,8 +32,8 @@ class Transfer(abc.ABC):
     Attributes:
       in_one_call: True where a session call runs both, the update for the batch of the call before;
         False where they run in different calls.
-      kernels: names what looks up, unless it is TensorFlow's ops, and of which input: what another
-        keeps is no use.
+      kernels: names the native kernels and the form of their input, as what they keep means nothing
+        to others; '' for TensorFlow's ops.
     """
 
     in_one_call: bool
@@ -59,7 +59,7 @@ class Transfer(abc.ABC):
         return tf.nest.pack_sequence_as(structure, carried, expand_composites=True)
 
     def carried_occurrences(self, occurrences: Occurrences) -> Occurrences:
-        """Returns what an update needs to know of the ids of a feature, likewise."""
+        """Returns the ids of a feature as another session call read them, for an update."""
         kept = {"positions": occurrences.positions, "gains": occurrences.gains}
         of_ids = {name: getattr(occurrences.ids, name) for name in ("ids", "segments", "batch")}
         kept, of_ids = self.carried([kept, of_ids])
@@ -161,7 +161,7 @@ def with_one_more(input_fn_result: Any, batches: int) -> Any:
     """Returns a dataset that ends later: the last step reads a batch that it does not use.
 
     Args:
-      input_fn_result: a dataset; what is none is returned as it is.
+      input_fn_result: a dataset; anything else is returned as it is.
       batches: by how many it ends later.
     """
     if not isinstance(input_fn_result, tf.data.Dataset):

@@ -31,7 +31,7 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
     """Returns the learning rate that a function gives, a float32 scalar.
 
     Args:
-      owner: what messages call the function and its owner.
+      owner: names the function and its owner in messages.
       function: the program's function.
       *step: its arguments: the global step, or none.
 
@@ -54,7 +54,7 @@ def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
 
 
 def name_of(function: Any) -> str:
-    """Returns what a message calls a function: its name, and its file and line if known."""
+    """Returns the name of a function for messages, with its file and line if known."""
     inner = inspect.unwrap(function)
     while hasattr(inner, "func"):  # functools.partial
         inner = inner.func

@@ -2,7 +2,7 @@
 """Tables lie in the memory of the CPU, also where the machine has a GPU.
 
 TensorFlow would place a table on the GPU where it has a kernel for every op that uses it, which
-depends on the form of the ids and the optimizer, and copy rows to and fro where it has not. The
+depends on the form of the ids and the optimizer, and copy rows to and fro elsewhere. The
 memory of the CPU is the larger one, as on a TPU's host, and the native kernels work there.
 """
 

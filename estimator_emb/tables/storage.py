@@ -312,13 +312,13 @@ def _save_in_place(variable: tf.Variable) -> None:
 
 
 def saved_name(variable: tf.Variable) -> str:
-    """Returns what a checkpoint calls a variable, or the whole of which it is a part."""
+    """Returns the name in checkpoints of a variable, or of the whole that it is a part of."""
     part = variable._get_save_slice_info()
     return part.full_name if part else variable.op.name
 
 
 def names_of(name: str, parameters: OptimizationParameters | None) -> list[str]:
-    """Returns what `create` calls the weights and slots, except slots that the program creates."""
+    """Returns the names that `create` gives weights and slots, without a program's own slots."""
     if parameters is None or parameters.slot_variable_creation_fn:
         return [name]
     return [name, *(name + slot.suffix for slot in parameters.slots)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows how far a training is: by a progress bar, or by lines of the log."""
+"""Shows how far a training is, by a progress bar or by lines of the log."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures how far training is, and calls `_write` now and then and at the end."""
+    """A hook that measures progress, and calls `_write` now and then and at the end."""
 
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
@@ -145,11 +145,11 @@ class ProgressHook(_Progress):
       total_steps: the global step at which training ends. The bar of a resumed training begins at
         the step of its checkpoint.
       batch_size: examples per step.
-      loss: 'loss' shows the loss that model_fn returns. No op needs that name, and none should have
-        it: TensorFlow would call the curve in TensorBoard loss_1. Other values are a scalar tensor,
-        the name of one in the graph, and None, the default, for no loss. If the graph has no tensor
-        of that name, as on a TPU, where model_fn's tensors are inside the training loop, a warning
-        says so and no loss is shown.
+      loss: 'loss' shows the loss that model_fn returns. No op should have that name: TensorFlow
+        would call the curve in TensorBoard loss_1. It may also be a scalar tensor or the name of
+        one; None, the default, shows no loss. If the graph has no tensor of that name, a warning
+        says so and no loss is shown. On a TPU there is none, as model_fn's tensors are inside the
+        training loop.
     """
 
     def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
@@ -204,15 +204,7 @@ class ProgressHook(_Progress):
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[ProgressLog]:
-    """Returns a `ProgressLog` for a training, or no hook if the program has a `ProgressHook`.
-
-    Args:
-      hooks: the hooks of the program, or None.
-      steps: as in `ProgressLog`.
-      max_steps: as in `ProgressLog`.
-      batch_size: as in `ProgressLog`.
-      model_dir: as in `ProgressLog`.
-    """
+    """Returns a `ProgressLog`, or no hook if one of the program's `hooks` is a `ProgressHook`."""
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
@@ -226,7 +218,7 @@ def show_loss(hooks: Any, loss: Any) -> None:
 
 
 def _named(loss: str) -> tf.Tensor | None:
-    """Returns the tensor that a name of the loss stands for; None if the graph has none."""
+    """Returns the tensor of the loss by its name; None, after a warning, if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -251,7 +243,7 @@ def _named(loss: str) -> tf.Tensor | None:
 
 
 def _size() -> dict[str, Any]:
-    """Returns arguments of tqdm for its size, without which it may draw nothing on a terminal."""
+    """Returns tqdm's arguments for the size of the terminal; a terminal may not know its own."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:

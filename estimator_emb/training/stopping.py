@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets SIGTERM and Ctrl-C end a training at the end of a step, with a checkpoint of that step.
 
-While a training runs in the main thread, and unless the program handles these signals itself, the
-first signal makes the step in progress the last one. The session then ends as after the last step
-asked for: the model is saved, with whatever else hooks save at the end. `train` does not return: it
-raises KeyboardInterrupt after Ctrl-C, and SystemExit with status 143 after SIGTERM, which is the
-status of a program that SIGTERM has ended. Before the first step there is nothing to save, and they
-are raised at once. Another signal, a second or more after the first, ends the process at once, even
-if it hangs in TensorFlow, where Python's own handlers would wait.
+This holds while a training runs in the main thread, unless the program handles these signals
+itself. The first signal makes the step in progress the last one: the session ends as it does after
+the last step asked for, and the model is saved, with whatever else hooks save at the end. `train`
+then raises KeyboardInterrupt after Ctrl-C, and SystemExit after SIGTERM, with 143, the status of a
+program that SIGTERM ends. Before the first step there is nothing to save, and it raises at once.
+Another signal, a second or more after the first, ends the process at once, even where it hangs in
+TensorFlow and Python's own handlers would wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -39,7 +40,7 @@ _training: _Training | None = None
 
 
 def requested() -> bool:
-    """Returns whether the training in progress, if this thread's, has been told to end."""
+    """Returns whether a training runs in this thread and has been told to end."""
     return (
         _training is not None
         and _training.signal is not None
@@ -56,7 +57,7 @@ def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
       is_chief: True if this process saves the model.
 
     Yields:
-      The hooks that the training needs for that.
+      The hooks that the training needs.
 
     Raises:
       KeyboardInterrupt, SystemExit: a signal has ended the training.
@@ -121,6 +122,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return False
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
+                _end_with_fork()
                 self._handlers[number] = signal.signal(number, self._handle)
         if self._handlers:
             self._watch()
@@ -229,5 +231,7 @@ def _in_forked_process() -> None:
         _training = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_process)
+@functools.cache
+def _end_with_fork() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_in_forked_process)

@@ -47,11 +47,7 @@ def make(model_dir):
             + tf.reduce_sum(features["user"], 1) * lengths
         )
         if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions={"output": output},
-                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
-            )
+            return harness.served(mode, output=output)
         loss = tf.reduce_sum(output * labels)
         if mode == ee.ModeKeys.EVAL:
             return ee.TPUEstimatorSpec(mode, loss=loss)

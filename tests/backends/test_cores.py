@@ -25,6 +25,15 @@ def shards():
     return tpu_function.get_tpu_context().number_of_shards
 
 
+@pytest.fixture(autouse=True)
+def given_back():
+    """Whatever a test does, the ops are afterwards what they were, and there is no core."""
+    before = replaceable()
+    yield before
+    assert replaceable() == before
+    assert shards() is None
+
+
 # The context
 
 
@@ -88,7 +97,6 @@ def test_number_of_shards(shard_context, expected):
     assert shards() is None
     with Cores().running(shard_context):
         assert shards() == expected
-    assert shards() is None
 
 
 def test_number_of_shards_is_that_of_the_thread():
@@ -166,56 +174,40 @@ def test_cross_shard_optimizer_takes_the_plain_step(shard_context, reduction):
             np.testing.assert_array_equal(session.run(weights), start - 0.125 * 2 * (start - goal))
 
 
-def test_the_ops_are_given_back():
-    before = replaceable()
+def test_the_ops_are_given_back(given_back):
     with Cores().running(shard_context=True):
         inside = replaceable()
-        assert all(inside[name] is not before[name] for name in OPS)
-    assert replaceable() == before
+        assert all(inside[name] is not given_back[name] for name in OPS)
 
 
 def test_the_ops_are_given_back_after_an_exception():
-    before = replaceable()
     with pytest.raises(KeyError):
         with Cores().running(shard_context=True):
             raise KeyError("in model_fn")
-    assert replaceable() == before
-    assert shards() is None
 
 
-def test_nested_without_shards():
-    before = replaceable()
+@pytest.mark.parametrize("shard_context", [True, False])
+def test_nested(shard_context):
+    """TensorFlow refuses it with shards; the outer core goes on."""
     with Cores().running(shard_context=True):
         inside = replaceable()
-        with Cores().running(shard_context=False):
-            assert replaceable() == inside
-            assert shards() == 1
+        if shard_context:
+            with pytest.raises(NotImplementedError) as error:
+                with Cores().running(shard_context=True):
+                    raise AssertionError("must not get here")
+            # TensorFlow's versions go on differently.
+            assert str(error.value).startswith("tpu_shard_context cannot be nested")
+        else:
+            with Cores().running(shard_context=False):
+                assert replaceable() == inside
+                assert shards() == 1
         assert replaceable() == inside
         assert shards() == 1
-    assert replaceable() == before
-    assert shards() is None
-
-
-def test_nested_with_shards_is_refused_and_undone():
-    """TensorFlow refuses it; the outer core goes on."""
-    before = replaceable()
-    with Cores().running(shard_context=True):
-        inside = replaceable()
-        with pytest.raises(NotImplementedError) as error:
-            with Cores().running(shard_context=True):
-                raise AssertionError("must not get here")
-        # TensorFlow's versions go on differently.
-        assert str(error.value).startswith("tpu_shard_context cannot be nested")
-        assert replaceable() == inside
-        assert shards() == 1
-    assert replaceable() == before
-    assert shards() is None
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
 def test_threads_do_not_see_each_other(shard_context):
     """Two estimators in two threads, both in their model_fn: each has its own cores."""
-    before = replaceable()
     both, done = threading.Barrier(2, timeout=60), threading.Event()
     found = {}
 
@@ -244,4 +236,3 @@ def test_threads_do_not_see_each_other(shard_context):
     for thread in threads:
         thread.join()
     assert found == {count: (count if shard_context else None, count > 1) for count in (1, 2)}
-    assert replaceable() == before

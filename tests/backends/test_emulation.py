@@ -308,9 +308,9 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
 def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
     seen = []
 
-    class Steps(tf.compat.v1.train.SessionRunHook):
+    class Steps(v1.train.SessionRunHook):
         def before_run(self, run_context):
-            step = tf.compat.v1.train.get_global_step(run_context.session.graph)
+            step = v1.train.get_global_step(run_context.session.graph)
             seen.append(int(run_context.session.run(step)))
 
     def head(features, loss):

@@ -10,7 +10,6 @@ import tensorflow as tf
 from descriptors import OPTIMIZERS, SURROUNDED
 
 import estimator_emb as ee
-import feature_columns as fc
 
 ROWS, STEPS = 9, 3
 FIRST_OF_EACH_CLASS = tuple({type(one.parameters): one for one in OPTIMIZERS[::-1]}.values())
@@ -111,33 +110,3 @@ def check(optimizers, kernels):
         assert not np.allclose(got[one.name], start_of(one), atol=1e-3), one.name
         for name, values in zip([one.name, *slots], want, strict=True):
             np.testing.assert_allclose(got[name], values, rtol=2e-5, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow
-def test_trains_a_column(tmp_path, kernels):
-    """The tables of columns, as the optimizer of their spec says: a class after the other."""
-    rng = np.random.default_rng(0)
-    for optimizer in {type(one.parameters): one for one in OPTIMIZERS}.values():
-        dimension = dimension_of(optimizer)
-        start = rng.normal(size=[5, dimension]).astype(np.float32)
-        column = fc.embedding_column(
-            fc.categorical_column_with_identity("x", 5),
-            dimension,
-            combiner="sum",
-            initializer=harness.initializer(start),
-        )
-        spec = ee.EmbeddingConfigSpec(
-            feature_columns=[column], optimization_parameters=optimizer.parameters
-        )
-        gradients = rng.normal(size=[3, dimension]).astype(np.float32)
-        batch = {"x": np.array([1, 4, 1])}, {"x": gradients}
-        _, got = host_engine.train(spec, [batch], kernels == "native")
-        names = [name for name in got if "embedding_weights" in name]
-        slots = [f"{names[0]}{slot.suffix}" for slot in optimizer.parameters.slots]
-        assert sorted(names) == sorted([names[0], *slots])
-        for row, g in ((1, gradients[0] + gradients[2]), (4, gradients[1])):
-            first = [np.full(dimension, value) for value in optimizer.start]
-            rate = np.float32(optimizer.parameters.learning_rate)
-            want = optimizer.step(rate, g, start[row], first)
-            for name, values in zip([names[0], *slots], want, strict=True):
-                np.testing.assert_allclose(got[name][row], values, rtol=2e-5, atol=1e-5)

@@ -75,6 +75,22 @@ def emulated(model_fn, config, batch=32):
     return harness.configured(model_fn, None, config, batch)
 
 
+def seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
+    """Trains emulated, and builds on a described TPU; returns the first and what both saw."""
+    here, there = [], []
+    input_fn, model_fn = seen_by(here)
+    made = emulated(model_fn, emulating)
+    made.train(input_fn, steps=1)
+    monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
+    input_fn, model_fn = seen_by(there)
+    tpu = tpu_described.estimator(
+        model_fn, None, tmp_path / "described", hosts=hosts, batch=32, **described
+    )
+    tpu_described.train(tpu, input_fn)
+    assert here == there
+    return made, here
+
+
 @pytest.mark.parametrize(
     "pipeline",
     [
@@ -85,23 +101,9 @@ def emulated(model_fn, config, batch=32):
     ],
 )
 def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, tmp_path, monkeypatch):
-    here, there = [], []
-    input_fn, model_fn = seen_by(here)
-    made = emulated(model_fn, config(tmp_path, pipeline, num_shards=16))
-    made.train(input_fn, steps=1)
-
-    monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
-    input_fn, model_fn = seen_by(there)
-    described = tpu_described.estimator(
-        model_fn,
-        None,
-        tmp_path / "described",
-        hosts=2,
-        batch=32,
-        tpu_config=ee.TPUConfig(2, per_host_input_for_training=pipeline),
-    )
-    tpu_described.train(described, input_fn)
-    assert here == there
+    described = {"tpu_config": ee.TPUConfig(2, per_host_input_for_training=pipeline)}
+    emulating = config(tmp_path, pipeline, num_shards=16)
+    made, here = seen_as_on_a_tpu(emulating, 2, described, tmp_path, monkeypatch)
     hosts = [one["hosts"] for one in here[:-1]]
     each = {PIPELINES.PER_SHARD_V1: 8, PIPELINES.BROADCAST: 0}.get(pipeline, 1)
     assert hosts == ([(0, 2)] * each + [(1, 2)] * each or [(0, 2)])
@@ -115,25 +117,13 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, tmp_path, monkeypatch):
 )
 def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
     """The hosts that call input_fn, also where a replica spans two of them."""
-    here, there = [], []
     tpu = {"num_shards": replicas, "num_cores_per_replica": each}
-    input_fn, model_fn = seen_by(here)
-    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
-    made.train(input_fn, steps=1)
-
-    monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
-    input_fn, model_fn = seen_by(there)
-    described = tpu_described.estimator(
-        model_fn,
-        None,
-        tmp_path / "described",
-        hosts=hosts,
-        batch=32,
-        topology=topology.emulated(topology.of_cores(replicas * each, "")),
-        tpu_config=tpu_described.per_core_input(**tpu),
-    )
-    tpu_described.train(described, input_fn)
-    assert here == there
+    described = {
+        "topology": topology.emulated(topology.of_cores(replicas * each, "")),
+        "tpu_config": tpu_described.per_core_input(**tpu),
+    }
+    emulating = config(tmp_path, PIPELINES.PER_HOST_V2, **tpu)
+    made, here = seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     fed = [one["hosts"][0] for one in here[:-1]]
     assert sorted(fed) == ([0, 1] if hosts == 2 else [0, 2] if each == 16 else [0, 1, 2, 3])
     assert made.get_variable_value("w") == -np.mean(fed) * 32 / replicas

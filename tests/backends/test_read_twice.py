@@ -78,8 +78,7 @@ def run(tmp_path, columns, output, form="sparse", **fields):
     def model_fn(features, labels, mode, params):
         out = output(features)
         if mode == ee.ModeKeys.PREDICT:
-            exported = {"serving_default": ee.export.PredictOutput({"out": out})}
-            return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
+            return harness.served(mode, out=out)
         loss = tf.reduce_sum(out * labels)
         return harness.minimized(mode, loss)
 

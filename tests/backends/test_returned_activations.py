@@ -19,8 +19,7 @@ def spec():
 def model_fn(features, labels, mode, params):
     x = features["x"]
     if mode == ee.ModeKeys.PREDICT:
-        outputs = {"serving_default": ee.export.PredictOutput({"a": x})}
-        return ee.TPUEstimatorSpec(mode, predictions={"a": x}, export_outputs=outputs)
+        return harness.served(mode, a=x)
     return ee.TPUEstimatorSpec(
         mode,
         loss=tf.reduce_mean(labels["y"]),

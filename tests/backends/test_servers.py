@@ -236,11 +236,7 @@ class Dies(tf.compat.v1.train.SessionRunHook):
 
 def chief_of(cluster, model_dir):
     """Returns a function that trains the chief, and the column of updates that it has made."""
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("x")},
-        table_to_config_dict={"x": ee.TableConfig(4, 2, initializer=tf.zeros_initializer())},
-        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-    )
+    spec = servers.counting_spec({"x": ee.StochasticGradientDescentParameters(1.0)}, 4, 2)
     batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
 
     def train(max_steps, *hooks):

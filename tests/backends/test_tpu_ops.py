@@ -258,12 +258,8 @@ def test_an_export_that_has_a_graph_for_tpus_is_taken(use_tpu, tmp_path):
     def model_fn(features, labels, mode, params):
         out = features @ v1.get_variable("w", initializer=W)
         if mode == ee.ModeKeys.PREDICT:
-            exported = {"serving_default": ee.export.PredictOutput({"out": out})}
-            return ee.TPUEstimatorSpec(mode, predictions={"out": out}, export_outputs=exported)
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
-        loss = tf.reduce_mean(out)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+            return harness.served(mode, out=out)
+        return harness.minimized(mode, tf.reduce_mean(out), RATE)
 
     made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
     made.train(input_fn, steps=1)

@@ -88,13 +88,7 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
             feature_columns=[fc.embedding_column(column, 2)],
             optimization_parameters=ee.AdagradParameters(0.1),
         )
-    estimator = ee.TPUEstimator(
-        model_fn,
-        str(directory),
-        ee.RunConfig(tpu_config=ee.TPUConfig(1, num_shards=cores, device="host")),
-        train_batch_size=4,
-        embedding_config_spec=spec,
-    )
+    estimator = harness.estimator(model_fn, spec, directory, device="host", num_shards=cores)
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         estimator.train(input_fn, max_steps=1)
     return harness.said(caplog)

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import dataset, saved
+from harness import dataset, estimator, minimized, saved
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -22,11 +22,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
             # The first feature's gradient is the label of its sample, the other's always 1.
             loss += tf.reduce_sum(features["a"] * labels[:, None])
             loss += tf.reduce_sum(features["b"]) + tf.reduce_sum(features["c"])
-        optimizer = v1.train.GradientDescentOptimizer(0.1)
-        if cores:
-            optimizer = v1.tpu.CrossShardOptimizer(optimizer)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return minimized(mode, loss, 0.1)
 
     def input_fn(params):
         batches = [
@@ -52,18 +48,8 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
             ],
             optimization_parameters=parameters or ee.AdagradParameters(0.1),
         )
-    ee.TPUEstimator(
-        model_fn,
-        str(directory),
-        ee.RunConfig(
-            log_step_count_steps=None,
-            save_summary_steps=None,
-            tpu_config=ee.TPUConfig(1, num_shards=cores, device="host" if cores else None),
-        ),
-        use_tpu=cores is not None,
-        train_batch_size=4,
-        embedding_config_spec=spec,
-    ).train(input_fn, max_steps=len(labels))
+    where = {"device": "host", "num_shards": cores} if cores else {}
+    estimator(model_fn, spec, directory, **where).train(input_fn, max_steps=len(labels))
 
 
 BEGIN = ["NaN loss during training. After this step, these hold NaN or infinity:"]

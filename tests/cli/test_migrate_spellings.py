@@ -484,6 +484,12 @@ IMPORTS = {
     "if use_tpu:\n  from tensorflow.contrib import tpu\nx = tpu.TPUConfig\n": (
         "import estimator_emb\nif use_tpu:\n  pass\nx = estimator_emb.TPUConfig\n"
     ),
+    "if use_tpu:\n  from tensorflow.contrib import (\n    tpu,  # Why.\n  )\ntpu.TPUConfig\n": (
+        "import estimator_emb\nif use_tpu:\n  # Why.\n  pass\nestimator_emb.TPUConfig\n"
+    ),
+    "from tensorflow.contrib import (\n  tpu,  # Why.\n); x = tpu.TPUConfig\n": (
+        "import estimator_emb\npass; x = estimator_emb.TPUConfig\n"
+    ),
     "if TYPE_CHECKING:\n  from tensorflow.estimator import ModeKeys\ndef f(m: ModeKeys): pass\n": (
         "if TYPE_CHECKING:\n  from estimator_emb import ModeKeys\ndef f(m: ModeKeys): pass\n"
     ),

@@ -56,11 +56,7 @@ def of_ours(way, model_dir):
     )
 
 
-SPEC = ee.EmbeddingConfigSpec(
-    feature_to_config_dict={"item": ee.FeatureConfig("items")},
-    table_to_config_dict={"items": ee.TableConfig(8, 2)},
-    optimization_parameters=ee.AdagradParameters(0.1),
-)
+SPEC = harness.tables_spec({"item": ee.TableConfig(8, 2)}, ee.AdagradParameters(0.1))
 
 
 def input_fn(params=None):
@@ -145,7 +141,7 @@ def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
     totals = {step: metrics["total"] for step, metrics in found.items()}
     for step in (2, 4):
         variables = harness.saved(tmp_path, step)
-        (table,) = (name for name in variables if name.endswith("items"))
+        (table,) = (name for name in variables if name.endswith("item"))
         rows = variables[table][ITEMS]
         np.testing.assert_allclose(totals[step], rows.mean(), rtol=1e-5)
     assert totals[2] != totals[4]
@@ -209,29 +205,20 @@ X = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]], np.float32)
 @pytest.mark.parametrize("name", ["linear_logit_fn_builder", "dnn_logit_fn_builder"])
 def test_logit_functions_in_a_model_fn(name, tmp_path):
     def model_fn(features, labels, mode, params):
-        more = {}
-        if name == "dnn_logit_fn_builder":
-            more = {
-                "hidden_units": [3],
-                "activation_fn": tf.nn.relu,
-                "dropout": None,
-                "input_layer_partitioner": None,
-                "batch_norm": False,
-            }
+        more = {
+            "hidden_units": [3],
+            "activation_fn": tf.nn.relu,
+            "dropout": None,
+            "input_layer_partitioner": None,
+            "batch_norm": False,
+        }
+        more = more if name == "dnn_logit_fn_builder" else {}
         logit_fn = getattr(ee.experimental, name)(units=1, feature_columns=[NUMBER], **more)
         logits = ee.experimental.call_logit_fn(logit_fn, features, mode, {}, ee.RunConfig())
         loss = tf.reduce_mean(tf.square(logits - 1.0))
-        optimizer = v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"y": logits})
+        return harness.minimized(mode, loss, 0.1, predictions={"y": logits})
 
-    made = ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(model_dir=str(tmp_path), tf_random_seed=3, save_checkpoints_steps=1),
-        use_tpu=False,
-        train_batch_size=3,
-        predict_batch_size=3,
-    )
+    made = harness.estimator(model_fn, None, tmp_path, batch_size=3)
     made.train(lambda params: of_x(np.zeros(3)).repeat(), steps=2)
     predicted = [one["y"][0] for one in made.predict(lambda params: of_x())]
 
@@ -268,11 +255,14 @@ def trained(estimator, input_fn):
 @pytest.mark.slow
 def test_estimators(tmp_path):
     """They are tensorflow-estimator's own: here, that each trains on this TensorFlow."""
+    from tensorflow_estimator.python.estimator.canned import linear
+    from tensorflow_estimator.python.estimator.head import binary_class_head
+
     data = tf.data.Dataset.from_tensors
     kmeans = ee.experimental.KMeans(2, str(tmp_path / "kmeans"), use_mini_batch=False)
     assert trained(kmeans, lambda: data(X).repeat()) == 2
     sdca = ee.experimental.LinearSDCA("id")
-    classifier = api_linear(sdca, str(tmp_path / "sdca"))
+    classifier = linear.LinearClassifierV2([NUMBER], str(tmp_path / "sdca"), optimizer=sdca)
     features = {"x": X, "id": np.array(["a", "b", "c"])}
     labels = np.array([[0.0], [1.0], [1.0]], np.float32)
     assert trained(classifier, lambda: data((features, labels)).repeat()) == 2
@@ -281,7 +271,7 @@ def test_estimators(tmp_path):
     words = {"word": harness.sparse([[1, 2], [3], [4, 0]])}
     for name, more in {
         "RNNClassifier": {},
-        "RNNEstimator": {"head": binary_head()},
+        "RNNEstimator": {"head": binary_class_head.BinaryClassHead()},
     }.items():
         rnn = getattr(ee.experimental, name)(
             sequence_feature_columns=[column],
@@ -296,15 +286,3 @@ def test_estimators(tmp_path):
             return data(({"word": value}, labels)).repeat()
 
         assert trained(rnn, words_input_fn) == 2
-
-
-def api_linear(optimizer, model_dir):
-    from tensorflow_estimator.python.estimator.canned import linear
-
-    return linear.LinearClassifierV2([NUMBER], model_dir, optimizer=optimizer)
-
-
-def binary_head():
-    from tensorflow_estimator.python.estimator.head import binary_class_head
-
-    return binary_class_head.BinaryClassHead()

@@ -4,10 +4,11 @@
 import importlib
 import os
 import pathlib
-import subprocess
 import sys
 import textwrap
 
+import harness
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
@@ -17,10 +18,8 @@ from estimator_emb import compat
 from estimator_emb.names.legacy import LACKING
 from estimator_emb.step.cores import Cores
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-IS_2_15 = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
-on_2_15 = pytest.mark.skipif(not IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
-on_2_16 = pytest.mark.skipif(IS_2_15, reason="TensorFlow 2.15 has all of this itself")
+on_2_15 = pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
+on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 MODULES = {
     "tensorflow.python.distribute.estimator_training": (
         "compat.estimator_training",
@@ -42,32 +41,11 @@ KERAS_3 = (
 )
 
 
-def run(program, **environment):
-    """Runs a program in a process of its own, in the repository.
-
-    TF_USE_LEGACY_KERAS is what `environment` says, by default not set.
-    """
-    inherited = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=REPOSITORY,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-    )
-
-
-def printed(program, **environment):
-    done = run(program, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def import_error(program, **environment):
-    """The error of a program that fails to import estimator_emb."""
-    done = run(program + "\nimport estimator_emb", **environment)
-    assert done.returncode == 1
-    return [line for line in done.stderr.splitlines() if "Error: " in line][-1]
+def run(program, status=0, **environment):
+    """Runs a program where TF_USE_LEGACY_KERAS is set only if it is given."""
+    done = processes.run_python("-c", textwrap.dedent(program), **environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
 
 
 # The modules
@@ -91,21 +69,11 @@ def test_a_module_is_found_by_import_and_by_attribute(name):
     assert scope[attribute] is module
     exec(f"from {name} import {public}", scope)
     assert scope[public] is getattr(module, public)
-    assert module.__name__ == (name if IS_2_15 else f"estimator_emb.{file}")
-
-
-@on_2_16
-@pytest.mark.parametrize("name", MODULES)
-def test_a_stand_in_is_the_file_of_ours(name):
-    file, _ = MODULES[name]
-    assert sys.modules[name] is importlib.import_module(f"estimator_emb.{file}")
-
-
-@on_2_15
-@pytest.mark.parametrize("name", MODULES)
-def test_tensorflows_own_modules_stay(name):
-    folder = pathlib.Path(tf.__file__).parent
-    assert pathlib.Path(sys.modules[name].__file__).is_relative_to(folder)
+    if harness.IS_2_15:
+        assert module.__name__ == name
+        assert pathlib.Path(module.__file__).is_relative_to(pathlib.Path(tf.__file__).parent)
+    else:
+        assert module is importlib.import_module(f"estimator_emb.{file}")
 
 
 def test_prepare_again_changes_nothing():
@@ -175,7 +143,7 @@ def test_symbols_of_tensorflow_estimator_carry_their_names():
 
 
 def test_keras_is_keras_2():
-    expected = "keras.src." if IS_2_15 else "tf_keras.src."
+    expected = "keras.src." if harness.IS_2_15 else "tf_keras.src."
     for found in (
         tf.keras.layers.Dense,
         tf.compat.v1.keras.layers.Dense,
@@ -186,17 +154,11 @@ def test_keras_is_keras_2():
     assert not hasattr(tf.keras, "ops")  # Only Keras 3 has it.
 
 
+@pytest.mark.slow
 @on_2_15
-@pytest.mark.parametrize("value", [None, pytest.param("0", marks=pytest.mark.slow)])
-def test_the_environment_stays_as_it_is(value):
-    environment = {} if value is None else {"TF_USE_LEGACY_KERAS": value}
-    program = """
-        import os
-        before = dict(os.environ)
-        import estimator_emb
-        print(before == dict(os.environ), os.environ.get("TF_USE_LEGACY_KERAS"))
-    """
-    assert printed(program, **environment) == f"True {value}\n"
+def test_the_environment_stays_as_it_is():
+    program = "import os, estimator_emb; print(os.environ['TF_USE_LEGACY_KERAS'])"
+    assert run(program, TF_USE_LEGACY_KERAS="0").stdout == "0\n"
 
 
 WHERE_KERAS_IS = """
@@ -241,14 +203,12 @@ KERAS_2 = [
     [
         "import tensorflow; import estimator_emb",
         # The variable arrives after TensorFlow has made its search paths.
-        pytest.param(
-            "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
-            marks=pytest.mark.slow,
-        ),
+        "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
 )
 def test_keras_is_keras_2_where_tensorflow_came_first(first):
-    assert printed(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}").splitlines() == KERAS_2
+    done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
+    assert done.stdout.splitlines() == KERAS_2
 
 
 @pytest.mark.slow
@@ -260,7 +220,7 @@ def test_keras_3_beside_it_stays_usable():
         import tensorflow as tf
         print(keras.layers.Dense.__module__, tf.keras.layers.Dense.__module__)
     """
-    assert printed(program).split() == [
+    assert run(program).stdout.split() == [
         "keras.src.layers.core.dense",
         "tf_keras.src.layers.core.dense",
     ]
@@ -269,21 +229,18 @@ def test_keras_3_beside_it_stays_usable():
 @pytest.mark.slow
 @on_2_16
 @pytest.mark.parametrize(
-    "first",
+    "first, environment",
     [
-        "import tensorflow as tf; tf.keras.layers",
-        "import tensorflow as tf; tf.compat.v2.keras.layers",
-        "from tensorflow.keras import layers",
+        ("import tensorflow as tf; tf.keras.layers", {}),
+        ("import tensorflow as tf; tf.compat.v2.keras.layers", {}),
+        ("from tensorflow.keras import layers", {}),
+        ("", {"TF_USE_LEGACY_KERAS": "0"}),
     ],
 )
-def test_keras_3_is_already_bound(first):
-    assert import_error(first) == KERAS_3
-
-
-@pytest.mark.slow
-@on_2_16
-def test_the_environment_asks_for_keras_3():
-    assert import_error("", TF_USE_LEGACY_KERAS="0") == KERAS_3
+def test_keras_3_is_refused(first, environment):
+    """Where it is bound already, or the environment asks for it."""
+    done = run(f"{first}\nimport estimator_emb", status=1, **environment)
+    assert [line for line in done.stderr.splitlines() if "Error: " in line][-1] == KERAS_3
 
 
 # The rest of TensorFlow
@@ -325,9 +282,9 @@ def test_nothing_else_of_tensorflow_is_changed():
         print("compared", len(before) > 10000)
     """
     expected = ["compared True"]
-    if not IS_2_15:
+    if not harness.IS_2_15:
         expected.insert(0, "tensorflow.python.util.tf_export ESTIMATOR_API_NAME")
-    assert printed(program).splitlines() == expected
+    assert run(program).stdout.splitlines() == expected
 
 
 def test_one_core_gives_back_the_ops_it_replaces():

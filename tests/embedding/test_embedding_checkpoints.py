@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
 
+import functools
 import pathlib
 
+import harness
 import numpy as np
 import pytest
 import reference
@@ -19,6 +21,11 @@ from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
+WORDS_OF_MOD = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={"w": ee.FeatureConfig("words")},
+    table_to_config_dict={"words": ee.TableConfig(13, 2)},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
@@ -126,12 +133,7 @@ def as_on_hosts(features, hosts):
 def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch):
     """From a TPU of four hosts under 'mod' to TensorFlow 2 on three, and from there to here."""
     monkeypatch.setattr(values, "PIECE_BYTES", 24)  # Three rows.
-    table = ee.TableConfig(13, 2, optimization_parameters=ee.AdagradParameters(0.1))
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"w": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": table},
-    )
-    moved = embedding.checkpoint_to_tensorflow(spec, MOD, str(tmp_path / "tf2"))
+    moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
     words = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
     layer = as_on_hosts(moved.translation.features, 3)
     step = tf.Variable(0, dtype=tf.int64)
@@ -282,14 +284,12 @@ def test_what_does_not_fit_leaves_nothing(table, arguments, says, tmp_path):
     table_and_slot = {"t": np.ones([4, 2], np.float32), "t/Adagrad": np.ones([4, 2], np.float32)}
     path = write(tmp_path / "a.ckpt", table_and_slot)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(ValueError) as caught:
-        embedding.checkpoint_to_tensorflow(
-            spec_of({"t": table}), path, str(tmp_path / "out"), **arguments
-        )
-    assert str(caught.value) == says.replace("{path}", path)
-    with pytest.raises(ValueError) as caught:
-        embedding.checkpoint_to_tensorflow(spec_of({"t": table}), path, str(tmp_path), step=1)
-    assert str(caught.value) == f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
+    moved = functools.partial(
+        harness.refusal, ValueError, embedding.checkpoint_to_tensorflow, spec_of({"t": table}), path
+    )
+    assert moved(str(tmp_path / "out"), **arguments) == says.replace("{path}", path)
+    exists = f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
+    assert moved(str(tmp_path), step=1) == exists
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -299,24 +299,21 @@ def test_tables_that_share_a_variable_or_the_name_of_a_file(tmp_path):
         name + slot: np.ones([4, 2], np.float32) for name in tables for slot in ("", "/Adagrad")
     }
     path = write(tmp_path / "a.ckpt", saved)
-    with pytest.raises(ValueError) as caught:
-        embedding.checkpoint_to_tensorflow(
-            spec_of(tables), path, f"{tmp_path}/tf2", variables={"A_b": "a/b"}
-        )
-    assert str(caught.value) == (
+    given = spec_of(tables), path, f"{tmp_path}/tf2"
+    to_tensorflow, variables = embedding.checkpoint_to_tensorflow, {"A_b": "a/b"}
+    assert harness.refusal(ValueError, to_tensorflow, *given, variables=variables) == (
         f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}; name the variable of each by "
         "variables."
     )
-    moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
+    moved = to_tensorflow(*given)
     assert moved.variables["a/b/Adagrad"] == "embedding/a/b/accumulators"
     assert set(moved.variables) == set(saved)
 
 
 def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
     def error(path, destination="new", *arguments):
-        with pytest.raises(ValueError) as caught:
-            embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/{destination}", *arguments)
-        return str(caught.value)
+        given = path, f"{tmp_path}/{destination}", *arguments
+        return harness.refusal(ValueError, embedding.checkpoint_from_tensorflow, *given)
 
     ours = write(tmp_path / "ours", {"t": np.ones([4, 2], np.float32)})
     assert error(ours) == (
@@ -360,13 +357,8 @@ def test_rows_for_sparse_core(tmp_path):
     from tensorflow.python.tpu import tpu_embedding_v3
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
 
-    table = ee.TableConfig(13, 2, optimization_parameters=ee.AdagradParameters(0.1))
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"w": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": table},
-    )
     moved = embedding.checkpoint_to_tensorflow(
-        spec, MOD, str(tmp_path / "tf2"), sparse_core=True, batch_size=8
+        WORDS_OF_MOD, MOD, str(tmp_path / "tf2"), sparse_core=True, batch_size=8
     )
     config = embedding.sparse_core_config(moved.translation, "v6e", 2, {"w": 3})
     features = moved.translation.features

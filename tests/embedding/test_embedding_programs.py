@@ -2,11 +2,10 @@
 """Whole programs that leave for TensorFlow 2's TPUEmbedding, and come back."""
 
 import pathlib
-import subprocess
-import sys
 
 import harness
 import numpy as np
+import processes
 import pytest
 import reference
 import tensorflow as tf
@@ -108,8 +107,5 @@ back = embedding.checkpoint_from_tensorflow(moved.checkpoint, "back/model.ckpt-7
 assert (checkpoint.table(back.checkpoint, "words") == checkpoint.table({MOD!r}, "words")).all()
 print(sorted(back.variables.values()))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = processes.run(program, cwd=tmp_path)
     assert done.stdout == "['global_step', 'words', 'words/Adagrad']\n"

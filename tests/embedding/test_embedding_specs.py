@@ -174,9 +174,7 @@ def test_what_is_lost_is_said(caplog):
     assert u is None
     assert 0 < v.initial_accumulator_value < 1e-37
     assert w.slot_variable_creation_fn is None
-    with pytest.raises(ValueError) as caught:
-        embedding.to_tensorflow(spec, strict=True)
-    assert str(caught.value) == (
+    assert harness.refusal(ValueError, embedding.to_tensorflow, spec, strict=True) == (
         "to_tensorflow: TensorFlow 2 has no counterpart of these settings.\n"
         + "\n".join(f"* {line}" for line in said)
     )
@@ -184,9 +182,9 @@ def test_what_is_lost_is_said(caplog):
 
 def test_a_batch_size_is_a_number_of_samples():
     for bad in (0, 2.5, "8"):
-        with pytest.raises(ValueError) as caught:
-            embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), batch_size=bad)
-        assert str(caught.value) == f"to_tensorflow: batch_size must be an int >= 1; got {bad!r}."
+        spec = spec_of(t=ee.TableConfig(7, 3))
+        message = harness.refusal(ValueError, embedding.to_tensorflow, spec, batch_size=bad)
+        assert message == f"to_tensorflow: batch_size must be an int >= 1; got {bad!r}."
 
 
 def test_a_table_without_an_optimizer_serves():
@@ -200,29 +198,22 @@ def test_ids_by_the_recipe_are_those_of_the_column(tmp_path):
     file.write_text("a\nb\nc\n")
     strings, numbers = np.array(["b", "new", "c", "a"]), np.array([10, 5, 30, -7])
     identity = fc.categorical_column_with_identity("ids", 20, default_value=4)
+    of_list, of_file = (
+        fc.categorical_column_with_vocabulary_list,
+        fc.categorical_column_with_vocabulary_file,
+    )
+    abc = list("abc")
     columns = [
-        (fc.categorical_column_with_vocabulary_list("list", list("abc")), strings),
-        (
-            fc.categorical_column_with_vocabulary_list("oov", list("abc"), num_oov_buckets=5),
-            strings,
-        ),
-        (
-            fc.categorical_column_with_vocabulary_list("default", list("abc"), default_value=2),
-            strings,
-        ),
-        (
-            fc.categorical_column_with_vocabulary_list("numbers", [10, 20, 30], dtype=tf.int64),
-            numbers,
-        ),
-        (fc.categorical_column_with_vocabulary_file("file", str(file), 3), strings),
-        (
-            fc.categorical_column_with_vocabulary_file("buckets", str(file), num_oov_buckets=4),
-            strings,
-        ),
+        (of_list("list", abc), strings),
+        (of_list("oov", abc, num_oov_buckets=5), strings),
+        (of_list("default", abc, default_value=2), strings),
+        (of_list("numbers", [10, 20, 30], dtype=tf.int64), numbers),
+        (of_file("file", str(file), 3), strings),
+        (of_file("buckets", str(file), num_oov_buckets=4), strings),
         (fc.categorical_column_with_hash_bucket("hash", 11), strings),
         (fc.categorical_column_with_hash_bucket("hashed", 11, dtype=tf.int64), numbers),
         (identity, numbers),
-        (fc.sequence_categorical_column_with_vocabulary_list("sequence", list("abc")), strings),
+        (fc.sequence_categorical_column_with_vocabulary_list("sequence", abc), strings),
     ]
     spec = ee.EmbeddingConfigSpec(
         feature_columns=[
@@ -287,17 +278,15 @@ def test_a_spec_for_sparse_core():
 
 @pytest.mark.skipif(HAS_V2, reason="this TensorFlow has TPUEmbeddingV2")
 def test_a_tensorflow_without_sparse_core():
-    with pytest.raises(ValueError) as caught:
-        embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), sparse_core=True)
-    assert str(caught.value) == (
+    spec = spec_of(t=ee.TableConfig(7, 3))
+    assert harness.refusal(ValueError, embedding.to_tensorflow, spec, sparse_core=True) == (
         f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
         "is for."
     )
-    got = embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), batch_size=16)
-    with pytest.raises(ValueError) as caught:
-        embedding.sparse_core_config(got, "v5p", 2, {"x_t": 1})
-    assert str(caught.value) == (
-        f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
+    got = embedding.to_tensorflow(spec, batch_size=16)
+    assert (
+        harness.refusal(ValueError, embedding.sparse_core_config, got, "v5p", 2, {"x_t": 1})
+        == f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
     )
 
 
@@ -394,6 +383,4 @@ def test_room_on_sparse_core(generation, cores):
 def test_arguments_of_the_room_on_sparse_core(batch_size, arguments, says):
     spec = spec_of(**SPARSE_CORE_SPEC)
     got = embedding.to_tensorflow(spec, sparse_core=True, batch_size=batch_size)
-    with pytest.raises(ValueError) as caught:
-        embedding.sparse_core_config(got, *arguments)
-    assert str(caught.value) == says
+    assert harness.refusal(ValueError, embedding.sparse_core_config, got, *arguments) == says

@@ -2,6 +2,7 @@
 """Our tables, features and optimizers handed to `tf.tpu.experimental.embedding`."""
 
 import dataclasses
+import functools
 import inspect
 import logging
 
@@ -9,8 +10,8 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from optimizer_values import by_name, changed_everywhere
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
-from test_embedding import ORIGINALS, by_name, changed_everywhere, every_optimizer
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -19,14 +20,13 @@ from estimator_emb.backends.tpu import embedding as hardware
 from estimator_emb.embedding import translation
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
+ORIGINALS = tf.tpu.experimental.embedding
+every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 HAS_V2 = hasattr(ORIGINALS, "TPUEmbeddingV2")
 needs_v2 = pytest.mark.skipif(not HAS_V2, reason="this TensorFlow has no TPUEmbeddingV2")
 
 
-def error(call, *args, **kwargs):
-    with pytest.raises(ValueError) as caught:
-        call(*args, **kwargs)
-    return str(caught.value)
+error = functools.partial(harness.refusal, ValueError)
 
 
 def table_of(**kwargs):
@@ -162,14 +162,6 @@ def test_what_sparse_core_refuses():
     )
 
 
-@pytest.mark.skipif(HAS_V2, reason="this TensorFlow has TPUEmbeddingV2")
-def test_a_tensorflow_without_sparse_core():
-    assert error(embedding.to_tensorflow, embedding.SGD(), sparse_core=True) == (
-        f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
-        "is for."
-    )
-
-
 def test_other_objects_are_refused():
     assert error(embedding.to_tensorflow, [ee.MomentumParameters(0.1, 0.5)]).startswith(
         "Expected one of SGD, Adagrad, "
@@ -220,23 +212,17 @@ def test_a_spec_of_columns():
 
 
 def test_a_spec_that_says_more():
-    def spec_of(**kwargs):
-        return ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"a": ee.FeatureConfig("t", weight_key=kwargs.pop("key", None))},
-            table_to_config_dict={"t": ee.TableConfig(7, 3)},
-            **kwargs,
-        )
-
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    assert error(embedding.from_spec, spec_of(optimization_parameters=sgd, clipping_limit=0.5)) == (
+    weighted = {"weight_key": "w"}
+    assert error(embedding.from_spec, harness.table_spec(7, 3, sgd, clipping_limit=0.5)) == (
         "EmbeddingConfigSpec: the TF2 vocabulary has no counterpart of clipping_limit=0.5. Limits "
         "of gradients belong in the optimizer's clipvalue, factors in the training step."
     )
-    assert error(embedding.from_spec, spec_of(optimization_parameters=sgd, key="w")) == (
+    assert error(embedding.from_spec, harness.table_spec(7, 3, sgd, feature=weighted)) == (
         "FeatureConfig: the TF2 vocabulary has no counterpart of weight_key='w'. There, weights go "
         "into the lookup beside the ids."
     )
-    assert error(embedding.from_spec, spec_of()) == (
+    assert error(embedding.from_spec, harness.table_spec(7, 3, None)) == (
         "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
         "EmbeddingConfigSpec."
     )

@@ -52,13 +52,34 @@ def both(*keys, size=20, dimension=2, **kwargs):
 # Tables
 
 
-def test_plain_column():
+@pytest.mark.parametrize(
+    "categorical, length, name, feature",
+    [
+        (identity("item"), 0, "item", Feature("item", 0, None, "item_embedding", None)),
+        (
+            fc.weighted_categorical_column(identity("words"), "tf_idf"),
+            0,
+            "words_weighted_by_tf_idf",
+            Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
+        ),
+        (
+            fc.sequence_categorical_column_with_identity("history", 20),
+            3,
+            "history",
+            Feature("history", 3, None, "history_embedding", None),
+        ),
+    ],
+    ids=["plain", "weighted", "sequence"],
+)
+def test_one_column(categorical, length, name, feature):
     zeros = tf.compat.v1.zeros_initializer()
-    column = fc.embedding_column(identity("item"), 3, "sum", zeros, learning_rate_fn=rate)
+    column = fc.embedding_column(
+        categorical, 3, "sum", zeros, max_sequence_length=length, learning_rate_fn=rate
+    )
     table = only_table(column)
-    assert (table.name, table.scope_key) == ("tbl_item", "item")
+    assert (table.name, table.scope_key) == (f"tbl_{name}", name)
     assert table.config == ee.TableConfig(20, 3, zeros, "sum", learning_rate_fn=rate)
-    assert table.features == (Feature("item", 0, None, "item_embedding", None),)
+    assert table.features == (feature,)
 
 
 def test_default_initializer_and_combiner():
@@ -91,23 +112,6 @@ def test_shared_columns_of_a_given_name():
     (table,) = tables_of_columns(both("b", "a"))
     assert (table.name, table.scope_key) == ("tbl_both", "both")
     assert [feature.key for feature in table.features] == ["a", "b"]
-
-
-def test_weighted_column():
-    weighted = fc.weighted_categorical_column(identity("words"), "tf_idf")
-    table = only_table(fc.embedding_column(weighted, 2))
-    name = "words_weighted_by_tf_idf"
-    assert (table.name, table.scope_key) == (f"tbl_{name}", name)
-    assert table.features == (
-        Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
-    )
-
-
-def test_sequence_column():
-    history = fc.sequence_categorical_column_with_identity("history", 20)
-    table = only_table(fc.embedding_column(history, 2, max_sequence_length=3))
-    assert table.name == "tbl_history"
-    assert table.features == (Feature("history", 3, None, "history_embedding", None),)
 
 
 def test_tables_and_features_are_sorted():

@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
-
-
-@pytest.fixture(autouse=True)
-def installed():
-    ee.install()
-    yield
-    ee.uninstall()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("installed")]
 
 
 def input_fn():
@@ -37,7 +30,6 @@ def arguments(name):
     return {"feature_columns": [dense[0], item]} if name.startswith("Linear") else {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 @pytest.mark.parametrize("model", ["DNN", "Linear", "DNNLinearCombined", "Baseline"])
 def test_canned_estimator(model, kind, tmp_path):

@@ -9,6 +9,7 @@ import re
 import sys
 
 import contrib_cases
+import harness
 import numpy as np
 import processes
 import pytest
@@ -84,15 +85,11 @@ def test_layer_norm_refuses():
         unknown = tf1.placeholder(tf.float32)
         with pytest.raises(ValueError, match="inputs must have a known rank; got Tensor"):
             layers.layer_norm(unknown)
-        with pytest.raises(ValueError) as error:
-            layers.layer_norm(INPUTS, begin_norm_axis=4)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, layers.layer_norm, INPUTS, begin_norm_axis=4) == (
             "layer_norm: begin_norm_axis must be an axis of inputs, which have 4; got 4."
         )
         unknown = tf1.placeholder(tf.float32, [2, None])
-        with pytest.raises(ValueError) as error:
-            layers.layer_norm(unknown)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, layers.layer_norm, unknown) == (
             "layer_norm: the shape of inputs must be known from begin_params_axis on; got "
             "(2, None)."
         )
@@ -115,9 +112,8 @@ def test_initializers():
     ):
         np.testing.assert_allclose(abs(values).max(), 2 * np.sqrt(1.3 / n), rtol=1e-3)
         np.testing.assert_allclose(values.var(), 1.3 * 0.7737 / n, rtol=0.02)
-    with pytest.raises(ValueError) as error:
-        layers.variance_scaling_initializer(mode="fan_in")
-    assert str(error.value) == (
+    make = layers.variance_scaling_initializer
+    assert harness.refusal(ValueError, make, mode="fan_in") == (
         "variance_scaling_initializer: mode must be FAN_IN, FAN_OUT or FAN_AVG; got 'fan_in'."
     )
 
@@ -128,9 +124,8 @@ def test_regularizers():
     l2, _ = evaluated(lambda: layers.l2_regularizer(0.1)(tf.constant(weights)))
     np.testing.assert_allclose([l1, l2], [0.65, 0.7125], rtol=1e-6)
     assert layers.l2_regularizer(0.0)(tf.constant(weights)) is None
-    with pytest.raises(ValueError) as error:
-        layers.l1_regularizer(-1)
-    assert str(error.value) == "l1_regularizer: scale must be a number >= 0; got -1."
+    message = harness.refusal(ValueError, layers.l1_regularizer, -1)
+    assert message == "l1_regularizer: scale must be a number >= 0; got -1."
 
 
 @pytest.fixture(scope="module")
@@ -300,13 +295,11 @@ def same(actual, expected, where=""):
 
 def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
     same(contrib_cases.optimizers(tf1, tf_contrib.opt), GOLDENS["optimizers"])
-    assert (
-        caplog.messages.count(
-            "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
-            "variable that is updated decays. apply_gradients heeds it."
-        )
-        == 2
+    said = (
+        "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
+        "variable that is updated decays. apply_gradients heeds it."
     )
+    assert caplog.messages.count(said) == 2
 
 
 def test_metrics_are_those_of_tensorflow_1_15(tf_contrib):
@@ -448,12 +441,8 @@ def test_advice(program, advice, monkeypatch):
     assert advice_for(program) == advice
 
 
-def test_advice_about_the_estimator_of_tensorflow_1():
-    ee.install()
-    try:
-        assert advice_for("tf.estimator.tpu.TPUEstimator") == (
-            "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
-            "tf.compat.v1.estimator.tpu."
-        )
-    finally:
-        ee.uninstall()
+def test_advice_about_the_estimator_of_tensorflow_1(installed):
+    assert advice_for("tf.estimator.tpu.TPUEstimator") == (
+        "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+        "tf.compat.v1.estimator.tpu."
+    )

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program with its own copy of tpu_estimator.py is told so."""
 
-import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
+import processes
 import pytest
 import tensorflow_estimator
 
 from estimator_emb.legacy import forks
 
-ROOT = pathlib.Path(__file__).parents[2]
 ORIGINAL = pathlib.Path(tensorflow_estimator.__file__).parent / "python/estimator/tpu"
 
 DO = (
@@ -55,20 +52,15 @@ for _ in range(2):
 
 
 def run(folder, *options):
-    done = subprocess.run(
-        [sys.executable, "-m", "estimator_emb", "run", *options, "program.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
+    """Runs program.py by the command: its status, and the lines that it writes."""
+    (folder / "program.py").write_text(PROGRAM)
+    done = processes.run_command("run", *options, "program.py", cwd=folder)
     return done.returncode, done.stderr.splitlines()
 
 
 @pytest.mark.slow
 def test_a_copy_that_does_not_import(tmp_path):
     (tmp_path / "my_tpu_estimator.py").write_text(OLD)
-    (tmp_path / "program.py").write_text(PROGRAM)
     status, lines = run(tmp_path, "--tf-v1")
     assert status == 1 and "Traceback (most recent call last):" in lines
     assert lines[-1] == f"estimator-emb: my_tpu_estimator.py, line 8: {WHY}"
@@ -78,7 +70,6 @@ def test_a_copy_that_does_not_import(tmp_path):
 def test_a_copy_that_runs(tmp_path):
     source = (ORIGINAL / "tpu_estimator.py").read_text()
     (tmp_path / "my_tpu_estimator.py").write_text(source)
-    (tmp_path / "program.py").write_text(PROGRAM)
     status, lines = run(tmp_path)
     assert status == 0, lines
     line = source[: source.index("\nclass TPUEstimator(")].count("\n") + 2

@@ -14,6 +14,7 @@ import time
 
 import harness
 import numpy as np
+import processes
 import pytest
 import sampling
 import tensorflow as tf
@@ -148,8 +149,20 @@ def plain_model_fn(features, labels, mode):
     return ee.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
 
 
-def train(estimator, steps=STEPS, hooks=(), hook_class=CheckpointInputPipelineHook, **kwargs):
+def train(
+    estimator,
+    steps=STEPS,
+    hooks=(),
+    hook_class=CheckpointInputPipelineHook,
+    input_fn=input_fn,
+    **kwargs,
+):
     estimator.train(input_fn, hooks=[hook_class(estimator), *hooks], max_steps=steps, **kwargs)
+
+
+def killed(*args, **kwargs):
+    with pytest.raises(Kill):
+        train(*args, **kwargs)
 
 
 @functools.cache
@@ -162,10 +175,14 @@ def files(directory):
     return sorted(os.path.basename(path) for path in glob.glob(f"{directory}/*"))
 
 
+def check_counts(saved, seen):
+    counts = np.bincount(np.concatenate(seen), minlength=11)
+    np.testing.assert_array_equal(saved["count"], counts)
+
+
 def check_all_seen_once(way, saved):
-    expected = np.bincount(np.concatenate(batches()), minlength=11)
     if way == "plain":
-        np.testing.assert_array_equal(saved["count"], expected)
+        check_counts(saved, batches())
         when = np.int64(0)
         with np.errstate(over="ignore"):
             for batch in batches():
@@ -173,7 +190,13 @@ def check_all_seen_once(way, saved):
         assert saved["when"] == when
     else:
         (name,) = [name for name in saved if re.search(r"count_embedding/embedding_weights$", name)]
-        np.testing.assert_array_equal(-saved[name][:, 0], expected)
+        check_counts({"count": -saved[name][:, 0]}, batches())
+
+
+def check_equal(saved, expected):
+    assert saved.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
 
 
 KILLS = {
@@ -211,16 +234,13 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(
     if way != "plain":
         kills = kills[3:5]
     for step, moment in kills:
-        with pytest.raises(Kill):
-            train(make(tmp_path, **WAYS[way]), **KILLS[moment](step))
+        killed(make(tmp_path, **WAYS[way]), **KILLS[moment](step))
     train(make(tmp_path, **WAYS[way]))
 
     saved = harness.saved(tmp_path, STEPS)
     check_all_seen_once(way, saved)
     expected = uninterrupted(way, str(tmp_path_factory.getbasetemp() / f"whole_{way}"))
-    assert saved.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
+    check_equal(saved, expected)
     models = [name for name in files(tmp_path) if re.fullmatch(r"model\.ckpt-\d+\.index", name)]
     assert models == ["model.ckpt-10.index", "model.ckpt-12.index"]
     positions = [name for name in files(tmp_path) if name.startswith("input")]
@@ -234,7 +254,7 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(
 def test_a_kill_while_a_position_is_written_leaves_none(call, tmp_path, monkeypatch):
     rename, calls = tf.io.gfile.rename, []
 
-    def killed(source, *args, **kwargs):
+    def rename_until_killed(source, *args, **kwargs):
         if "ckpt-4" in source or calls:
             calls.append(source)
         if len(calls) > call:
@@ -242,9 +262,8 @@ def test_a_kill_while_a_position_is_written_leaves_none(call, tmp_path, monkeypa
         return rename(source, *args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tf.io.gfile, "rename", killed)
-        with pytest.raises(Kill):
-            train(make(tmp_path))
+        patched.setattr(tf.io.gfile, "rename", rename_until_killed)
+        killed(make(tmp_path))
     train(make(tmp_path))
     check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
     assert not [name for name in files(tmp_path) if "unfinished" in name]
@@ -269,21 +288,19 @@ def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_pa
     train(make(tmp_path, **way), 4)
     before = harness.saved(tmp_path, 4)
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0" if written_by == "native" else "1")
-    with pytest.raises(ValueError) as error:
-        train(make(tmp_path, **way), 8)
+    message = harness.refusal(ValueError, train, make(tmp_path, **way), 8)
     difference = {
         "native": "by native kernels, and this training makes it by TensorFlow's ops. Train "
         "without ESTIMATOR_EMB_NATIVE=0, where kernels can be built",
         "tensorflow": "by TensorFlow's ops, and this training makes it by native kernels. Train "
         "with ESTIMATOR_EMB_NATIVE=0",
     }
-    assert str(error.value) == (
+    assert message == (
         f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was made "
         f"{difference[written_by]}, or remove input.ckpt-* from {tmp_path} to begin the input at "
         "its start."
     )
-    for name, value in before.items():
-        np.testing.assert_array_equal(harness.saved(tmp_path, 4)[name], value)
+    check_equal(harness.saved(tmp_path, 4), before)
 
 
 @pytest.mark.slow
@@ -309,9 +326,7 @@ def test_a_lookup_ahead_of_other_shards_or_options(
 
     train(estimator(*before), 4)
     for other in others:
-        with pytest.raises(ValueError) as error:
-            train(estimator(*other), 8)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, train, estimator(*other), 8) == (
             f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-4 holds a lookup ahead that was "
             "made with other features, bad_ids, table_summaries or parameter servers than those of "
             "this training. "
@@ -339,8 +354,7 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
 def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
     for step in (4, 7):
-        with pytest.raises(Kill):
-            train(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
+        killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
     positions = [name for name in files(tmp_path) if re.fullmatch(r"input.*index", name)]
     if elsewhere:
         # Where no model is saved beside it, a position is saved as the RunConfig says.
@@ -353,31 +367,30 @@ def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
 
 def test_a_saver_in_a_thread_is_refused(tmp_path):
     hooks = [saver_hook(tmp_path, async_checkpoint.AsyncCheckpointSaverHook)]
-    with pytest.raises(ValueError) as error:
-        train(make(tmp_path), steps=200, hooks=hooks)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, train, make(tmp_path), 200, hooks=hooks) == (
         "CheckpointInputPipelineHook: an AsyncCheckpointSaverHook writes the model while training "
         "goes on, so that no position of the input belongs to its checkpoint. Save with a "
         "CheckpointSaverHook, or train without the position of the input."
     )
 
 
+def said_in_training(caplog, *args):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        train(*args)
+    return harness.said(caplog)
+
+
 def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
     train(make(tmp_path), 4)
     make(tmp_path).train(input_fn, max_steps=7)
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        train(make(tmp_path), 8)
-    assert harness.said(caplog) == [
+    assert said_in_training(caplog, make(tmp_path), 8) == [
         "CheckpointInputPipelineHook: no position of the input was saved with the model at step 7. "
         f"The input goes on from {tmp_path}/input.ckpt-4, where the hook last saved it: what steps "
         "5 to 7 have read since may be read again. Train with this hook each time."
     ]
     # Steps 1 to 4 with the hook, 3 from the start without it, and step 5 of the first ones.
-    seen = [*batches()[:4], *batches()[:3], batches()[4]]
-    np.testing.assert_array_equal(
-        harness.saved(tmp_path, 8)["count"], np.bincount(np.concatenate(seen), minlength=11)
-    )
+    check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
 
 
 def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
@@ -386,17 +399,11 @@ def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
         os.remove(path)
     os.remove(tmp_path / "checkpoint")
     os.remove(tmp_path / "input.ckpt-2.index")
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        train(make(tmp_path), 6)
-    assert harness.said(caplog) == [
+    assert said_in_training(caplog, make(tmp_path), 6) == [
         "CheckpointInputPipelineHook: the model is at step 0, and the positions saved in "
         f"{tmp_path} are of later steps (4): the input begins at its start."
     ]
-    np.testing.assert_array_equal(
-        harness.saved(tmp_path, 6)["count"],
-        np.bincount(np.concatenate(batches()[:6]), minlength=11),
-    )
+    check_counts(harness.saved(tmp_path, 6), batches()[:6])
 
 
 def test_a_position_of_another_input_is_named(tmp_path):
@@ -406,10 +413,7 @@ def test_a_position_of_another_input_is_named(tmp_path):
         with tf.name_scope("other"):
             return tf1.data.make_one_shot_iterator(input_fn()).get_next()
 
-    estimator = make(tmp_path)
-    with pytest.raises(ValueError) as error:
-        estimator.train(other_input_fn, hooks=[CheckpointInputPipelineHook(estimator)], steps=2)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, train, make(tmp_path), 4, input_fn=other_input_fn) == (
         f"CheckpointInputPipelineHook: {tmp_path}/input.ckpt-2 holds the position of another "
         "input: it has IteratorV2:0_STATE, and the input of this training is "
         "other/OneShotIterator:0_STATE. Train with the input_fn that wrote it, or remove "
@@ -418,14 +422,10 @@ def test_a_position_of_another_input_is_named(tmp_path):
 
 
 def test_an_input_without_iterators_is_refused(tmp_path):
-    estimator = make(tmp_path)
-    with pytest.raises(ValueError) as error:
-        estimator.train(
-            lambda: {"count": tf.zeros([4, 1], tf.int64)},
-            hooks=[CheckpointInputPipelineHook(estimator)],
-            steps=2,
-        )
-    assert str(error.value) == (
+    def constant():
+        return {"count": tf.zeros([4, 1], tf.int64)}
+
+    assert harness.refusal(ValueError, train, make(tmp_path), input_fn=constant) == (
         "No variables to save: CheckpointInputPipelineHook saves the position of tf.data "
         "iterators, and the input of this training has none. Return a tf.data.Dataset from "
         "input_fn, or train without the hook."
@@ -433,11 +433,8 @@ def test_an_input_without_iterators_is_refused(tmp_path):
 
 
 def test_an_estimator_that_saves_nothing_is_refused(tmp_path):
-    with pytest.raises(ValueError) as error:
-        CheckpointInputPipelineHook(
-            make(tmp_path, save_checkpoints_steps=None, save_checkpoints_secs=None)
-        )
-    assert str(error.value) == (
+    estimator = make(tmp_path, save_checkpoints_steps=None, save_checkpoints_secs=None)
+    assert harness.refusal(ValueError, CheckpointInputPipelineHook, estimator) == (
         "CheckpointInputPipelineHook saves the position of the input with each checkpoint of the "
         "model, but this estimator saves none. Set save_checkpoints_steps or save_checkpoints_secs "
         "in its RunConfig."
@@ -455,6 +452,7 @@ theirs = pytest.mark.skipif(
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
     """Estimators as they are where estimator_emb is not imported."""
+    input_checkpoint.attach_hooks()
     estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
@@ -470,25 +468,29 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
     assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
 
 
-@theirs
-def test_tensorflows_hook_is_replaced(tmp_path):
+def kills_by_tensorflows_hook(model_dir, way="plain"):
+    """The counts of a training with TensorFlow's hook that is killed twice."""
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
-        with pytest.raises(Kill):
-            train(make(tmp_path), hooks=[KillAfterStep(step)], hook_class=hook_class)
-    train(make(tmp_path), hook_class=hook_class)
-    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+        estimator = make(model_dir, **WAYS[way])
+        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
+    train(make(model_dir, **WAYS[way]), hook_class=hook_class)
+    return harness.saved(model_dir, STEPS)
+
+
+@theirs
+@pytest.mark.parametrize("way", ["plain", "host"])
+def test_tensorflows_hook_is_replaced(tmp_path, way):
+    if way == "plain":
+        input_checkpoint.attach_hooks()  # As `install` does.
+    check_all_seen_once(way, kills_by_tensorflows_hook(tmp_path, way))
 
 
 @theirs
 def test_tensorflows_own_hook_has_the_fault(tmp_path, as_tensorflow_has_it):
-    hook_class = tf.data.experimental.CheckpointInputPipelineHook
-    for step in (3, 6):
-        with pytest.raises(Kill):
-            train(make(tmp_path), hooks=[KillAfterStep(step)], hook_class=hook_class)
-    train(make(tmp_path), hook_class=hook_class)
+    saved = kills_by_tensorflows_hook(tmp_path)
     with pytest.raises(AssertionError):
-        check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+        check_all_seen_once("plain", saved)
 
 
 def test_install_supplies_the_hook():
@@ -552,14 +554,11 @@ def test_kills_at_any_moment(way, kills, tmp_path):
     print("seed", seed)
     moments = random.Random(seed)
     program = [sys.executable, os.path.join(os.path.dirname(__file__), "killed_program.py"), way]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    paths = [root, os.path.join(root, "tests"), os.path.dirname(__file__)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def start(directory):
         return subprocess.Popen(
             [*program, str(directory)],
-            env=environment,
+            env=processes.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -582,6 +581,4 @@ def test_kills_at_any_moment(way, kills, tmp_path):
         process.wait()
     assert start(killed).wait(600) == 0
     saved, expected = harness.saved(killed, LONG), harness.saved(tmp_path / "whole", LONG)
-    assert saved.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
+    check_equal(saved, expected)

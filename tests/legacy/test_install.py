@@ -10,14 +10,6 @@ import pytest
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
 
-
-@pytest.fixture
-def installed():
-    ee.install()
-    yield
-    ee.uninstall()
-
-
 EVERY_NAME = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1

@@ -32,13 +32,6 @@ GONE = {
 """Module -> names that TensorFlow has no longer, or as private ones only."""
 
 
-@pytest.fixture
-def installed():
-    ee.install()
-    yield
-    ee.uninstall()
-
-
 def module(name):
     return importlib.import_module(f"tensorflow.python.{name}")
 

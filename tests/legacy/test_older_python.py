@@ -100,10 +100,7 @@ ADVICE = [
         "import urllib; urllib.urlretrieve('x')",
         "urllib.urlretrieve is gone; today: urllib.request.urlretrieve.",
     ),
-    (
-        "from itertools import izip",
-        "itertools.izip is gone; today: zip.",
-    ),
+    ("from itertools import izip", "itertools.izip is gone; today: zip."),
     (
         "import collections; collections.Mapping",
         "collections.Mapping is gone; today: collections.abc.Mapping.",

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.backends import errors
+from estimator_emb.backends.errors import explain
+from estimator_emb.messages import errors
 
 DIMENSION = 4
 CONFIGURATIONS = {
@@ -194,7 +195,7 @@ class Program:
             for key, value in batch.items():
                 feed |= {parts[key][part]: one for part, one in value.items()}
         try:
-            with errors.explained():
+            with errors.explained(explain, False):
                 if not self.datasets:
                     return self.session.run([self.seen, self.step], feed)[0]
                 self.session.run(self.restart, feed)

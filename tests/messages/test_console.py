@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program shows: what trains where, how far it is, its own lines, each once; no more."""
 
+import logging
 import os
 import re
 import subprocess
@@ -8,6 +9,9 @@ import sys
 import textwrap
 
 import pytest
+import tensorflow as tf
+
+from estimator_emb.messages import console
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_UP = re.compile(
@@ -113,9 +117,7 @@ def test_a_program_without_logging_is_quiet(tmp_path):
 ABSL = """
 from absl import app
 def main(argv):
-    if "tensorflow" in argv:
-        tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
-    train("model", use_tpu="tpu" in argv)
+    train("model")
 app.run(main)
 """
 
@@ -137,85 +139,84 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     assert "] step 20 of 20, loss " in mine[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("option", ["--verbosity=0", "tensorflow"])
-def test_what_an_absl_program_asks_for_is_shown_once(tmp_path, option):
-    lines = shown(tmp_path, ABSL, option)
-    # The first is TensorFlow's.
-    for once in ("Saving checkpoints for 40 into", "] step 20 of 20, loss "):
-        assert len([line for line in lines if once in line]) == 1, lines
-    assert not [line for line in lines if "INFO:tensorflow" in line]
-    assert not [line for line in lines if "Use tf.keras instead" in line]
+@pytest.fixture
+def free(monkeypatch, capsys):
+    """A function that takes levels and handlers from all loggers, as where nobody set up any."""
+
+    def free():
+        for owner, level in [(logging.root, logging.WARNING), (OURS, 0), (THEIRS, 0)]:
+            monkeypatch.setattr(owner, "handlers", [])
+            monkeypatch.setattr(owner, "level", level)
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+        THEIRS.addHandler(handler)
+        logging.root.manager._clear_cache()
+
+    yield free
+    assert not OURS.filters and not THEIRS.filters
+    monkeypatch.undo()
+    logging.root.manager._clear_cache()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "choice",
-    [
-        "tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)",
-        "import logging; logging.basicConfig(level=logging.WARNING)",
-        "import logging; logging.getLogger('estimator_emb').setLevel(logging.WARNING)",
-    ],
-)
-def test_a_program_that_wants_no_information_gets_none(tmp_path, choice):
-    lines = shown(tmp_path, f"{choice}\ntrain('model')\n")
-    assert not [line for line in lines if "Embedding tables" in line or "step 20" in line]
+OURS, THEIRS = logging.getLogger("estimator_emb"), tf.get_logger()
+WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
+CHOICES = {
+    "nothing": (
+        lambda: None,
+        ["estimator_emb: ours", "estimator_emb: warned", "WARNING:tensorflow:theirs warned"],
+    ),
+    "quiet TensorFlow": (
+        lambda: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR),
+        ["estimator_emb: warned"],
+    ),
+    "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
+    "handler of all": (
+        lambda: logging.basicConfig(level=logging.INFO),
+        ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
+    ),
+    "level": (lambda: logging.root.setLevel(logging.ERROR), []),
+    "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
+}
 
 
-IN_PROCESS = """
-import logging, sys
-from absl import app
-from tensorflow.python.platform import tf_logging as tf_log
-from estimator_emb import console
-
-def say(what):
-    print(f"== {what}", file=sys.stderr)
-    logging.getLogger("estimator_emb").info("ours")
-    logging.getLogger("estimator_emb").warning("warned")
-    tf.compat.v1.logging.info("theirs")
-    tf.compat.v1.logging.warning("theirs warned")
-
-say("nothing")
-tf_log.warning("From %s: %s is deprecated.\\n%s", tf.__file__ + ":1", "x", "y")
-tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "Use tf.keras instead.")
-tf_log.warning("From %s: %s is deprecated.\\n%s", "/program.py:1", "x", "y")
-tf_log.warning("From %s to %s.", "here", "there")
-tf.get_logger().setLevel(logging.ERROR)
-say("quiet TensorFlow")
-tf.get_logger().setLevel(logging.NOTSET)
-logging.warning("implicit")  # Python adds a handler, of no level.
-say("handler")
-logging.getLogger().setLevel(logging.WARNING)
-say("level of the root")
-logging.basicConfig(filename="log", level=logging.INFO, force=True)
-say("file")
-console.install()
-logging.basicConfig(level=logging.INFO, force=True, format="%(message)s")
-say("all information")
-"""
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_programs_choices_go_before(free, capsys, choice, inside):
+    free()
+    choose, expected = CHOICES[choice]
+    if not inside:
+        choose()
+    with console.shown():
+        if inside:
+            choose()
+        with console.shown():
+            OURS.info("ours")
+        OURS.warning("warned")
+        THEIRS.info("theirs")
+        THEIRS.warning("theirs warned")
+    lines = capsys.readouterr().err.splitlines()
+    if not inside and "handler" in choice:  # TensorFlow's own handler writes its lines, too.
+        assert lines.count(WARNED[1]) == 2
+        lines = list(dict.fromkeys(lines))
+    assert lines == expected
+    assert OURS.level == (logging.ERROR if choice == "own level" else logging.NOTSET)
+    assert not OURS.handlers
 
 
-@pytest.mark.slow
-def test_the_programs_choices_go_before(tmp_path):
-    lines = shown(tmp_path, IN_PROCESS)
-    lines = lines[lines.index("== nothing") :]
-    theirs = "WARNING:tensorflow:theirs warned"
-    assert lines == [
-        "== nothing",
-        *["estimator_emb: ours", "estimator_emb: warned", theirs],
-        *["WARNING:tensorflow:From /program.py:1: x is deprecated.", "y"],
+def test_notices_of_what_libraries_call_are_left_out(free, capsys):
+    notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
+
+    def said():
+        with console.shown():
+            for file, advice in notices:
+                THEIRS.warning("From %s: %s is deprecated.\n%s", f"{file}:1", "x", advice)
+            THEIRS.warning("From %s to %s.", "here", "there")
+        return capsys.readouterr().err.splitlines()
+
+    free()
+    assert said() == [
+        *["WARNING:tensorflow:From /p.py:1: x is deprecated.", "y"],
         "WARNING:tensorflow:From here to there.",
-        *["== quiet TensorFlow", "estimator_emb: warned"],
-        "WARNING:root:implicit",
-        *["== handler", "INFO:estimator_emb:ours", "WARNING:estimator_emb:warned", theirs],
-        *["== level of the root", "WARNING:estimator_emb:warned", theirs],
-        # In the file; what TensorFlow's own handler writes to stderr stays there.
-        *["== file", "INFO:tensorflow:theirs", theirs],
-        *["== all information", "ours", "warned", "theirs", "theirs warned"],
     ]
-    assert (tmp_path / "log").read_text().splitlines() == [
-        "INFO:estimator_emb:ours",
-        "WARNING:estimator_emb:warned",
-        "INFO:tensorflow:theirs",
-        theirs,
-    ]
+    logging.root.setLevel(logging.INFO)
+    assert len(said()) == 2 * len(notices) + 1

@@ -137,8 +137,7 @@ def export_without_training(program):
 
 @build(
     TypeError,
-    "Estimator() got an unexpected keyword argument 'embedding_config_spec'. It takes model_fn, "
-    "model_dir, config, params, warm_start_from.",
+    "Estimator.__init__() got an unexpected keyword argument 'embedding_config_spec'",
 )
 def estimator_without_tables_for_tables(program):
     program.build = lambda: ee.Estimator(

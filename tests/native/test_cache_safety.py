@@ -202,7 +202,10 @@ def test_a_user_may_have_what_root_has_built(monkeypatch, tmp_path):
     folder.mkdir(mode=0o755)
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(folder))
     script = (
-        "import importlib.util, os, pathlib, sys\n"
+        "import importlib.util, os, pathlib, sys, types\n"
+        # Of the package, what it needs and not TensorFlow.
+        "sys.modules['estimator_emb'] = package = types.ModuleType('estimator_emb')\n"
+        f"package.__path__ = [{str(pathlib.Path(cache.__file__).parents[1])!r}]\n"
         f"spec = importlib.util.spec_from_file_location('cache', {cache.__file__!r})\n"
         "cache = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(cache)\n"

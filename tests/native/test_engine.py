@@ -12,7 +12,6 @@ import tensorflow as tf
 from host_engine import one_table
 
 import estimator_emb as ee
-from estimator_emb.native.kernels import rule_arguments
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -285,28 +284,15 @@ def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
     """A read of the whole table shares its memory until something writes sparsely."""
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)
-        rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
         before = variable.read_value()
         ids = tf.constant([1, 1], tf.int64)
         with tf.control_dependencies([before]):
             update = native.ops.host_tables_update(
                 variables=[variable.handle],
-                rates=[1.0],
-                ids=[ids],
-                places=[],
-                shapes=[],
-                weights=[],
                 gradients=[tf.ones([2, 8])],
                 orders=[],
-                forms=[0],
-                combiners=[0],
-                limits=[0],
-                weighted=[False],
-                owners=["Feature x of table t"],
-                table_of=[0],
-                **rule_arguments([rule]),
-                every_row=[False],
-                cores=[1],
+                **host_engine.fields_of_features(1, ids),
+                **host_engine.fields_of_descent(native, 1),
             )
         with tf.control_dependencies([update]):
             kept, after = tf.identity(before), variable.read_value()

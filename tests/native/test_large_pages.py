@@ -4,14 +4,13 @@
 import pathlib
 import re
 
+import host_engine
 import numpy as np
 import processes
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.native import ops
-from estimator_emb.native.kernels import rule_arguments
 
 SYSTEM_HAS_THEM = pathlib.Path("/sys/kernel/mm/transparent_hugepage").exists()
 PAGE = 2 << 20
@@ -37,19 +36,7 @@ def step(native, rows):
     Returns:
       The activations, the tables afterwards, and for how many bytes the step asked.
     """
-    features = {
-        "ids": [tf.constant(IDS)] * TABLES,
-        "places": [],
-        "shapes": [],
-        "weights": [],
-        "forms": [0] * TABLES,
-        "combiners": [0] * TABLES,
-        "limits": [0] * TABLES,
-        "weighted": [False] * TABLES,
-        "owners": [f"Feature x of table t{table}" for table in range(TABLES)],
-        "table_of": list(range(TABLES)),
-    }
-    rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
+    features = host_engine.fields_of_features(TABLES, tf.constant(IDS))
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum has memory of its own, as what an initializer computes.
     tables = [tf.compat.v1.Variable(fed + float(table)) for table in range(TABLES)]
@@ -58,12 +45,9 @@ def step(native, rows):
     with tf.control_dependencies(activations):
         update = native.ops.host_tables_update(
             variables=handles,
-            rates=[1.0] * TABLES,
             gradients=[tf.ones([len(IDS), 16])] * TABLES,
             orders=[],
-            every_row=[False] * TABLES,
-            cores=[1] * TABLES,
-            **rule_arguments([rule] * TABLES),
+            **host_engine.fields_of_descent(native, TABLES),
             **features,
         )
     with tf.compat.v1.Session() as session:

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.native.kernels import rule_arguments
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -97,21 +96,19 @@ def step(native, rows, dimension, ids, limits=0, sparse=False):
                 f"t{table}", initializer=start, use_resource=True, dtype=tf.float32
             )
             handles.append(variable)
-        rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
-        of_features = {
-            "ids": [tf.constant(ids.reshape(-1) if sparse else ids)] * TABLES,
-            "places": [tf.constant(np.argwhere(ids > -9).astype(np.int64))] * TABLES
-            if sparse
-            else [],
-            "shapes": [tf.constant(ids.shape, tf.int64)] * TABLES if sparse else [],
-            "weights": [],
-            "forms": [PLACES if sparse else DENSE] * TABLES,
-            "combiners": [0] * TABLES,
-            "limits": [limits] * TABLES,
-            "weighted": [False] * TABLES,
-            "owners": [f"Feature x of table t{table}" for table in range(TABLES)],
-            "table_of": list(range(TABLES)),
-        }
+        more = {}
+        if sparse:
+            places = tf.constant(np.argwhere(ids > -9).astype(np.int64))
+            more = {
+                "form": PLACES,
+                "places": [places],
+                "shapes": [tf.constant(ids.shape, tf.int64)],
+            }
+        of_features = host_engine.fields_of_features(
+            TABLES,
+            tf.constant(ids.reshape(-1) if sparse else ids),
+            **{"form": DENSE, "limit": limits, **more},
+        )
         activations, orders = native.ops.host_tables_lookup(
             tables=[variable.handle for variable in handles],
             F=TABLES,
@@ -121,12 +118,9 @@ def step(native, rows, dimension, ids, limits=0, sparse=False):
         with tf.control_dependencies(activations):
             update = native.ops.host_tables_update(
                 variables=[variable.handle for variable in handles],
-                rates=[1.0] * TABLES,
                 gradients=[tf.ones_like(activation) for activation in activations],
                 orders=orders,
-                every_row=[False] * TABLES,
-                cores=[1] * TABLES,
-                **rule_arguments([rule] * TABLES),
+                **host_engine.fields_of_descent(native, TABLES),
                 **of_features,
             )
         with tf.compat.v1.Session() as session:
@@ -197,16 +191,11 @@ def test_a_lookup_whose_tables_do_not_fit_is_refused(native, orders, table_of, p
             tables=[table.handle for table in tables],
             F=2,
             N=orders,
-            ids=[tf.constant([[1, 2]])] * 2,
-            places=[],
-            shapes=[],
-            weights=[],
-            forms=[DENSE] * 2,
-            combiners=[0] * 2,
-            limits=[0] * 2,
-            weighted=[False] * 2,
-            owners=["Feature a", "Feature b"],
-            table_of=table_of,
+            **{
+                **host_engine.fields_of_features(2, tf.constant([[1, 2]]), DENSE),
+                "owners": ["Feature a", "Feature b"],
+                "table_of": table_of,
+            },
         )
         session.run(tf.compat.v1.global_variables_initializer())
         with pytest.raises(tf.errors.InvalidArgumentError) as error:

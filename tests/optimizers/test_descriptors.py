@@ -2,17 +2,14 @@
 """The list of optimizers that drives the suites holds every class that the package has."""
 
 import importlib
-import json
-import pathlib
 import pkgutil
 
 import pytest
 from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, SURROUNDED, TF2_GOLDEN_CLASSES
+from golden_training import GOLDEN
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
-
-GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 
 
 def written():

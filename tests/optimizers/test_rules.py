@@ -7,29 +7,21 @@ whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was c
 """
 
 import dataclasses
-import json
-import os
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES
+from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, TF2_GOLDEN_CLASSES
+from golden_training import GOLDEN, parameters_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from estimator_emb import optimizers
+from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
 
-with open(os.path.join(os.path.dirname(__file__), "..", "golden.json")) as file:
-    GOLDEN = json.load(file)
-
-RENAMED = {
-    "l1": "l1_regularization_strength",
-    "l2": "l2_regularization_strength",
-}
 INITIAL_NAMES = ("initial_accumulator", "initial_accumulator_value", "initial_ms")
 STEPS = ("step1", "step2", "step3")
 
@@ -41,33 +33,12 @@ def cases(more_than_one_core):
 
 
 def table_of(case):
-    return np.array(case.get("table", GOLDEN["table"]))
+    return np.array(case["table"])
 
 
 def rates(hyper):
     rate = hyper["learning_rate"]
     return rate if isinstance(rate, list) else [rate] * len(STEPS)
-
-
-def build(case):
-    """Our object for a golden case; a changing rate comes from outside, so any number will do."""
-    ours = GOLDEN_CLASSES[case["optimizer"]]
-    hyper = dict(case["hyper"])
-    del hyper["combiner"]
-    hyper.pop("num_shards", None)
-    hyper["learning_rate"] = rates(case["hyper"])[0]
-    for kind in ("gradient", "weight"):
-        low, high = hyper.pop(f"clip_{kind}", (None, None))
-        hyper[f"clip_{kind}_min"], hyper[f"clip_{kind}_max"] = low, high
-    if ours is optimizers.FrequencyEstimatorParameters:
-        names = ("tau", "max_delta", "outlier_threshold", "weight_exponent")
-        return ours(**{name: hyper[name] for name in names})
-    called_as_given = (optimizers.AdagradParameters, optimizers.ProximalAdagradParameters)
-    if "initial_accumulator" in hyper and ours not in called_as_given:
-        hyper["initial_accumulator_value"] = hyper.pop("initial_accumulator")
-    if ours is optimizers.CenteredRMSPropParameters:
-        assert hyper.pop("initial_ms") == 0  # ours has no such argument: it always starts from 0
-    return ours(**{RENAMED.get(name, name): value for name, value in hyper.items()})
 
 
 def batch(number):
@@ -89,10 +60,7 @@ def assert_state(actual, case, precision, name, tolerance):
         )
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
-@pytest.mark.parametrize("case", cases(more_than_one_core=False))
-def test_rule_and_step_equal_golden(case, library):
-    parameters = build(case)
+def check_golden(case, parameters, library):
     assert [slot.name for slot in parameters.slots] == list(case["f32"]["step1"])[1:]
     w = table_of(case).astype(np.float32)
     state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
@@ -114,6 +82,26 @@ def test_rule_and_step_equal_golden(case, library):
             assert new.dtype == np.float32
             array[rows] = new
         assert_state(state, case, "f32", name, 1e-5)
+
+
+@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("case", cases(more_than_one_core=False))
+def test_rule_and_step_equal_golden(case, library):
+    check_golden(case, parameters_of(case)[0], library)
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in cases(False) if one.values[0]["optimizer"] in TF2_GOLDEN_CLASSES]
+)
+def test_the_tf2_vocabulary_equals_golden(case):
+    legacy = parameters_of(case)[0]
+    if case["hyper"].get("initial_accumulator") == 0:
+        with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
+            embedding.from_legacy(legacy)
+        return
+    parameters = embedding.from_legacy(legacy)
+    assert type(parameters) is TF2_GOLDEN_CLASSES[case["optimizer"]]
+    check_golden(case, parameters, "numpy")
 
 
 @pytest.mark.parametrize("case", cases(more_than_one_core=True))
@@ -283,155 +271,157 @@ epsilons = numbers(1e-4, 1)
 strengths = st.one_of(st.just(0.0), numbers(0.0009765625, 2))
 
 
-def without_beta(lr, l2, beta, **hyper):
-    """The kernels have no beta: beta / lr adds to the denominator like 2 * l2."""
-    return {"l2": l2 + beta / (2 * lr), **hyper}
-
-
-def without_correction(lr, **hyper):
-    """Powers of 0 switch the bias correction off, which the hardware does not have."""
-    return {"beta1_power": 0.0, "beta2_power": 0.0, **hyper}
-
-
-def centered(ms, mom, mg):
-    """What real gradients give: a mean of squares never below the square of the mean."""
-    return {"ms": mg**2 + ms, "mom": mom, "mg": mg}
+def f64(x):
+    return tf.constant(x, tf.float64)
 
 
 @dataclasses.dataclass
 class Kernel:
-    """Kernels of TensorFlow with the rule of an optimizer.
+    """An op of TensorFlow that updates variables as one of our rules does.
 
     Attributes:
-      name: what their names have after 'ResourceApply', and 'ResourceSparseApply'.
-      slots: argument -> values; in the order of our slots.
-      hyper: argument -> values.
-      ours: function of the rate and of `hyper` that makes our optimizer.
-      arguments: function of the same that gives the kernel's own.
-      drawn: function of `slots` that gives those that go together.
-      forms: 'Sparse' for the kernel that updates some rows, '' for that of all.
+      ops: "ResourceApply" and "ResourceSparseApply", or one of them, as prefixes of its name.
+      slots: the op's name of each slot -> its values.
+      hyper: our hyper-parameters besides the rate -> their values.
+      given: of the rate and the hyper-parameters, the op's arguments besides the rate.
+      parameters: of the rate and the hyper-parameters, our optimizer.
     """
 
-    name: str
-    slots: Any
-    hyper: Any
-    ours: Any
-    arguments: Any = lambda lr, **hyper: hyper
-    drawn: Any = dict
-    forms: tuple[str, ...] = ("Sparse", "")
+    ops: tuple[str, ...]
+    slots: dict
+    hyper: dict
+    given: Callable
+    parameters: Callable
 
 
-ADAM = {
-    "beta1": decays,
-    # The kernel computes v + (g * g - v) * (1 - beta2), which loses all digits where beta2 is 0.
-    "beta2": numbers(0.0625, 0.9990234375),
-    "epsilon": epsilons,
-}
+DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"
+BOTH = (DENSE, SPARSE)
 RMSPROP = {"rho": decays, "momentum": decays, "epsilon": epsilons}
-ROWS = [2, 0]
-"""The rows that the sparse kernels update."""
 
-KERNELS = (
-    Kernel("Adagrad", {"accum": accumulators}, {}, optimizers.AdagradParameters, forms=("Sparse",)),
-    Kernel(
-        "AdagradV2",
+
+def as_named(lr, **hyper):
+    """An op's arguments where it names and takes numbers as we do."""
+    return {name: f64(value) for name, value in hyper.items()}
+
+
+KERNELS = {
+    "Adagrad": Kernel(
+        (SPARSE,),
         {"accum": accumulators},
         {},
+        as_named,
         optimizers.AdagradParameters,
-        lambda lr: {"epsilon": 0.0},
-        forms=("Sparse",),
     ),
-    Kernel(
-        "Ftrl",
+    "AdagradV2": Kernel(
+        (SPARSE,),
+        {"accum": accumulators},
+        {},
+        lambda lr: {"epsilon": f64(0.0)},
+        optimizers.AdagradParameters,
+    ),
+    "Ftrl": Kernel(
+        BOTH,
         {"accum": accumulators, "linear": signed_slots},
         {
-            "lr_power": st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
+            "power": st.sampled_from([-0.5, -0.75, -0.25, 0.0]),
             "l1": strengths,
             "l2": strengths,
             "beta": strengths,
-            "multiply_linear_by_lr": st.booleans(),
+            "multiply": st.booleans(),
         },
-        lambda lr, lr_power, l1, l2, beta, multiply_linear_by_lr: optimizers.FtrlParameters(
-            lr,
-            lr_power,
-            0.1,
-            l1,
-            l2,
-            multiply_linear_by_learning_rate=multiply_linear_by_lr,
-            beta=beta,
+        lambda lr, power, l1, l2, beta, multiply: {
+            "l1": f64(l1),
+            # The kernels have no beta: beta / lr adds to the denominator like 2 * l2.
+            "l2": f64(l2 + beta / (2 * lr)),
+            "lr_power": f64(power),
+            "multiply_linear_by_lr": multiply,
+        },
+        lambda lr, power, l1, l2, beta, multiply: optimizers.FtrlParameters(
+            lr, power, 0.1, l1, l2, multiply_linear_by_learning_rate=multiply, beta=beta
         ),
-        without_beta,
     ),
-    Kernel(
-        "Momentum",
+    "Momentum": Kernel(
+        BOTH,
         {"accum": signed_slots},
         {"momentum": decays, "use_nesterov": st.booleans()},
+        lambda lr, momentum, use_nesterov: {
+            "momentum": f64(momentum),
+            "use_nesterov": use_nesterov,
+        },
         optimizers.MomentumParameters,
     ),
-    Kernel(
-        "RMSProp",
+    "RMSProp": Kernel(
+        BOTH,
         {"ms": accumulators, "mom": signed_slots},
         RMSPROP,
+        as_named,
         optimizers.RMSPropParameters,
     ),
-    Kernel(
-        "CenteredRMSProp",
+    "CenteredRMSProp": Kernel(
+        BOTH,
         {"ms": accumulators, "mom": signed_slots, "mg": signed_slots},
         RMSPROP,
+        as_named,
         optimizers.CenteredRMSPropParameters,
-        drawn=centered,
     ),
-    Kernel(
-        "Adadelta",
+    "Adadelta": Kernel(
+        BOTH,
         {"accum": accumulators, "accum_update": accumulators},
         {"rho": decays, "epsilon": epsilons},
+        as_named,
         optimizers.AdadeltaParameters,
     ),
-    Kernel(
-        "ProximalAdagrad",
+    "ProximalAdagrad": Kernel(
+        BOTH,
         {"accum": accumulators},
         {"l1": strengths, "l2": strengths},
+        as_named,
         lambda lr, l1, l2: optimizers.ProximalAdagradParameters(lr, 0.1, l1, l2),
     ),
-    Kernel(
-        "Adam",
+    "Adam": Kernel(
+        (DENSE,),
         {"m": signed_slots, "v": accumulators},
-        ADAM,
+        {
+            "beta1": decays,
+            # The kernel computes v + (g * g - v) * (1 - beta2), which loses all digits where
+            # beta2 is 0.
+            "beta2": numbers(0.0625, 0.9990234375),
+            "epsilon": epsilons,
+        },
+        # Powers of 0 switch the bias correction off, which the hardware does not have.
+        lambda lr, **hyper: as_named(lr, beta1_power=0.0, beta2_power=0.0, **hyper),
         lambda lr, **hyper: optimizers.AdamParameters(
             lr, **hyper, lazy_adam=False, sum_inside_sqrt=False
         ),
-        without_correction,
-        forms=("",),
     ),
-)
+}
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("name", KERNELS)
 @RULE_EXAMPLES
-@given(st.data())
-def test_rules_equal_kernels(kernel, data):
-    lr, g, w = (data.draw(values) for values in (learning_rates, gradients, weights))
-    slots, hyper = (
-        {name: data.draw(values) for name, values in drawn.items()}
-        for drawn in (kernel.slots, kernel.hyper)
-    )
-    slots = kernel.drawn(**slots)
-    form = data.draw(st.sampled_from(kernel.forms))
-    rows = ROWS if form else range(SHAPE[0])
-    variables = [tf.Variable(value) for value in (w, *slots.values())]
-    getattr(tf.raw_ops, f"Resource{form}Apply{kernel.name}")(
-        **dict(zip(("var", *slots), [variable.handle for variable in variables], strict=True)),
-        **{
-            name: value if isinstance(value, bool) else tf.constant(value, tf.float64)
-            for name, value in {"lr": lr, **kernel.arguments(lr, **hyper)}.items()
-        },
+@given(data=st.data(), lr=learning_rates, g=gradients, w=weights)
+def test_rule_equals_kernel(name, data, lr, g, w):
+    kernel = KERNELS[name]
+    slots = {slot: data.draw(values, slot) for slot, values in kernel.slots.items()}
+    if "mg" in slots:  # As real gradients give: never below the square of the mean.
+        slots["ms"] = slots["ms"] + slots["mg"] ** 2
+    hyper = {one: data.draw(values, one) for one, values in kernel.hyper.items()}
+    op = data.draw(st.sampled_from(kernel.ops))
+    variables = {"var": tf.Variable(w)} | {slot: tf.Variable(a) for slot, a in slots.items()}
+    rows = np.array([2, 0] if op == SPARSE else range(len(w)))
+    getattr(tf.raw_ops, op + name)(
+        **{variable: value.handle for variable, value in variables.items()},
+        lr=f64(lr),
         grad=g[rows],
-        **({"indices": tf.constant(rows)} if form else {}),
+        **({"indices": tf.constant(rows)} if op == SPARSE else {}),
+        **kernel.given(lr, **hyper),
     )
-    arrays = [tf.constant(array[rows], tf.float64) for array in (g, w, *slots.values())]
-    expected = kernel.ours(lr, **hyper).update(TENSORFLOW, tf.constant(lr, tf.float64), *arrays)
-    for variable, before, updated in zip(variables, (w, *slots.values()), expected, strict=True):
-        assert updated.dtype == tf.float64
-        want = np.array(before)
-        want[rows] = updated
-        np.testing.assert_allclose(variable.numpy(), want, rtol=1e-9, atol=1e-9)
+    before = [w, *slots.values()]
+    updated = kernel.parameters(lr, **hyper).update(
+        TENSORFLOW, f64(lr), *(f64(array[rows]) for array in (g, *before))
+    )
+    for variable, array, new in zip(variables.values(), before, updated, strict=True):
+        assert new.dtype == tf.float64
+        expected = array.copy()
+        expected[rows] = new.numpy()
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-9, atol=1e-9)

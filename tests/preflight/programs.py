@@ -71,9 +71,8 @@ def model_fn_with(change=None, optimizer=None, **fields):
         given = {key: value(logits, labels) for key, value in fields.items()}
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
-            used = optimizer or tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.AdamOptimizer(0.001)
-            )
+            adam = tf.compat.v1.train.AdamOptimizer(0.001)
+            used = optimizer or tf.compat.v1.tpu.CrossShardOptimizer(adam)
             train_op = used.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **given)
 
@@ -93,3 +92,16 @@ def estimator(model_fn, use_tpu=True, embedding_config_spec="dlrm", **tpu_config
         predict_batch_size=BATCH,
         embedding_config_spec=spec() if embedding_config_spec == "dlrm" else embedding_config_spec,
     )
+
+
+def shaped_by_values(logits, features):
+    """A change whose tensors have shapes that only values say."""
+    values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
+    chosen = tf.boolean_mask(logits, logits > 0)
+    return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
+
+
+def line(function, offset=1):
+    """The place of a line of a function."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno + offset}"

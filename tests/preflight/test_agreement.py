@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,11 +78,6 @@ def dense(value, dtype=tf.int64):
 
 def ragged(batch):
     return tf.RaggedTensor.from_row_lengths(tf.ones([2 * batch], tf.int64), [2] * batch)
-
-
-def change(of):
-    """A change of model_fn's loss."""
-    return {"loss": of}
 
 
 def to_number(loss, features):
@@ -183,8 +179,7 @@ class Case:
             return ee.TPUEstimatorSpec(mode, predictions=predictions)
         train_op = None
         if mode == "train":
-            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+            train_op = harness.minimized(mode, loss, 0.1).train_op
         return self.returns(mode, loss, train_op, self.fields(loss))
 
     def estimator(self, model_dir):
@@ -518,7 +513,3 @@ def test_they_agree(kind, case, tmp_path, monkeypatch):
     else:
         assert any(case.found in one for one in refusals), refusals
     assert not (tmp_path / "checked").exists()
-
-
-def test_there_are_forty():
-    assert len(GOOD) >= 20 and len(RAISE) + len(LATER) >= 40

@@ -5,9 +5,11 @@ import json
 import resource
 import sys
 
+import harness
 import programs
 import pytest
 import tensorflow as tf
+from programs import line
 
 import estimator_emb as ee
 from estimator_emb import preflight
@@ -20,10 +22,6 @@ pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
 _, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
-
-
-def line(function, offset=1):
-    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
 def built(model_fn, mode="train", **kwargs):
@@ -239,15 +237,14 @@ def test_without_the_extra(monkeypatch):
     report = compiled(programs.model_fn_with(), "v4")
     assert report.skipped == how and report.status == 0
     assert f"\nCompiler: skipped. {how}\n" in str(report)
-    with pytest.raises(preflight.CannotCheck) as raised:
-        compiled(programs.model_fn_with(), "v4", compile=True)
-    assert str(raised.value) == how
+    asked = programs.model_fn_with(), "v4"
+    assert harness.refusal(preflight.CannotCheck, compiled, *asked, compile=True) == how
 
 
 def test_an_interpreter_that_is_none():
-    with pytest.raises(preflight.CannotCheck) as raised:
-        compiled(programs.model_fn_with(), "v4", compile=True, compiler_python="/no/python")
-    assert str(raised.value) == (
+    asked = {"compile": True, "compiler_python": "/no/python"}
+    model_fn = programs.model_fn_with()
+    assert harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked) == (
         "/no/python is no Python interpreter that runs: [Errno 2] No such file or directory: "
         "'/no/python'."
     )
@@ -365,10 +362,5 @@ def test_a_dlrm_elsewhere(generation, outcome):
 @needs_compiler
 @pytest.mark.slow
 def test_what_can_be_shaped_only_by_values_compiles():
-    def change(logits, features):
-        values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
-        chosen = tf.boolean_mask(logits, logits > 0)
-        return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
-
-    report = compiled(programs.model_fn_with(change), "v4", compile=True)
+    report = compiled(programs.model_fn_with(programs.shaped_by_values), "v4", compile=True)
     assert [one.outcome for one in report.compilations] == ["accepted", "accepted"]

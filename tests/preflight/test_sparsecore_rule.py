@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 
-import golden_training
 import numpy as np
 import pytest
 import reference
@@ -13,8 +12,8 @@ import tensorflow as tf
 from descriptors import OPTIMIZERS
 from tensorflow.compiler.tf2xla.python import xla
 
+import estimator_emb as ee
 from estimator_emb import optimizers
-from estimator_emb.optimizers import PARAMETERS
 from estimator_emb.preflight.sparsecore import layout, module
 from estimator_emb.preflight.sparsecore.rule import NoRule, trace
 from estimator_emb.spec.resolved import Feature, Table
@@ -161,40 +160,8 @@ def test_a_rule_cannot_branch_on_rows():
         trace(Branching(0.1), None, cores=1)
 
 
-def test_every_optimizer_is_tried():
-    assert {type(one.parameters) for one in OPTIMIZERS} >= set(PARAMETERS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", golden_training.GOLDEN["cases"], ids=lambda case: case["name"])
-def test_three_steps_of_the_golden_values(case):
-    parameters, rates = golden_training.parameters_of(case)
-    cores = case["hyper"].get("num_shards", 1)
-    if parameters.updates_untouched_rows or cores > 1:
-        with pytest.raises(NoRule):
-            trace(parameters, None, cores)
-        return
-    rule = trace(parameters, None, cores)
-    table = np.array(case["table"])
-    state = [table, *(np.full_like(table, parameters.initial_value(s)) for s in parameters.slots)]
-    for number, batch in enumerate(golden_training.GOLDEN["steps"]):
-        gradients = reference.row_gradients(
-            batch["ids"], batch["weights"], batch["act_grad"], case["hyper"]["combiner"]
-        )
-        touched = sorted(gradients)
-        # The frequency estimator's table has one column, and takes no gradient.
-        g = np.array([gradients[row] for row in touched])[:, : table.shape[1]]
-        lr = rates[number] if rates else case["hyper"]["learning_rate"]
-        new = run(rule, lr, g, state[0][touched], [slot[touched] for slot in state[1:]])
-        for values, updated in zip(state, new, strict=True):
-            values[touched] = updated
-        expected = case["f64"][f"step{number + 1}"].values()
-        for values, golden in zip(state, expected, strict=True):
-            np.testing.assert_allclose(values, golden, rtol=2e-5, atol=2e-5)
-
-
 def stack(optimizer, dimension=8, samples=256):
-    config = golden_training.ee.TableConfig(1024, dimension, combiner="sum")
+    config = ee.TableConfig(1024, dimension, combiner="sum")
     table = Table("t", config, (Feature("f"),), None, optimizer)
     (found,) = layout.stacks_of([table], samples, layout.Chips(1, 2))
     return found

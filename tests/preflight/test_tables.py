@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory of tables on the embedding hardware, and the generations that have it."""
 
+import harness
 import programs
 import pytest
 
@@ -14,12 +15,7 @@ GIB = 2**30
 
 
 def spec(rows, dimension, parameters=None, **kwargs):
-    return ee.EmbeddingConfigSpec(
-        table_to_config_dict={"t": ee.TableConfig(rows, dimension, combiner="sum")},
-        feature_to_config_dict={"user": ee.FeatureConfig("t")},
-        optimization_parameters=parameters or ee.AdagradParameters(0.1),
-        **kwargs,
-    )
+    return harness.table_spec(rows, dimension, parameters or ee.AdagradParameters(0.1), **kwargs)
 
 
 def bytes_per_core(made, cores, training=True):

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+import feature_columns as fc
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 from estimator_emb.step import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
@@ -198,25 +199,20 @@ def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
     np.testing.assert_array_equal(summed, [[0, 0], [0, 0], [1, 1]])
 
 
-def test_strings_by_the_columns_own_vocabulary():
-    import feature_columns as fc
-    from estimator_emb.spec.resolved import tables_of_columns
-
+def table_of_words():
+    """A table of a column that looks words up, and its weights."""
     word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
-    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    return table, np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def test_strings_by_the_columns_own_vocabulary():
+    table, weights = table_of_words()
     strings = [["b", "unknown", "c"], ["unknown"], []]
-    for value in (
-        tf.ragged.constant(strings),
-        tf.constant([["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]),
-    ):
+    padded = [["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]
+    for make, given in ((tf.ragged.constant, strings), (tf.constant, padded)):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            value = (
-                tf.ragged.constant(strings)
-                if isinstance(value, tf.RaggedTensor)
-                else (tf.constant(value.numpy()))
-            )
-            read = inputs.read_feature(table, table.features[0], {"word": value})
+            read = inputs.read_feature(table, table.features[0], {"word": make(given)})
             (read,), _ = checks.checked([read])
             _, (occurrences,) = lookup.distinct([read], "sum")
             rows, _ = lookup.distinct([read], "sum")
@@ -229,12 +225,7 @@ def test_strings_by_the_columns_own_vocabulary():
 
 def test_integers_for_a_column_of_strings_are_its_ids():
     """As programs written for a TPU give them, which look their words up in input_fn."""
-    import feature_columns as fc
-    from estimator_emb.spec.resolved import tables_of_columns
-
-    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
-    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
-    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    table, weights = table_of_words()
     features = {"word": tf.ragged.constant([[2, 1], [0]])}
     (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
     np.testing.assert_array_equal(activation, [weights[2] + weights[1], weights[0]])

@@ -73,33 +73,7 @@ def input_fn_of(data):
     """Ids of any number per sample, in batches of the size that the deployment asks for."""
 
     def input_fn(params):
-        elements = cut(data, BATCH // params["batch_size"])
-
-        def tensors(index):
-            def of(values):
-                if not isinstance(values[0], tf.compat.v1.SparseTensorValue):
-                    return tf.gather(tf.constant(np.stack(values)), index)
-                # Elements of one dataset: as wide as the widest.
-                width = max(one.dense_shape[1] for one in values)
-                count = len(values) * params["batch_size"]
-                offsets = np.arange(len(values)) * params["batch_size"]
-                whole = tf.SparseTensor(
-                    np.concatenate(
-                        [
-                            one.indices + [[offset, 0]]
-                            for one, offset in zip(values, offsets, strict=True)
-                        ]
-                    ),
-                    np.concatenate([one.values for one in values]),
-                    [count, width],
-                )
-                size = params["batch_size"]
-                return tf.sparse.slice(whole, tf.stack([index * size, 0]), [size, width])
-
-            features = {key: of([one[key] for one, _ in elements]) for key in elements[0][0]}
-            return features, of([labels for _, labels in elements])
-
-        return tf.data.Dataset.range(len(elements)).map(tensors)
+        return harness.dataset(cut(data, BATCH // params["batch_size"]))
 
     return input_fn
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batches of several cores as one, of which each is whole by itself.
+"""Joins the batches of several cores into one, once each was found good by itself.
 
-What is too much in one core's batch, such as an index beyond its samples, would be another core's
-when they are together, where nobody could tell any more.
+In the joined batch, an index beyond one core's samples would look like an index of the next core.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ops that model_fn makes, which on a TPU are its computation: nothing outside may read them.
+"""The ops that model_fn makes, which nothing outside may read.
 
 On a TPU they are in a loop that the host does not see into. Here they are ops like any others, and
-what reads them is refused one by one: ops of scaffold_fn and of hooks, fetches and feeds of a
-session, and summaries.
+each way to read them is refused: ops of scaffold_fn and of hooks, fetches and feeds of a session,
+and summaries.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from estimator_emb.backends.errors import HOW_TO_OUTFEED
 from estimator_emb.private.tpu_estimator import CapturingContext
 
 _OF_TABLES = ("InitializeTable", "LookupTableExport", "LookupTableImport")
-"""How the types of the ops begin that fill a lookup table, or save one."""
+"""Prefixes of the types of ops that fill or save a lookup table."""
 
 
 class Computation:

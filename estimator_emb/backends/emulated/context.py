@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tensorflow-estimator asks about the TPU, of one that is emulated."""
+"""Describes an emulated TPU to tensorflow-estimator."""
 
 from collections.abc import Sequence
 from typing import Any

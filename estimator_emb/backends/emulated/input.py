@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of an emulated TPU: what each of its cores is fed, in each deployment of input_fn.
+"""Feeds the cores of an emulated TPU, in each deployment of input_fn.
 
     PER_SHARD_V1  input_fn is called for each core
     PER_HOST_V1   input_fn is called for each host; its batch is split between the host's cores
@@ -187,7 +187,7 @@ def _taken(
     Args:
       ctx: the emulated TPU, in a mode.
       result: of input_fn.
-      batch_axis: see `read`.
+      batch_axis: see `read_cores`.
       fed_by: the replicas that each of its batches feeds.
 
     Returns:
@@ -234,7 +234,7 @@ def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
 
 
 def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
-    """Returns how messages tell the batch of these replicas from the others of a step."""
+    """Returns the words by which messages name the batch of these replicas."""
     if len(replicas) == ctx.num_replicas:
         return ""
     if len(replicas) == 1:
@@ -292,7 +292,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
 
 def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
-    """Returns what cannot be computed where something has other samples than the first feature."""
+    """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
         (name, _samples(value))
         for name, value in batch_sizes.named({**structure, "features": features})
@@ -359,7 +359,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             "tensors of features and labels."
         )
     samples = None if any(axes) else size
-    with batch_sizes.explained(batch.features, batch.labels, samples):
+    with batch_sizes.compared(batch.features, batch.labels, samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     of_cores = [

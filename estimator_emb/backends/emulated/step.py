@@ -169,7 +169,7 @@ class EmulatedStep:
             reads = ColumnReads(self._request.tables, given, {}, self._tap.again).running()
         with (
             self._computation.recording(),
-            batch_sizes.explained(features, labels, self._ctx.batch_size_for_model_fn),
+            batch_sizes.compared(features, labels, self._ctx.batch_size_for_model_fn),
             self._cores.running(numbered=True),
             reads,
             _resource_variables(),
@@ -448,7 +448,7 @@ class EmulatedStep:
 
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
-    """Makes variables of the kind that a program finds on a TPU, whatever its default."""
+    """Makes resource variables, as on a TPU, whatever the program's default."""
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
     scope.set_use_resource(True)
@@ -466,7 +466,7 @@ def _updated_sparsely(variable: tf.Variable) -> bool:
 
 
 def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
-    """Has ops, and what they take, no longer wait for a step."""
+    """Frees ops, and what they read, from waiting for a step."""
     waiting, seen = list(ops), set(ops)
     while waiting:
         op = waiting.pop()

@@ -11,10 +11,10 @@ from estimator_emb.spec import options
 
 
 def of_config(tpu_config: Any) -> slices.Slice:
-    """Returns what a `TPUConfig` emulates, unless the environment names a slice.
+    """Returns the slice that a `TPUConfig` emulates, or that the environment names.
 
     Raises:
-      CannotEmulate: it has more cores than one host and not those of several.
+      CannotEmulate: its cores fill no whole number of hosts.
       ValueError: the environment names an unknown slice.
     """
     asked = options.asked_topology()
@@ -34,7 +34,7 @@ def of_config(tpu_config: Any) -> slices.Slice:
 
 
 def of_cores(cores: int, owner: str) -> slices.Slice:
-    """Returns a slice of so many cores; `owner` begins the message of its error."""
+    """Returns the slice that has this number of cores; `owner` begins the message of its error."""
     mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
     try:
         return slices.of_cores(cores, None if mesh is None else tuple(mesh))
@@ -43,7 +43,7 @@ def of_cores(cores: int, owner: str) -> slices.Slice:
 
 
 def of_environment() -> slices.Slice:
-    """Returns what a program emulates that is asked for no `TPUConfig`."""
+    """Returns the slice that a program without a `TPUConfig` emulates."""
     shards = options.asked_shards() or 1
     return options.asked_topology() or of_cores(
         shards, f"Environment variable {environment.SHARDS}"
@@ -57,12 +57,14 @@ def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:
     )
 
 
-def metadata(shape: slices.Slice, topology: Any = None) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns what a slice says of itself."""
+def metadata(
+    shape: slices.Slice, topology: Any = None, devices: tuple[Any, ...] = ()
+) -> tf.tpu.experimental.TPUSystemMetadata:
+    """Returns a slice's metadata, as the master of a TPU gives them to tensorflow-estimator."""
     return tf.tpu.experimental.TPUSystemMetadata(
         num_cores=shape.cores,
         num_hosts=shape.hosts,
         num_of_cores_per_host=shape.cores_per_host,
         topology=topology,
-        devices=[],
+        devices=devices,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tensorflow-estimator asks about a TPU whose tables are on its host."""
+"""Describes a TPU whose tables are on its host to tensorflow-estimator."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class TPUWithoutTables(InternalTPUContext):
 
     @contextlib.contextmanager
     def by_core(self) -> Iterator[None]:
-        """Makes the contexts of modes that are taken from this one say: input_fn by core."""
+        """Lets the contexts of modes report that input_fn is called for each core."""
         self._by_core = True
         try:
             yield

@@ -15,8 +15,9 @@ So no lookup runs beside an update, and step N+1 sees what step N has written. T
 which the cores run a loop of steps ends when the token of the last update is back.
 
 tensorflow-estimator builds its inputs before model_fn, so activations are stand-ins at first; see
-`step.engine`. A loop in the graph could not be completed afterwards: each step's input is a session
-call, as where input_fn is called for every core, and that deployment is what it is shown.
+`step.engine`. It would put the input into a loop in the graph, which could not be completed
+afterwards. So it is told that input_fn is called for every core, where each step's input is a
+session call of its own.
 """
 
 import logging
@@ -29,7 +30,6 @@ from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
 from estimator_emb.backends.tables_on_host.tables import (
     HostedLookup,
-    HostedReading,
     HostedTables,
     HostedTap,
 )
@@ -47,6 +47,7 @@ from estimator_emb.private.tpu_estimator import (
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step.cores import Cores
+from estimator_emb.step.engine import Reading
 
 logger = logging.getLogger("estimator_emb")
 
@@ -87,7 +88,7 @@ class TablesOnHostStep:
             spec, tables, self._training, self._cores, ctx.global_batch_size, host
         )
         # What tensorflow-estimator's calls of input and model leave for the next.
-        self._reading: HostedReading | None = None
+        self._reading: Reading | None = None
         self._lookup: HostedLookup | None = None
         self._of_cores: list[tuple[Any, Any]] = []
         self._hooks: list[Any] = []
@@ -112,7 +113,7 @@ class TablesOnHostStep:
         return self._completed(on_tpu(self._next_core, labels, mode, config, params))
 
     def _next_core(self, context: TPUContext) -> tuple[Any, Any]:
-        """Features and labels of the next core; called once for each, in their order."""
+        """Returns features and labels of the next core; called once for each, in their order."""
         if not self._of_cores:
             self._of_cores = self._read()
         return self._of_cores.pop(0)
@@ -127,8 +128,9 @@ class TablesOnHostStep:
             lambda tensors: tensors,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
-        self._reading = self._tables.read(batch.looked_up)
-        whole = {**batch.features, **self._reading.given}, batch.labels
+        self._reading = self._tables.read_batch(batch.looked_up)
+        given = {**self._reading.activations, **self._reading.others}
+        whole = {**batch.features, **given}, batch.labels
 
         def of_core(core: int) -> tuple[Any, Any]:
             return data_nest.map_structure(
@@ -139,7 +141,7 @@ class TablesOnHostStep:
 
     def _on_core(self, features: Any, **kwargs: Any) -> Any:
         assert self._reading is not None  # tensorflow-estimator builds inputs before models.
-        tap = self._reading.tap(features)
+        tap = self._tables.tap(self._reading, features)
         spec = self._model_fn(features={**features, **tap.activations}, **kwargs)
         if self._training:
             given = tf.nest.flatten([features, kwargs.get("labels")])
@@ -153,7 +155,7 @@ class TablesOnHostStep:
         return spec
 
     def _sending(self, spec: Any, tap: HostedTap) -> Any:
-        """`spec` of the model, whose host_call updates the tables as well."""
+        """Returns the model's `spec`, whose host_call also updates the tables."""
         if not isinstance(spec, AnyTPUEstimatorSpec):
             spec = ModelFnWrapper._verify_estimator_spec(None, spec)
             spec = TPUEstimatorSpec(

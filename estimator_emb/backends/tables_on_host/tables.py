@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables on the host of a TPU, whose lookups and updates run in different session calls.
 
-The phases are those of `step.engine`, around what crosses those calls: `HostedTables` reads a
-batch, a `HostedReading` is tapped on a core, a `HostedTap` creates the tables, and a `HostedLookup`
-updates them.
+The phases are those of `step.engine`, around what crosses those calls: `HostedTables` reads a batch
+and taps it on a core, a `HostedTap` creates the tables, and a `HostedLookup` updates them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,31 +90,14 @@ class HostedTables:
         """Makes what must have run before the lookup: in training, the update before."""
         return [self.turns.take().op] if self.turns else []
 
-    def read(self, features: Any) -> "HostedReading":
-        """Reads the features of the whole batch; see `TableStep.read`."""
-        return HostedReading(self, self._step.read(features))
+    def read_batch(self, features: Any) -> Reading:
+        """Reads the features of the whole batch; see `TableStep.read_batch`."""
+        return self._step.read_batch(features)
 
-
-class HostedReading:
-    """A batch that was read on the host, whose activations are not known yet.
-
-    Args:
-      tables: what read it.
-      reading: the batch.
-
-    Attributes:
-      given: what core 0 is given in place of what is consumed.
-    """
-
-    def __init__(self, tables: HostedTables, reading: Reading):
-        self._tables = tables
-        self._reading = reading
-        self.given: dict[str, tf.Tensor] = {**reading.activations, **reading.others}
-
-    def tap(self, features: Mapping[str, tf.Tensor]) -> "HostedTap":
+    def tap(self, reading: Reading, features: Mapping[str, tf.Tensor]) -> "HostedTap":
         """Gives a core's model its activations, which are among the features it received."""
-        received = {key: features[key] for key in self._reading.activations}
-        return HostedTap(self._tables, self._reading.tap(received))
+        received = {key: features[key] for key in reading.activations}
+        return HostedTap(self, reading.tap(received))
 
 
 class HostedTap:

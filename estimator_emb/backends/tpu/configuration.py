@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the TPU embedding hardware is told about tables and features before it starts.
+"""Writes what the TPU embedding hardware needs to know of tables and features before it starts.
 
 Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what
 `TPUEmbedding` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
@@ -118,7 +118,7 @@ def configuration(
       clipping_limit: likewise.
 
     Raises:
-      ValueError: see `_write_limits`.
+      ValueError: `clipping_limit` is given for an optimizer that does not accumulate gradients.
     """
     result = TPUEmbeddingConfiguration(
         mode=mode,
@@ -182,11 +182,6 @@ def _write_optimizer(table: str, parameters: OptimizationParameters, message: An
 def _write_limits(
     table: str, parameters: OptimizationParameters, clipping_limit: float | None, message: Any
 ) -> None:
-    """The limits of gradients and weights.
-
-    Raises:
-      ValueError: `clipping_limit` is given for an optimizer that does not accumulate gradients.
-    """
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
     if clipping_limit is not None:
         if not parameters.use_gradient_accumulation:

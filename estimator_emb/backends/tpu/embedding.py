@@ -34,7 +34,7 @@ from estimator_emb.optimizers import (
 from estimator_emb.private.protos import TPUEmbeddingConfiguration
 from estimator_emb.private.tpu import tpu_system_metadata
 from estimator_emb.spec.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
-from estimator_emb.spec.resolved import check_dimension, own_or_shared
+from estimator_emb.spec.resolved import check_dimension
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 
@@ -192,7 +192,7 @@ class TPUEmbedding:
         self._num_cores_per_host = self._num_cores // self._num_hosts
 
     def _optimizer_of(self, name: str, table: TableConfig) -> OptimizationParameters:
-        parameters = own_or_shared(table, self._optimization_parameters)
+        parameters = table.optimization_parameters or self._optimization_parameters
         if parameters is None:
             raise ValueError(
                 f"Table {name!r} has no optimizer: give it optimization_parameters in its "

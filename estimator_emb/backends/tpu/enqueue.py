@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one core's batch, as they are sent to the TPU embedding hardware.
+"""Sends the ids of a core's batch to the TPU embedding hardware.
 
 Source: `EnqueueData`, `RaggedEnqueueData` and `generate_enqueue_ops` of
 tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
@@ -213,6 +213,6 @@ def enqueue_op(
 
 
 def _of_one_dtype(tensors: list[Any]) -> list[Any]:
-    """The op takes a list of one dtype; where they differ, all become the widest."""
+    # The op takes a list of one dtype.
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
     return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]

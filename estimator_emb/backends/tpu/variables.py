@@ -15,10 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.optimizers import (
-    ON_TPUS,
-    OptimizationParameters,
-)
+from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.private.graphs import colocate_with
 from estimator_emb.tables.partition import Partition
 
@@ -168,7 +165,7 @@ def retrieve_ops(
 
 
 def _same(partition: Partition) -> bool:
-    """Whether the rows that the hardware wants on a host are those of the host's part."""
+    """Returns whether the hardware wants, on each host, the rows of that host's part."""
     one_at_most = partition.vocabulary_size <= partition.shards
     return partition.strategy == "div" or partition.shards == 1 or one_at_most
 

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -209,32 +208,26 @@ def check_whole(path: str) -> None:
         raise _error(path, *problem)
 
 
-@contextlib.contextmanager
-def explained(path: str | None) -> Iterator[None]:
-    """Explains errors inside that come from restoring a damaged or vanished checkpoint.
+def explain(error: Exception, path: str | None) -> Exception | None:
+    """Explains an error that comes from restoring a damaged or vanished checkpoint.
 
     Args:
-      path: prefix of the checkpoint; None if none will be restored.
+      error: as `errors.explained` gives it.
+      path: prefix of the checkpoint that was to be restored; None if none was.
 
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: the message says what is wrong with which file, and what
-        to do.
+    Returns:
+      The `MissingCheckpoint` or `DamagedCheckpoint` that says what is wrong with which file, and
+      what to do; None where the checkpoint is not what the error comes from.
     """
-    try:
-        yield
-    except (MissingCheckpoint, DamagedCheckpoint):
-        raise
-    except (tf.errors.NotFoundError, ValueError):
-        if path is None or exists(path):
-            raise
-        raise _gone(path) from None
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        if path is None or getattr(error.op, "type", None) != "RestoreV2":
-            raise
-        problem = find_problem(path, thorough=True)
-        if problem is None:
-            raise
-        raise _error(path, *problem) from None
+    if path is None or isinstance(error, (MissingCheckpoint, DamagedCheckpoint)):
+        return None
+    if isinstance(error, (tf.errors.NotFoundError, ValueError)):
+        return None if exists(path) else _gone(path)
+    reads = isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError))
+    if not reads or getattr(getattr(error, "op", None), "type", None) != "RestoreV2":
+        return None
+    problem = find_problem(path, thorough=True)
+    return _error(path, *problem) if problem else None
 
 
 def _gone(path: str) -> MissingCheckpoint:

@@ -9,10 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.optimizers import (
-    ON_TPUS,
-    OptimizationParameters,
-)
+from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
 
 HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"

@@ -10,6 +10,7 @@ import tensorflow as tf
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import fitting, training_lock, unfinished_saves
 from estimator_emb.checks import run_checks
+from estimator_emb.messages import errors
 from estimator_emb.spec.resolved import Table
 
 
@@ -75,7 +76,7 @@ class ModelDirectory:
         """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
         outer, self._start = self._start, (path,)
         try:
-            with checkpoint_files.explained(path):
+            with errors.explained(checkpoint_files.explain, path, chained=False):
                 yield
         finally:
             self._start = outer

@@ -175,13 +175,10 @@ class Imports:
         """Removes a statement, with its line where it has one of its own."""
         line = self._program.parent(statement)
         start, end = self._program.start(statement), self._program.end(statement)
-        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
+        if not _is_alone(line) or self._is_emptied(self._program.parent(line)):
             self._edits.replace(start, end, "pass")
             return
-        block = self._program.parent(line)
-        if isinstance(block, cst.IndentedBlock) and self._is_emptied(block, line):
-            self._edits.replace(start, end, "pass")
-            return
+        assert isinstance(line, cst.SimpleStatementLine)
         comment = line.trailing_whitespace.comment
         if comment is not None and not comment.value.lstrip("# ").startswith(
             ("noqa", "pylint", "type:", "isort", "pytype", "pragma")
@@ -190,19 +187,13 @@ class Imports:
             return
         self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
 
-    def _is_emptied(self, block: cst.IndentedBlock, line: cst.CSTNode) -> bool:
-        """Returns whether nothing stays in a block before or behind `line`."""
-        others = [other for other in block.body if other is not line]
-        return all(
-            isinstance(other, cst.SimpleStatementLine)
-            and all(
-                isinstance(one, (cst.Import, cst.ImportFrom)) and self._is_gone(one)
-                for one in other.body
-            )
-            for other in others
+    def _is_emptied(self, block: cst.CSTNode) -> bool:
+        """Returns whether no statement of a block stays."""
+        return isinstance(block, cst.IndentedBlock) and all(
+            one in self._removed or self._is_gone(one) for one in _small_statements(block)
         )
 
-    def _is_gone(self, statement: cst.Import | cst.ImportFrom) -> bool:
+    def _is_gone(self, statement: cst.CSTNode) -> bool:
         parts = [part for part in self._parts.values() if part.binding.statement is statement]
         return bool(parts) and all(part.path is None for part in parts)
 
@@ -219,13 +210,12 @@ class Imports:
         ]
         start, end = self._program.start(statement), self._program.end(statement)
         line = self._program.parent(statement)
-        is_alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-        if not kept and not lost:
+        is_alone = _is_alone(line)
+        if not kept and (not lost or not is_alone):
             self._remove_statement(statement)
         elif not kept:
-            self._edits.replace(
-                start, end, self._joined(lost, start) + ("" if is_alone else "pass")
-            )
+            lost += ["pass"] if self._is_emptied(self._program.parent(line)) else []
+            self._edits.replace(start, end, self._joined(lost, start))
         elif len(kept) == len(parts) and len({part.module for part in kept}) == 1:
             self._replace_names(statement, kept)
         elif is_alone:
@@ -269,6 +259,10 @@ class Imports:
 
     def _joined(self, lines: list[str], start: int) -> str:
         return (self._newline + self._edits.indent(start)).join(lines)
+
+
+def _is_alone(line: cst.CSTNode) -> bool:
+    return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
 
 
 def _small_statements(block: cst.BaseSuite) -> list[Any]:

@@ -37,7 +37,7 @@ _SUM = re.compile(
 """The custom call `lowering.CROSS_REPLICA_SUM` in the text of a module."""
 
 _COPY = re.compile(r"(= \S+ )copy\(")
-"""A copy, as which a variable leaves TensorFlow's module, and of which StableHLO has no form."""
+"""A copy, which TensorFlow's module makes of a variable and StableHLO lacks."""
 
 _INSTRUCTION = re.compile(
     r"= (?P<dtype>[a-z]+\d+\w*)\[(?P<shape>[\d,]*)\]\S* (?P<op>[\w-]+)\("

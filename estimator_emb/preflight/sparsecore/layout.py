@@ -62,7 +62,7 @@ class SparseCoreLimits:
 
 @dataclasses.dataclass(frozen=True)
 class Chips:
-    """The chips over which tables are divided, each of which is one core of the program.
+    """The chips over which tables are divided; each is one core of the program.
 
     Attributes:
       count: number of chips.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler's answers about the tables of a spec on SparseCore, and their text."""
+"""The compiler's answers about tables on SparseCore, and their text."""
 
 import dataclasses
 
@@ -28,8 +28,8 @@ class Answer:
             return f"{self.outcome}: {words}"
         assert self.argument_bytes is not None and self.temporary_bytes is not None
         return (
-            f"compiles; per chip: arguments {_bytes(self.argument_bytes)}, temporaries "
-            f"{_bytes(self.temporary_bytes)}"
+            f"compiles; per chip: arguments {bytes_text(self.argument_bytes)}, temporaries "
+            f"{bytes_text(self.temporary_bytes)}"
         )
 
 
@@ -58,12 +58,13 @@ class StackResult:
 
     def __str__(self) -> str:
         names = ", ".join(repr(name) for name in self.tables)
-        one = len(self.tables) == 1
+        kind = "table" if len(self.tables) == 1 else "tables stacked:"
+        optimizer = f" ({self.optimizer})" if self.optimizer else ""
+        size = bytes_text(self.table_bytes)
+        padding = 100 * (1 - self.used_bytes / self.table_bytes)
         lines = [
-            f"{'table' if one else 'tables stacked:'} {names}"
-            f"{f' ({self.optimizer})' if self.optimizer else ''}: {self.rows:,} x "
-            f"{self.dimension} per chip, {_bytes(self.table_bytes)} with slots, of which padding "
-            f"{100 * (1 - self.used_bytes / self.table_bytes):.2g} %",
+            f"{kind} {names}{optimizer}: {self.rows:,} x {self.dimension} per chip, {size} with "
+            f"slots, of which padding {padding:.2g} %",
             f"  lookup {self.lookup}",
         ]
         if self.update is not None:
@@ -127,7 +128,7 @@ class SparseCoreResult:
             return f"{title}: {self.words}"
         part = self.table_bytes / self.memory_bytes
         lines = [
-            f"{title}; tables and slots per chip: {_bytes(self.table_bytes)}, "
+            f"{title}; tables and slots per chip: {bytes_text(self.table_bytes)}, "
             f"{100 * part:.2g} % of {self.memory_bytes / 2**30:g} GiB",
             *(line for stack in self.stacks for line in str(stack).splitlines()),
         ]
@@ -152,5 +153,6 @@ def report(results: tuple[SparseCoreResult, ...]) -> list[str]:
     return lines
 
 
-def _bytes(size: float) -> str:
+def bytes_text(size: float) -> str:
+    """Returns a number of bytes in MiB or GiB, as a text."""
     return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from estimator_emb.messages.calls import called_by_program
 from estimator_emb.private.estimator import (
     EvalSpec,
     TrainingExecutor,
@@ -26,6 +27,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 @not_converted
+@called_by_program
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     """Trains an estimator, and evaluates at each checkpoint.
 
@@ -49,7 +51,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       ValueError: the value of TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is not allowed.
       TypeError: an argument is of another type.
     """
-    tf_config.read()
+    tf_config.read_tf_config()
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)

@@ -14,7 +14,7 @@ import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import misfits
 from estimator_emb.checks import nan_loss, run_checks
-from estimator_emb.messages import failures
+from estimator_emb.messages import errors, frames
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
@@ -133,23 +133,23 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
 
 
 def test_everything_on_request(tmp_path, monkeypatch):
-    monkeypatch.setenv(failures.VARIABLE, "1")
+    monkeypatch.setenv(errors.VARIABLE, "1")
     error = failed(tmp_path)
     assert type(error) is tf.errors.InvalidArgumentError
     assert "Original stack trace for 'CheckNumerics'" in str(error)
-    monkeypatch.setenv(failures.VARIABLE, "0")
-    assert not failures.is_full()
+    monkeypatch.setenv(errors.VARIABLE, "0")
+    assert not errors.is_full()
     tf.debugging.disable_traceback_filtering()
     try:
-        assert failures.is_full()
+        assert errors.is_full()
     finally:
         tf.debugging.enable_traceback_filtering()
 
 
 def test_a_shortened_error_is_pickled_as_tensorflows():
     error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
-    failures.shorten(error)
-    failures.shorten(error)  # Changes nothing.
+    errors.shorten(error)
+    errors.shorten(error)  # Changes nothing.
     assert str(error) == "nowhere"
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
@@ -171,7 +171,7 @@ def test_our_errors_pass_from_process_to_process(error):
     kind, message = type(error), str(error)
     for short in (False, True):
         if short and isinstance(error, tf.errors.OpError):
-            failures.shorten(error)
+            errors.shorten(error)
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind and str(copy) == message
 
@@ -183,15 +183,15 @@ def test_frames_are_shown_where_the_error_passed_them():
         finally:
             len("")  # Where the frame is, when the error has left it.
 
-    def places(frames):
-        if frames is None:
+    def places(passed):
+        if passed is None:
             return []
-        return [(frames.tb_lineno, frames.tb_lasti), *places(frames.tb_next)]
+        return [(passed.tb_lineno, passed.tb_lasti), *places(passed.tb_next)]
 
     with pytest.raises(ValueError) as caught:
         program()
-    frames = caught.value.__traceback__
-    assert places(failures._filtered(frames)) == places(frames)
+    passed = caught.value.__traceback__
+    assert places(frames.of_program(passed)) == places(passed)
 
 
 def last_lines(directory, kind, *command, **environment):
@@ -242,5 +242,5 @@ def test_errors_of_the_program_itself_stay_as_they_are(tmp_path):
 def test_the_frames_of_a_python_function_end_in_their_cause():
     frames = ["Traceback (most recent call last):", "  File 'a.py'", "    ^^^", "  File 'b.py'"]
     told = ["RuntimeError: file 7", *frames, "    ^^^", "RuntimeError: file 7"]
-    assert failures.cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
-    assert failures.cause("bad id\n\t [[x]]\nbad id") == ["bad id"]
+    assert errors.cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
+    assert errors.cause("bad id\n\t [[x]]\nbad id") == ["bad id"]

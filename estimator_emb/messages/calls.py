@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What surrounds the calls that a program makes: names, the log, and where tracebacks end."""
+
+import contextlib
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from estimator_emb.messages import arguments, console, errors, frames
+
+
+def called_by_program(
+    function: Callable[..., Any], check: Callable[[dict[str, Any]], None] | None = None
+) -> Callable[..., Any]:
+    """Wraps a function, or a generator function, that programs call.
+
+    Its log is shown, see `console`; of a generator, the log of its first value. The traceback of an
+    error that leaves it has the program's lines alone.
+
+    Args:
+      function: the function.
+      check: called before it with the keyword arguments.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if check:
+                check(kwargs)
+            with console.shown():
+                return function(*args, **kwargs)
+        except Exception as error:
+            _shorten_traceback(error)
+            raise
+
+    @functools.wraps(function)
+    def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        try:
+            if check:
+                check(kwargs)
+            with contextlib.closing(function(*args, **kwargs)) as values:
+                with console.shown():
+                    first = list(itertools.islice(values, 1))
+                yield from first
+                yield from values
+        except Exception as error:
+            _shorten_traceback(error)
+            raise
+
+    return generate if inspect.isgeneratorfunction(function) else call
+
+
+def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
+    """Wraps a method of a class of ours that programs call; it also suggests names of arguments.
+
+    Args:
+      cls: the class.
+      method: the name of the method, which the class itself defines.
+      *others: methods whose arguments it takes too, because it passes `**kwargs` on to them.
+    """
+    function = cls.__dict__[method]
+    function = getattr(function, "__func__", function)
+    constructs = method in ("__init__", "__new__")
+    owner = f"{cls.__name__}()" if constructs else f"{cls.__name__}.{method}()"
+    check = functools.partial(arguments.check_names, owner, arguments.names_of(function, *others))
+
+    @functools.wraps(function)
+    def construct(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        with console.shown():
+            return function(*args, **kwargs)
+
+    called = construct if constructs else called_by_program(function, check)
+    setattr(cls, method, staticmethod(called) if method == "__new__" else called)
+
+
+def _shorten_traceback(error: BaseException) -> None:
+    """Leaves the program's lines in the traceback of an error, and of those that it came from.
+
+    On Python 3.10, `raise` restores the lines of the error itself.
+    """
+    if errors.is_full():
+        return
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        one.__traceback__ = frames.of_program(one.__traceback__)
+        one = one.__cause__ or one.__context__

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the program's lines from those of the libraries by which it trains."""
+
+import contextlib
+import functools
+import importlib.util
+import linecache
+import os
+import re
+import sysconfig
+import types
+from typing import Any
+
+_LIBRARIES = (
+    "absl",
+    "estimator_emb",
+    "feature_columns",
+    "keras",
+    "six",
+    "tensorflow",
+    "tensorflow_estimator",
+    "tf_keras",
+)
+OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
+_STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
+_OF_CORE = re.compile(r"core_\d+(_\d+)?/")
+
+
+def is_of_program(file: str) -> bool:
+    """Returns whether a file is the program's, and not Python's or a library's."""
+    if file.startswith("<") or "__autograph_generated_file" in os.path.basename(file):
+        return False
+    standard = file.startswith(_STANDARD) and f"-packages{os.sep}" not in file
+    return not (standard or is_in(file, _LIBRARIES))
+
+
+def is_in(file: str, packages: tuple[str, ...]) -> bool:
+    """Returns whether a file belongs to one of some installed packages."""
+    return file.startswith(_places(packages))
+
+
+@functools.cache
+def _places(packages: tuple[str, ...]) -> tuple[str, ...]:
+    places: list[str] = []
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        folders = (spec and spec.submodule_search_locations) or ()
+        places += [os.path.join(folder, "") for folder in folders]
+        if spec and not folders and spec.origin:
+            places.append(spec.origin)  # A module of one file.
+    return tuple(places)
+
+
+def of_program(frames: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns the frames of a traceback that are the program's; None if there are none."""
+    program_frames = []
+    while frames is not None:
+        if is_of_program(frames.tb_frame.f_code.co_filename):
+            program_frames.append(frames)
+        frames = frames.tb_next
+    kept = None
+    for frame in reversed(program_frames):
+        # tb_lineno, because the frame's own line has moved on in a `finally` or after a `with`.
+        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
+
+
+def line_of_program(op: Any) -> str | None:
+    """Returns the line of the program that created an op; None if that is unknown."""
+    own = [frame for frame in _traceback(op) if is_of_program(frame.filename)]
+    if not own:
+        return None
+    last = own[-1]
+    source = linecache.getline(last.filename, last.lineno).strip()
+    return f"{last.filename}, line {last.lineno}, in {last.name}: {source}".rstrip(": ")
+
+
+def made_by(op: Any) -> str:
+    """Returns a sentence with the line of the program that created an op; '' if none did."""
+    op = _on_first_core(op)
+    line = line_of_program(op)
+    return f"The op {op.name!r} was made by {line}" if line and not _is_of_library(op) else ""
+
+
+def _traceback(op: Any) -> Any:
+    return getattr(op, "traceback", None) or ()
+
+
+def _on_first_core(op: Any) -> Any:
+    """Returns the op of core 0 that an op of another emulated core is a copy of."""
+    copied = op is not None and _OF_CORE.match(op.name)
+    if copied:
+        with contextlib.suppress(KeyError):
+            return op.graph.get_operation_by_name(op.name[copied.end() :])
+    return op
+
+
+def _is_of_library(op: Any) -> bool:
+    """Returns whether our frames are between the program's last line and an op."""
+    files = [frame.filename for frame in _traceback(op)]
+    while files and not is_of_program(files[-1]):
+        file = files.pop()
+        # Every op of a program passes these files where paths are mapped.
+        if is_in(file, ("estimator_emb",)) and not file.endswith(
+            (
+                os.path.join("private", "file_paths.py"),
+                os.path.join("private", "tensorflow_files.py"),
+            )
+        ):
+            return True
+    return False

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of a stand-in, `ours`, on TensorFlow's own module as well, where it has one."""
+
+import importlib
+
+import harness
+
+
+def pytest_generate_tests(metafunc):
+    if "module" in metafunc.fixturenames:
+        modules = [metafunc.module.ours]
+        if harness.IS_2_15:
+            modules.append(importlib.import_module(metafunc.module.THEIRS))
+        names = [module.__name__.split(".")[0] for module in modules]
+        metafunc.parametrize("module", modules, ids=names)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an import changes of a process: what docs/importing.md lists, and nothing else."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from estimator_emb.names.legacy import LACKING
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "importing.md").read_text()
+SUPPLIED = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 16)
+
+PROGRAM = """
+import atexit, gc, json, locale, logging, os, random, signal, sys, threading, types, warnings
+import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm
+from tensorflow.python.framework import ops
+from tensorflow.python.util import tf_export
+
+class Watched(list):
+    readers = []
+
+    def read(self, name, *args):
+        Watched.readers.append(sys._getframe(2).f_code.co_filename)
+        return getattr(list, name)(self, *args)
+
+for name in ("__getitem__", "__iter__", "__len__"):
+    setattr(Watched, name, lambda self, *args, name=name: self.read(name, *args))
+
+def loggers():
+    named = {"root": logging.root, **logging.root.manager.loggerDict}
+    return {
+        name: [type(one).__qualname__, one.level, one.propagate, one.disabled,
+               *([str(f) for f in owner.filters] for owner in (one, *one.handlers)),
+               [str(handler) for handler in one.handlers]]
+        for name, one in named.items() if isinstance(one, logging.Logger)
+    }
+
+def state():
+    return {
+        **{f"logger {name}": value for name, value in loggers().items()},
+        **{f"variable {name}": value for name, value in os.environ.items()},
+        **{f"signal {one}": str(signal.getsignal(one)) for one in signal.valid_signals()},
+        **{f"module {name}": module.__name__ for name, module in list(sys.modules.items())
+           if name.split(".")[0] != "estimator_emb"
+           and str(getattr(module, "__name__", "")).startswith("estimator_emb.")},
+        **{f"path {name}": list(one.__path__)
+           for name, one in [("", tf), ("v1", tf.compat.v1), ("v2", tf.compat.v2)]},
+        "API names": sorted(tf_export.API_ATTRS) + sorted(tf_export.API_ATTRS_V1),
+        "ESTIMATOR_API_NAME": getattr(tf_export, "ESTIMATOR_API_NAME", None),
+        "tf.estimator": [hasattr(one, "estimator") for one in (tf, tf.compat.v1)],
+        "logging": [str(logging.getLoggerClass()), str(logging.lastResort),
+                    logging.root.manager.disable, logging.raiseExceptions],
+        "hooks": [str(hook) for hook in (sys.excepthook, sys.displayhook, sys.unraisablehook,
+                                         sys.breakpointhook, threading.excepthook)],
+        "paths": [str(one) for one in (sys.path, sys.meta_path, sys.path_hooks, os.getcwd())],
+        "warnings": [str(one) for one in warnings.filters],
+        "at exit": atexit._ncallbacks(),
+        "numbers": [gc.get_threshold(), gc.isenabled(), sys.getrecursionlimit(),
+                    sys.getswitchinterval(), locale.setlocale(locale.LC_ALL), numpy.geterr()],
+        "random": [str(random.getstate()), str(numpy.random.get_state())],
+        "threads": [one.name for one in threading.enumerate()],
+        "gradients": sorted(ops.gradient_registry.list()),
+        "TensorFlow": [tf.executing_eagerly(), tf.compat.v1.control_flow_v2_enabled(),
+                       tf.compat.v1.resource_variables_enabled(),
+                       tf.debugging.is_traceback_filtering_enabled()],
+    }
+
+def replaced():
+    # Functions in place of others'.
+    packages = "absl keras logging numpy tensorflow tensorflow_estimator tf_keras warnings".split()
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, types.ModuleType) or name.split(".")[0] not in packages:
+            continue
+        for key, value in list(vars(module).items()):
+            # By their types: some objects of TensorFlow load things when they are looked at.
+            is_class = issubclass(type(value), type)
+            if not is_class and type(value) is not types.FunctionType:
+                continue
+            if str(value.__module__).startswith("estimator_emb."):
+                continue
+            for inner, one in vars(value).items() if is_class else [("", value)]:
+                one = one.__func__ if type(one) in (classmethod, staticmethod) else one
+                if type(one) is types.FunctionType and one.__code__.co_filename.startswith(FOLDER):
+                    yield f"{name}.{key}.{inner}"
+
+before = state()
+sys.argv, sys.orig_argv = Watched(sys.argv), Watched(sys.orig_argv)
+import estimator_emb
+readers = list(Watched.readers)
+sys.argv, sys.orig_argv = list(sys.argv), list(sys.orig_argv)
+FOLDER = os.path.join(estimator_emb.__path__[0], "")
+after = state()
+changed = {key: after.get(key) for key in {**before, **after} if before.get(key) != after.get(key)}
+print(json.dumps([changed, readers, sorted(replaced())]))
+"""
+
+FREE = ["Logger", 0, True, False, [], []]
+"""A logger that has no level, filters or handlers."""
+
+STAND_INS = {"tpu_embedding": "legacy.tpu_embedding"}
+MODULES = {
+    f"module {name}": f"estimator_emb.{STAND_INS.get(attribute, f'compat.{attribute}')}"
+    for name in LACKING
+    for attribute in [name.rpartition(".")[2]]
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--help"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.any_version
+def test_an_import_changes_what_the_page_says(found):
+    changed, argv_read, replaced = found
+    assert argv_read == [] and replaced == []
+    paths = {name: changed.pop(name) for name in list(changed) if name.startswith("path ")}
+    assert changed.pop("logger estimator_emb") == FREE
+    if not SUPPLIED:
+        assert changed == {} and paths == {}
+        return
+    assert len(paths) == 3 and all("tf_keras" in folders[0] for folders in paths.values())
+    assert "estimator" in changed.pop("API names")
+    assert changed == {
+        **MODULES,
+        "variable TF_USE_LEGACY_KERAS": "1",
+        "ESTIMATOR_API_NAME": "estimator",
+    }
+
+
+def test_the_page_names_it():
+    named = [name.partition(" ")[2] for name in MODULES]
+    for name in (*named, "TF_USE_LEGACY_KERAS", "ESTIMATOR_API_NAME", "API_ATTRS", "__path__"):
+        assert re.search(rf"`[^`]*\b{re.escape(name)}\b[^`]*`", PAGE), name

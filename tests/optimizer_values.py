@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments for the optimizers of both vocabularies, for tests that are about each of them."""
+
+import inspect
+
+import tensorflow as tf
+
+REQUIRED = {
+    "learning_rate": 0.125,
+    "momentum": 0.75,
+    "rho": 0.875,
+    "epsilon": 0.0625,
+    "tau": 0.1,
+    "max_delta": 50.0,
+    "outlier_threshold": 3.0,
+    "weight_exponent": 1.0,
+}
+"""A value for every argument that has no default somewhere."""
+
+
+def by_name(cls):
+    return cls.__name__
+
+
+def arguments_of(cls):
+    return dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
+
+
+def example_arguments(cls):
+    """The defaults, with values for the arguments that have none."""
+    return {
+        name: REQUIRED[name] if argument.default is argument.empty else argument.default
+        for name, argument in arguments_of(cls).items()
+    }
+
+
+def create_slots(table, slot_names, slot_initializers):
+    """A slot_variable_creation_fn; here, where pickle finds it."""
+    return {
+        name: tf.compat.v1.get_variable(
+            f"program/{table.op.name}/of_{name}",
+            shape=table.shape,
+            dtype=table.dtype,
+            initializer=initializer,
+            trainable=False,
+            use_resource=True,
+        )
+        for name, initializer in zip(slot_names, slot_initializers, strict=True)
+    }
+
+
+def other_value(name, value):
+    """A valid value for the argument `name` that differs from `value`."""
+    if name == "multiply_weight_decay_factor_by_learning_rate":
+        return True
+    if name == "slot_variable_creation_fn":
+        return create_slots
+    if name == "clipvalue":
+        return (-0.5, 0.75)
+    if value is None:
+        return 0.25
+    if isinstance(value, bool):
+        return not value
+    return value / 2 if value else 0.25
+
+
+def changed_everywhere(cls):
+    """Arguments that are all away from their defaults and go together."""
+    changed = {name: other_value(name, value) for name, value in example_arguments(cls).items()}
+    # Limits of gradients and lazy_adam=False exclude the other value of the first.
+    together = {
+        "use_gradient_accumulation": True,
+        "clip_weight_max": 0.5,
+        "clip_gradient_max": 0.5,
+    }
+    return {name: together.get(name, value) for name, value in changed.items()}
