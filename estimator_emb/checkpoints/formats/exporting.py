@@ -30,8 +30,8 @@ def export(
     The values are compared with their checksums. A name of a file has `_` for every character but
     letters, digits, `-` and `.`, and a name of a signature has it for those two as well.
     `names.json` says which variable a file, an array or a Keras layer stands for, where one has
-    another name. `docs/api/checkpoint.md` says what each format holds.
-    A table of bfloat16 is written as float32, except as safetensors.
+    another name. A table of bfloat16 is written as float32, except as safetensors.
+    `docs/api/checkpoint.md` says what each format holds.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -48,8 +48,8 @@ def export(
       The paths of the written files, sorted; of a SavedModel, its folder.
 
     Raises:
-      ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary
-        is not there or does not fit, or the checkpoint is damaged.
+      ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is not
+        there or does not fit, or the checkpoint is damaged.
     """
     if to not in EXPORT_FORMATS:
         raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")
