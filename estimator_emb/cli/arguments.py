@@ -76,6 +76,7 @@ def number(
     """Returns a type of arguments: the numbers that `allows` takes, and `what` describes."""
 
     def parsed(text: str) -> Any:
+        """Reads a number of the command line."""
         with contextlib.suppress(ValueError):
             value = kind(text)
             if allows(value):
