@@ -2,6 +2,5 @@
 """Kernels over lists of tables, built on first use if the machine has a C++ compiler.
 
 They compute what `step.lookup` and `step.update` compute with TensorFlow's own ops, in one op
-each. Training does not depend on them: where they cannot be built or used, a line in the log says
-so, and TensorFlow's ops are used.
+each. If they cannot be built or used, the log says so and TensorFlow's ops are used.
 """

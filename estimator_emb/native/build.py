@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds shared libraries with the machine's C++ compiler, once, and keeps them in a cache.
 
-The cache is the directory that ESTIMATOR_EMB_CACHE names, else `estimator_emb` in XDG_CACHE_HOME or
-~/.cache. The name of a library's file has a hash of all that it is made from: sources, flags,
-compiler and TensorFlow's version. Processes that need the same library wait for the one that builds
-it. A failed build leaves a file that says why, and is not tried again while that file exists.
+The file name of a library contains a hash of its sources, flags, compiler and TensorFlow version.
+Processes that need the same library wait for the one that builds it. A failed build leaves a file
+that says why, and is not tried again while that file exists.
 """
 
 import contextlib
@@ -44,30 +43,25 @@ _SANITIZE = (
     "-g",
     "-O1",
 )
-_TIMEOUT = 240.0  # Seconds that a build may take; it takes about 15.
-_PROGRESS = 30.0  # Seconds between two lines about a build that takes longer.
-_AT_ONCE = 8  # Units that are compiled in parallel where there are many.
+_TIMEOUT = 240.0  # Seconds; a build usually takes 15.
+_PROGRESS = 30.0  # Seconds between two log lines.
+_AT_ONCE = 8  # Compilers in parallel.
 
 
 class _Lasting(BuildError):
-    """The error of a build that would fail again in the same way."""
+    """A build that would fail again in the same way."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A translation unit, which one run of the compiler compiles.
-
-    Attributes:
-      source: its source, in C++.
-      flags: its flags, besides those of every unit.
-    """
+    """A C++ translation unit, and its flags besides those of every unit."""
 
     source: str
     flags: tuple[str, ...] = ()
 
 
 def sanitizes() -> bool:
-    """Returns whether to build libraries with sanitizers, which this process must have loaded."""
+    """Returns whether to build with sanitizers, which this process must have loaded."""
     return environment.NATIVE_SANITIZE.value() == "1"
 
 
@@ -77,12 +71,12 @@ def x86() -> bool:
 
 
 def avx2(unit: str, *flags: str) -> Unit:
-    """Returns a unit of arithmetic for processors with AVX2."""
+    """Returns an arithmetic unit for processors with AVX2."""
     return Unit(unit, ("-mavx2", *_NUMERIC, *flags))
 
 
 def numeric(unit: str, *flags: str) -> Unit:
-    """Returns a unit of arithmetic for any machine of this architecture."""
+    """Returns an arithmetic unit for any processor of this architecture."""
     return Unit(unit, (*_NUMERIC, *flags))
 
 
@@ -104,18 +98,11 @@ def library(
     link: Sequence[str] = (),
     about: str = "",
 ) -> str:
-    """Returns the path of the shared library made from `units`, and builds it if it is not cached.
+    """Returns the path of the library made from `units`, and builds it if it is not cached.
 
-    Args:
-      name: first part of the file's name.
-      units: the units to compile, in parallel.
-      symbols: names that it defines; a cached library without one of them is built again.
-      link: flags for the linker; none by default.
-      about: the library's name in the log; '', the default, logs nothing.
-
-    Raises:
-      BuildError: there is no compiler, the cache cannot be written, others can write it too, or
-        the compiler failed.
+    A cached library that lacks one of `symbols` is built again. `about` is its name in the log,
+    where '' logs nothing. Raises BuildError if there is no compiler or it failed, or if the cache
+    cannot be written or is writable by others.
     """
     compiler = _compiler()
     sanitize = _SANITIZE if sanitizes() else ()
@@ -164,16 +151,9 @@ def compile_to(
     link: Sequence[str] = (),
     compiler: str | None = None,
 ) -> None:
-    """Makes a shared library from `units` at a path, whatever a cache has.
+    """Builds a shared library at `path`, without the cache.
 
-    Args:
-      path: where it is put.
-      units: the units to compile, some in parallel.
-      link: flags for the linker; none by default.
-      compiler: the path of another machine's compiler; None, the default, takes that of this one.
-
-    Raises:
-      BuildError: there is no compiler, or it failed.
+    `compiler` may be a cross compiler; None takes this machine's. Raises BuildError.
     """
     compiler, objects = compiler or _compiler(), []
     with tempfile.TemporaryDirectory() as name:
@@ -201,7 +181,6 @@ def _check_not_failed(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _remembering(path: pathlib.Path, scratch: pathlib.Path) -> Iterator[None]:
-    """Writes a file about a build that would fail again, so that no process tries it again."""
     try:
         yield
     except _Lasting as error:
@@ -229,7 +208,7 @@ def _compiler() -> str:
 
 
 def _identity(compiler: str) -> tuple[str, int, int]:
-    """Returns what changes with the compiler, in less time than to ask for its version."""
+    """Returns what changes with the compiler: its version would take longer to find out."""
     real = os.path.realpath(compiler)
     try:
         status = os.stat(real)
@@ -240,13 +219,7 @@ def _identity(compiler: str) -> tuple[str, int, int]:
 
 @dataclasses.dataclass
 class _Run:
-    """A build under way.
-
-    Attributes:
-      compiler: its path.
-      about: as in `library`.
-      directory: the cache, which the log names.
-    """
+    """A build in progress."""
 
     compiler: str
     about: str
@@ -272,7 +245,7 @@ class _Run:
             logger.info("Built %s in %.1f s.", self.about, self.seconds)
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen:
-        """Starts the compiler in a process group of its own, so that all of it can be ended."""
+        """Starts the compiler in its own process group, so that its children can be killed too."""
         environment = dict(os.environ)
         if sanitizes():
             environment.pop("LD_PRELOAD", None)  # It would load the sanitizers into the compiler.
@@ -289,7 +262,6 @@ class _Run:
             raise BuildError(f"{self.compiler} cannot be run ({error.strerror})") from error
 
     def finish(self, process: subprocess.Popen, output: pathlib.Path) -> None:
-        """Waits for the compiler, and checks that it has made its output."""
         errors = self._wait(process).decode(errors="replace")
         lines = errors.strip().splitlines()
         first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
@@ -341,7 +313,7 @@ def _compiled(
         for number, unit in enumerate(units):
             source, output = scratch / f"{number}.cc", scratch / f"{number}.o"
             source.write_text(unit.source)
-            # The last -O counts: that of the sanitizers.
+            # The last -O counts, so that of the sanitizers comes last.
             arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(output)]
             running.append((output, run.start(arguments)))
         for output, process in running:

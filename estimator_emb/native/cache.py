@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of built libraries, which processes share and which may be damaged at any time.
+"""The folder of built libraries, which processes share.
 
-A library ends with a digest of its name and content. It is written, synced and only then renamed,
-so that a file without the right digest must have been damaged later, and is built again. A process
-that writes holds the lock. What a killed build leaves behind, the next process with the lock
-removes.
+It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. A library ends
+with a digest of its name and content, and is synced before it is renamed: a file with a wrong
+digest was damaged later, and is built again. Writers hold a lock, and remove what killed builds
+left.
 
-Anybody can make the digest of a library of their own, which would run as this user. So the folder,
-those above it and its files must belong to this user or root, and nobody else may write them. Where
-that holds, no other user can change what a path means between a check and the use of the file.
+The digest does not protect against other users, who could add a library that runs as this user. So
+the folder, its parents and its files must belong to this user or root, and be writable by nobody
+else. Then no other user can exchange a file between its check and its use.
 """
 
 import contextlib
@@ -43,19 +43,17 @@ _LENGTH = len(SEAL) + 64
 
 
 class BuildError(Exception):
-    """The error if there is no library; its message says why, in one line."""
+    """Says in one line why there is no library."""
 
 
 class UnsafeError(BuildError):
-    """The error of a file or folder that another user can write."""
+    """A file or folder of the cache can be written by another user."""
 
 
 def directory() -> pathlib.Path:
-    """Returns the folder in which built libraries are kept, without links in its path.
+    """Returns the folder of built libraries, without links in its path.
 
-    Raises:
-      BuildError: this system cannot lock a file, or there is no home directory and the environment
-        names no other folder.
+    Raises BuildError if this system has no file locks, or no folder is set and there is no home.
     """
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
@@ -79,21 +77,16 @@ def _real(*parts: str | pathlib.Path) -> pathlib.Path:
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Checks that only this user and root can change what the cache holds; makes it if need be.
+    """Creates the folder if it is missing, and raises UnsafeError if another user can change it.
 
-    Args:
-      folder: a path without links.
-
-    Raises:
-      UnsafeError: another user can.
-      OSError: a folder that is missing cannot be made.
+    The path must be without links.
     """
     for part in (*reversed(folder.parents), folder):  # Nobody can replace what is below a safe one.
-        with contextlib.suppress(FileExistsError):  # Another process makes it too.
+        with contextlib.suppress(FileExistsError):  # Another process creates it too.
             if not os.path.lexists(part):
                 part.mkdir(mode=0o700)
         status = os.lstat(part)
-        # In a folder as /tmp, others can add what they like, but replace only what is theirs.
+        # In a sticky folder such as /tmp, others can only replace their own files.
         sticky = part != folder and bool(status.st_mode & stat.S_ISVTX)
         if by_others := _by_others(status, sticky):
             own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
@@ -105,7 +98,7 @@ def check_folder(folder: pathlib.Path) -> None:
 
 
 def _by_others(status: os.stat_result, sticky: bool = False) -> str:
-    """Returns how other users can change the file or folder with this status; '' if they cannot."""
+    """Returns how other users can change a file or folder; '' if they cannot."""
     if status.st_uid not in (0, os.geteuid()):
         return f"belongs to user {status.st_uid}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
@@ -114,12 +107,7 @@ def _by_others(status: os.stat_result, sticky: bool = False) -> str:
 
 
 def read_safely(path: pathlib.Path) -> bytes:
-    """Returns the content of a file of the cache.
-
-    Raises:
-      OSError: it cannot be read, or is no file.
-      UnsafeError: another user could have written it.
-    """
+    """Returns the content of a file; raises UnsafeError if another user could have written it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -134,12 +122,7 @@ def read_safely(path: pathlib.Path) -> bytes:
 
 
 def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
-    """Returns what is wrong with the library at `path`; '' if nothing has changed it.
-
-    Args:
-      path: where it was put.
-      symbols: names that it must define.
-    """
+    """Returns what is wrong with the library at `path`, which must define `symbols`; '' if fine."""
     try:
         content = read_safely(path)
     except UnsafeError as error:
@@ -148,13 +131,13 @@ def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
         return "is damaged"
     if content[-_LENGTH:] != _seal(path.name, content[:-_LENGTH]):
         return "is damaged"
-    # To load it would answer too, but what is loaded stays, and keeps its path from the next one.
+    # It is not loaded to find out: a loaded library stays, and blocks its path for the next one.
     missing = [name for name in symbols if f"{name}\0".encode() not in content]
     return f"lacks {missing[0]}" if missing else ""
 
 
 def put(library: pathlib.Path, path: pathlib.Path) -> None:
-    """Seals a built library and moves it to `path`: after a crash, it is there whole or not."""
+    """Seals a built library and moves it to `path`, so that a crash leaves all of it or nothing."""
     with open(library, "ab+") as file:
         file.seek(0)
         file.write(_seal(path.name, file.read()))
@@ -162,7 +145,7 @@ def put(library: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def put_as_it_is(made: pathlib.Path, path: pathlib.Path) -> None:
-    """Moves a file to `path`, where nobody else may write it, whatever the umask."""
+    """Moves a file to `path`, where nobody else may write it whatever the umask."""
     with open(made, "rb") as file:
         os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~0o022)
         os.fsync(file.fileno())
@@ -181,10 +164,9 @@ def _seal(name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
-    """Locks the folder against other builds, and removes what killed ones have left behind.
+    """Locks the folder against other builds, and removes what killed ones left.
 
-    Raises:
-      BuildError: another process has held the lock for more than `timeout` seconds.
+    Raises BuildError if another process holds the lock for more than `timeout` seconds.
     """
     with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
@@ -203,7 +185,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
 
 
 def clean(folder: pathlib.Path) -> None:
-    """Removes what killed builds have left behind, if no build is under way and it can."""
+    """Removes what killed builds left, unless a build is in progress or it cannot."""
     with contextlib.suppress(OSError):
         if _left_behind(folder):
             with _lock_file(folder) as file:
@@ -212,7 +194,7 @@ def clean(folder: pathlib.Path) -> None:
 
 
 def _lock_file(folder: pathlib.Path) -> IO[bytes]:
-    """Opens the file that is locked, and makes it again if another user could have put it there."""
+    """Opens the lock, after removing one that another user could have put there."""
     path = folder / "lock"
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
@@ -223,7 +205,7 @@ def _lock_file(folder: pathlib.Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def scratch(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Creates a folder for one build, which is removed at the end; the lock must be held."""
+    """Creates a temporary folder for one build; the lock must be held."""
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as folder_name:
         yield pathlib.Path(folder_name)
 
@@ -250,7 +232,7 @@ def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _is_of_earlier_version(path: pathlib.Path) -> bool:
-    # The cache may be a folder in which other programs create temporary folders too.
+    # Other programs may create temporary folders in the same folder.
     if not _EARLIER_SCRATCH.fullmatch(path.name):
         return False
     try:

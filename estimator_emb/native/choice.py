@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses what looks up and updates the tables of a step: native kernels, or TensorFlow's ops."""
+"""Chooses native kernels or TensorFlow's ops to look up and update the tables of a step."""
 
 import logging
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ def kernels_for(
     transfer: Transfer | None,
     servers: Sequence[str] = (),
 ) -> Kernels:
-    """Returns native kernels where they serve all tables of a step, else TensorFlow's ops.
+    """Returns native kernels if all tables of a step can have them, else TensorFlow's ops.
 
-    The arguments are those of `TensorFlowKernels`, and host:port of each parameter server.
+    `servers` holds host:port of each parameter server.
     """
     found = native_kernels(tables, clipping_limit, num_cores, transfer, servers)
     return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
@@ -44,7 +44,7 @@ def native_kernels(
     transfer: Transfer | None,
     servers: Sequence[str],
 ) -> NativeKernels | ShardedKernels | None:
-    """Returns native kernels; None where tables cannot have them, which a training's log says."""
+    """Returns native kernels; None if tables cannot have them, and logs why in a training."""
     training = any(table.optimizer is not None for table in tables)
     try:
         if environment.NATIVE.value() == "0":

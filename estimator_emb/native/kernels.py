@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks up and updates all tables of a step, in one op each."""
+"""Looks up all tables of a step in one op, and updates them in another."""
 
 import dataclasses
 import hashlib
@@ -21,18 +21,17 @@ _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.
 
 @dataclasses.dataclass(frozen=True)
 class _Occurrences:
-    """The ids of a feature in a form that the kernels read.
-
-    That is the input as it came, unless it is strings, ragged or weighted, or bad ids are left out.
+    """The ids of a feature, in a form that the kernels read.
 
     Attributes:
       ids: int32 or int64, [n], or [batch, width] for form `_DENSE`.
       form: how ids belong to segments, a `Form` of kernels.h.
-      places: int64 [n] or [n, 2], the segment, or sample and position, of each id for form
-        `_PLACES`; else None.
-      shape: int64, the number of samples first, for form `_PLACES`; else None.
+      places: for form `_PLACES`, the segment of each id, int64 [n], or its sample and position,
+        int64 [n, 2].
+      shape: for form `_PLACES`, int64, whose first element is the number of samples.
       weights: float32 [n]; None means that each is 1.
-      raw: True if this is the input as it came, which the kernels then check by themselves.
+      raw: True for unchanged input, which the kernels check. Strings, ragged or weighted ids, and
+        input without its bad ids, have been converted and checked.
     """
 
     ids: tf.Tensor
@@ -44,23 +43,19 @@ class _Occurrences:
 
 
 class Checked:
-    """Kernels that read raw ids, which begin with one op that checks all ids of the batch.
-
-    Args:
-      library: the ops.
-    """
+    """Kernels that begin with one op that checks all raw ids of the batch."""
 
     def __init__(self, library: ops.Library):
         self._ops = library.ops
         self.checked: tf.Tensor | None = None
 
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
-        """Sets `checked`, and returns the occurrences of each feature by its key."""
+        """Sets `checked`, and returns the occurrences by feature key."""
         read, features = batch.ids, batch.features
         raw = {ids.feature.key: _occurrences(ids, features, batch.dropped) for ids in read}
 
         def explain() -> tf.Tensor:
-            # It reads raw ids in this branch; read outside, they would be read in every step.
+            # Raw ids are read in this branch, because ops outside it would run in every step.
             again = [_read_in_branch(ids, raw[ids.feature.key].raw, features) for ids in read]
             _, good_again = checks.checked(again, batch.size)
             unknown = (
@@ -89,15 +84,15 @@ class Checked:
 
 
 class NativeKernels(Checked):
-    """`step.kernels.Kernels` with one op over all tables for the lookup, and one for the update.
+    """`step.kernels.Kernels` with one lookup op and one update op over all tables.
 
     Args:
       library: the ops.
       tables: the tables, with their optimizers if they are updated.
-      rules: the rule of each table; empty where nothing is updated.
-      num_cores: how many cores share the batch; it matters where gradients are not accumulated.
-      transfer: carries what the lookup reads to an update that runs in another session call; None
-        if they run in the same one.
+      rules: the rule of each table; empty if nothing is updated.
+      num_cores: number of cores that share the batch; matters if gradients are not accumulated.
+      transfer: carries what the lookup reads to an update in another session call; None if both
+        run in the same one.
     """
 
     def __init__(
@@ -116,7 +111,7 @@ class NativeKernels(Checked):
         self._transfer = transfer
         self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
-        # What a lookup has sorted, the update of the same session call need not sort.
+        # An update in the session call of its lookup need not sort the ids again.
         self._keeps_orders = (
             transfer is None
             and bool(rules)
@@ -149,7 +144,7 @@ class NativeKernels(Checked):
         shards = [table.variables[0] for table in self._tables]
         variables = [(shard.weights, *shard.slots) for shard in shards]
         optimizers = [table.trained_by for table in self._tables]
-        # A gradient may not depend on the activations, but the update must wait for the lookup.
+        # The update must wait for the lookup, even if the gradients do not depend on it.
         with tf.control_dependencies(waits_for(self._read, self._transfer)):
             updated = self._ops.host_tables_update(
                 variables=[
@@ -184,25 +179,24 @@ def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occur
 
 
 def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
-    """Returns the occurrences of a feature for `checks.checked` in a branch of the graph."""
     if not raw:
-        return dataclasses.replace(ids, source=None)  # Its form was checked outside.
+        return dataclasses.replace(ids, source=None)  # Its form was checked outside the branch.
     value = features[ids.feature.key]
     if not isinstance(value, tf.SparseTensor):
         value = tf.convert_to_tensor(value)
-    # Copies in this branch, so that the ops that read them can wait in it.
+    # Copied into this branch, so that the ops that read them can wait for its control inputs.
     copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
     return inputs.read_feature(ids.table, ids.feature, {ids.feature.key: copied})
 
 
 TENSORS = ("ids", "places", "shapes", "weights")
-"""Those of `arguments` that are tensors of a batch."""
+"""The entries of `arguments` that are tensors of a batch."""
 
 
 def arguments(
     used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
 ) -> dict[str, Any]:
-    """Returns the arguments that describe features, alike for every op."""
+    """Returns the arguments that describe features, which all ops share."""
     occurrences = [raw[ids.feature.key] for ids in used]
     return {
         "ids": [feature.ids for feature in occurrences],
@@ -219,12 +213,7 @@ def arguments(
 
 
 def kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
-    """Returns a name that kernels share only where the tensors of their arguments mean the same.
-
-    Args:
-      arguments: of their ops. Those that are tensors may be other tensors.
-      batch: what they are of.
-    """
+    """Returns a name that two ops share only if the tensors in their arguments mean the same."""
     meaning = {name: value for name, value in arguments.items() if name not in TENSORS}
     form = [(tensor.dtype.name, tensor.shape.rank) for tensor in arguments["ids"]]
     text = repr((sorted(meaning.items()), form, batch.dropped))
@@ -232,7 +221,7 @@ def kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
 
 
 def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:
-    """Returns the arguments that describe the rules of tables, alike for every op that updates."""
+    """Returns the arguments that describe rules, which all update ops share."""
     return {
         "rules": [rule.name for rule in rules],
         "slots": [rule.slots for rule in rules],

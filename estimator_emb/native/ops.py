@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the ops of ops.cc, the arithmetic that they call, and the rules of optimizers.
+"""Loads the native ops, the arithmetic that they call, and the rules of optimizers.
 
-The arithmetic (kernels.cc) knows nothing of TensorFlow; the ops (ops.cc, trainers.cc, servers.cc)
-belong to one release of it, and are given the arithmetic. A wheel may bring both, as two libraries
-(`prebuilt`); else they are built, as one.
+The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (ops.cc, trainers.cc, servers.cc)
+depend on its release. A wheel may contain both, as two libraries (`prebuilt`); otherwise they are
+built as one.
 """
 
 import ctypes
@@ -25,9 +25,9 @@ class Library:
     """The loaded libraries.
 
     Attributes:
-      ops: the module of Python wrappers that TensorFlow creates.
+      ops: TensorFlow's module of Python wrappers.
       arithmetic: the library of arithmetic.
-      register: function that makes the rule of an optimizer known to the ops.
+      register: the C function (rule name, function, AVX2 function) that makes a rule known to ops.
     """
 
     ops: Any
@@ -35,12 +35,9 @@ class Library:
     register: Any
 
     def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
-        """Returns the traced rule of an optimizer, registered under its name.
+        """Returns an optimizer's rule, registered with the ops, and built if it is not prebuilt.
 
-        It is built unless the library of arithmetic has it.
-
-        Raises:
-          build.BuildError: the rule cannot be built.
+        Raises build.BuildError.
         """
         rule = rules.trace(parameters, clipping_limit)
         _register(self, rule)
@@ -62,7 +59,7 @@ def _symbols(name: str) -> list[str]:
 
 
 def rule_units(rule: rules.Rule, x86: bool) -> list[Unit]:
-    """Returns the units that define a rule, as `<its name>_any`, on x86 also `<its name>_avx2`."""
+    """Returns the units that define `<rule name>_any`, on x86 also `<rule name>_avx2`."""
     units = [build.numeric(rule.source(f"{rule.name}_any"))]
     if x86:
         units.append(build.avx2(rule.source(f"{rule.name}_avx2")))
@@ -79,14 +76,9 @@ def kernel_units(x86: bool) -> list[Unit]:
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
-    """Returns the unit of the library of ops.
-
-    Args:
-      flags: those that TensorFlow asks for.
-      x86: whether the machine may have AVX2.
-    """
-    # What matters for speed is in the other library. One unit reads TensorFlow's headers once,
-    # which takes longer than all else.
+    """Returns the unit of the ops; `flags` are TensorFlow's compile flags."""
+    # -O1 is enough, because the arithmetic is elsewhere. One unit reads TensorFlow's headers only
+    # once, which takes most of the time.
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
     files = ("ops.cc", "trainers.cc", "servers.cc")
@@ -94,11 +86,7 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
 
 
 def load() -> Library:
-    """Returns the libraries: those that came with this package, or else a built one.
-
-    Raises:
-      build.BuildError: they cannot be built or loaded.
-    """
+    """Loads the prebuilt libraries, or else builds them; raises build.BuildError."""
     found = prebuilt.libraries()
     if found is None:
         flags = tuple(tf.sysconfig.get_compile_flags())
@@ -113,7 +101,7 @@ def load() -> Library:
 @functools.cache
 def _load(arithmetic_path: str, ops_path: str) -> Library:
     try:
-        # First: TensorFlow knows the ops of a library by those that come as it loads it.
+        # Before ctypes opens it: TensorFlow finds the ops that are registered as it loads a file.
         ops = tf.load_op_library(ops_path)
     except tf.errors.OpError as error:
         raise build.BuildError(f"{ops_path} cannot be loaded: {error.message}") from error

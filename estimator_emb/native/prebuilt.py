@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries that a wheel of a platform brings, so that nothing is compiled where it runs.
+"""The libraries in a platform wheel, with which nothing is compiled on the user's machine.
 
-The folder `prebuilt` of such a wheel holds
+Its folder `prebuilt`, which `.ci/build_wheel` creates, holds
 
     arithmetic.so       the kernels, and the rules of all optimizers of this package
     ops-<release>.so    the ops for one release of TensorFlow, e.g. 2.21
-    made_from           a digest of the sources that these were made from, and the machine
+    made_from           a digest of the sources of these libraries, and the machine
 
-`.ci/build_wheel` makes it. A checkout and an sdist have none, and build on first use.
+A checkout and an sdist have no such folder, and build on first use.
 """
 
 import inspect
@@ -23,16 +23,15 @@ from estimator_emb.native import build, rules
 
 FOLDER = build.HERE / "prebuilt"
 TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
-"""What every supported TensorFlow asks of a compiler, but for the path of its headers."""
+"""The compile flags of every supported TensorFlow, without the path of its headers."""
 TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
-"""The same of a linker, but for the path of its library."""
+"""The link flags of every supported TensorFlow, without the path of its library."""
 
 
 def libraries() -> tuple[str, str] | None:
-    """Returns the paths of the libraries of arithmetic and of ops; None where they must be built.
+    """Returns the paths of the libraries of arithmetic and of ops; None if they must be built.
 
-    That is where there are none for this TensorFlow or machine, or the sources are others by now,
-    or sanitizers were asked for.
+    They must if none fits this TensorFlow, machine and sources, or with sanitizers.
     """
     arithmetic, ops = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
     made = FOLDER / "made_from"
@@ -44,23 +43,22 @@ def libraries() -> tuple[str, str] | None:
 
 
 def ops_of(folder: pathlib.Path, tensorflow: str) -> pathlib.Path:
-    """Returns the path of the library of ops for a version of TensorFlow such as '2.15.1'."""
+    """Returns the path of the ops for a version of TensorFlow such as '2.15.1'."""
     return folder / f"ops-{'.'.join(tensorflow.split('.')[:2])}.so"
 
 
 def made_from(machine: str) -> str:
-    """Returns what the file of this name says for the present sources and a machine."""
+    """Returns the content of the file `made_from` for the present sources."""
     return f"{build.sources()} {machine}\n"
 
 
 def all_rules() -> list[rules.Rule]:
-    """Returns a rule of each kind that the optimizers of this package can have, once each."""
+    """Returns every distinct rule of the optimizers of this package."""
     found = {rule.name: rule for rule in (rules.trace(one, None) for one in _every_kind())}
     return list(found.values())
 
 
 def _every_kind() -> Iterator[optimizers.OptimizationParameters]:
-    """Yields optimizers that have all the rules there are."""
     for ours in optimizers.PARAMETERS:
         arguments = inspect.signature(ours).parameters.values()
         required = {one.name: 0.5 for one in arguments if one.default is one.empty}

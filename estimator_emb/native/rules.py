@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates an optimizer's step to C++, by running its rule on symbols in place of arrays.
+"""Translates an optimizer's step to C++, by running its rule on symbols instead of arrays.
 
-The hyper-parameters become arguments of the C++ function, so that optimizers that differ only in
-numbers share one source. A limit or a decay that is not set is a number too.
+The hyper-parameters, including limits and decays that are not set, become arguments of the C++
+function, so that optimizers that differ only in numbers share one source.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from estimator_emb.optimizers._symbols import COMPARISONS, Symbol, SymbolicProgr
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """An optimizer's step as C++ statements, and the numbers that they take.
+    """An optimizer's step in C++.
 
     Attributes:
-      body: the statements that update element i, in C++.
-      slots: number of slots that they update.
-      constants: the numbers that `body` calls c0, c1, ...
+      body: the statements that update element i.
+      slots: number of slots.
+      constants: the values of c0, c1, ... in `body`.
     """
 
     body: str
@@ -32,7 +32,7 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Returns a name that rules of the same source share."""
+        """Returns a name that identifies the source."""
         return "rule_" + hashlib.sha256(self.source("").encode()).hexdigest()[:16]
 
     def source(self, name: str) -> str:
@@ -52,7 +52,7 @@ class Rule:
 
 
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
-    """Returns `optimizers.step` of an optimizer as a `Rule`."""
+    """Translates `optimizers.step` of an optimizer."""
     program = _Cpp()
     targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
     *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
@@ -76,7 +76,7 @@ _SIGNS = {
 }
 _FUNCTIONS = {"sqrt": "sqrtf", "power": "powf"}
 _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
-"""The usual exponents -> what is faster than powf."""
+"""Exponent -> a form that is faster than powf."""
 
 
 class _Cpp(SymbolicProgram):
@@ -98,7 +98,7 @@ class _Cpp(SymbolicProgram):
             return "{} ? {} : {}".format(*names)
         if operation == "negate":
             return f"-{first}"
-        # A number is never NaN, so that its minimum takes one instruction.
+        # A constant is never NaN, which saves an instruction.
         number = "_number" if by_number and operation in ("minimum", "maximum") else ""
         return f"{_FUNCTIONS.get(operation, operation)}{number}({', '.join(names)})"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native kernels in the processes of parameter servers: loading them there, and asking for them.
+"""Loads native kernels in parameter servers, and asks servers whether they have them.
 
 A session finds an op only in a process that has loaded it. So a server loads the ops and the rules
-of its tables' optimizers when its estimator is made, and a trainer asks every server, by an op of
-ours, before it builds a graph that needs them.
+of its tables' optimizers when its estimator is created, and a trainer asks every server, by running
+one of these ops there, before it builds a graph that needs them.
 """
 
 import logging
@@ -27,20 +27,15 @@ _NEXT_LINE = 30.0
 
 
 def addresses(config: Any) -> list[str]:
-    """Returns host:port of each parameter server of a `RunConfig`; none without a cluster."""
+    """Returns host:port of each parameter server of a `RunConfig`."""
     cluster = getattr(config, "cluster_spec", None)
     return list(cluster.job_tasks(JOB)) if cluster and JOB in cluster.jobs else []
 
 
 def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None) -> None:
-    """Loads what the tables of a spec need, where this process is a parameter server.
+    """Loads what the tables of a spec need, if this process is a parameter server.
 
-    Where it cannot, a line of the log says why, and trainers do without.
-
-    Args:
-      config: the `RunConfig`.
-      tables: those of the spec.
-      spec: checked; None does nothing.
+    If it cannot, it logs why, and trainers use TensorFlow's ops.
     """
     if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
         return
@@ -68,15 +63,10 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
 def obstacle(
     library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
 ) -> str | None:
-    """Returns the first server that cannot serve tables by native kernels, and why; None for none.
+    """Returns which of the servers `tasks` cannot run native kernels, and why; None if all can.
 
-    Waits for servers that are not up yet, without which no session can be opened either.
-
-    Args:
-      library: the ops as this process runs them.
-      servers: host:port of all parameter servers.
-      tasks: which of them to ask.
-      rules: names of the optimizer rules that they need.
+    Waits for servers that are not up yet, as opening a session would. `servers` holds host:port of
+    all parameter servers, `rules` the names of the optimizer rules that are needed.
     """
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
@@ -87,7 +77,7 @@ def obstacle(
 
 def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) -> str:
     device = f"/job:{JOB}/task:{task}"
-    # The server opens this session to itself alone: no other need be up.
+    # The filter limits this session to one server, so that no other needs to be up.
     config = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default() as graph, tf.device(device):
         answer = library.ops.host_tables_serves(sources=build.sources(), rules=list(rules))
@@ -97,7 +87,7 @@ def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) ->
             with tf.compat.v1.Session(f"grpc://{address}", graph=graph, config=config) as session:
                 return session.run(answer).decode()
         except tf.errors.UnavailableError:
-            time.sleep(_NEXT_LOOK)  # It ended, or is not quite up.
+            time.sleep(_NEXT_LOOK)
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
             if "not registered" not in error.message:
                 return error.message
@@ -105,7 +95,7 @@ def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) ->
 
 
 def _wait_for(address: str, task: int) -> None:
-    """Waits until somebody listens at an address, and says so: opening a session waits silently."""
+    """Waits until a server listens, and logs it: opening a session would wait silently."""
     host, _, port = address.rpartition(":")
     began = said = time.monotonic()
     while True:

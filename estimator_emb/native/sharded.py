@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup and update of tables in shards, which lie on parameter servers or in this process.
+"""Looks up and updates tables in shards, on parameter servers or in this process.
 
-In a step, each server is sent one message of the rows that the batch has of all its shards, sends
-the values of these rows, and is sent their gradients: `messages.h` says how.
+In a step each server receives one message with the rows that the batch needs of all its shards,
+returns the values of these rows, and receives their gradients. `messages.h` defines the format.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from estimator_emb.tables.storage import StoredTable, TableVariables
 
 @dataclasses.dataclass(frozen=True)
 class _Server:
-    """What lies on one device.
+    """The shards on one device.
 
     Attributes:
-      shards: in the order in which messages name them.
-      rules: of each; empty where nothing is updated.
-      every_row: whether the rule of each updates rows that are not in the batch; empty likewise.
+      shards: in the order of messages.
+      rules: the rule of each shard; empty if nothing is updated.
+      every_row: whether it also updates rows that are not in the batch; empty likewise.
     """
 
     shards: list[TableVariables]
@@ -36,13 +36,10 @@ class _Server:
 
 
 class ShardedKernels(Checked):
-    """`step.kernels.Kernels` of one op for the lookup, and one for the update, on every server.
+    """`step.kernels.Kernels` with one lookup op and one update op on every server.
 
-    Args:
-      library: the ops, which the processes of all devices of the tables have loaded.
-      tables: the tables, with their optimizers where they are updated.
-      rules_of: the rule of each table; empty where nothing is updated.
-      transfer: as of `NativeKernels`.
+    The arguments are those of `NativeKernels`, but the processes of all servers must have loaded
+    the library.
     """
 
     def __init__(
@@ -119,7 +116,7 @@ class ShardedKernels(Checked):
             def step(inputs: Sequence[tf.Tensor], server: _Server = server) -> tf.Operation:
                 return self._update(server, *inputs)
 
-            # A gradient need not depend on the activations; the update waits for them all the same.
+            # The update must wait for the lookup, even if the gradients do not depend on it.
             waits = waits_for([values], self._transfer)
             with server.shards[0].device(), tf.control_dependencies(waits):
                 if server.shards[0].shared:
