@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks for mistakes of a program, made before they cost a training."""
+"""Checks that find mistakes of a program before they cost a training."""

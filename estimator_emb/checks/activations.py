@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a model_fn that takes activations of embedding tables for ids.
+"""Finds a model_fn that uses activations of embedding tables as ids.
 
-Off a TPU, stock tensorflow-estimator gives a model_fn the ids. Here it gets activations, as on a
-TPU, and columns find the ids.
+Off a TPU, tensorflow-estimator passes ids to a model_fn. Here it receives activations as on a TPU,
+and only feature columns find the ids.
 """
 
 import logging
@@ -19,12 +19,12 @@ _WANTS_IDS = re.compile(
     "DataType float32 not in|type float32 that does not match expected|"
     "received: <dtype: 'float32'>|SparseTensor"
 )
-"""In a TypeError: an op was given floats for ids, or a dense tensor for a sparse one."""
+"""In a TypeError: an op received floats instead of ids, or a dense instead of a sparse tensor."""
 _RESHAPES = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice"))
 
 
 def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
-    """Adds to an error that features are activations, where one was taken for ids."""
+    """Adds to an error which features are activations, if one of them was used as ids."""
     if not isinstance(features, Mapping):
         return
     keys = {feature.key for table in tables for feature in table.features}.intersection(features)
@@ -42,7 +42,7 @@ def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
 
 
 def warn_of_ids(features: Any, tables: Sequence[Table]) -> None:
-    """Warns of an activation that a model_fn compares, or makes integers of, as one does of ids."""
+    """Warns if a model_fn compares activations, or casts them to integers, as if they were ids."""
     if not isinstance(features, Mapping):
         return
     for key in sorted({feature.key for table in tables for feature in table.features}):

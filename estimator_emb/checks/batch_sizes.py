@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains errors of a model whose features and labels differ in their numbers of samples.
+"""Explains errors of a model whose features and labels have different numbers of samples.
 
-Nothing is refused that trains: a model may well read what is no sample, or flatten its labels. Only
-where building or running a step fails is it said what has another number of samples.
+Different numbers alone are no error: an input may not hold samples, or the model may flatten it.
+They are reported only if building or running a step fails.
 """
 
 from __future__ import annotations
@@ -30,17 +30,10 @@ REMEDY = (
 
 @contextlib.contextmanager
 def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to an error inside which input has another number of samples than the batch.
+    """Adds to a ValueError inside which tensors do not have `samples` samples.
 
-    Labels of one sample are warned of: most losses spread them over the batch silently.
-
-    Args:
-      features: tensors of known shape, in any structure; others are passed over.
-      labels: the same.
-      samples: of the batch; None where the graph does not fix it.
-
-    Raises:
-      ValueError: one that the context raised, with a line for each such tensor.
+    Tensors of unknown shape are skipped, and all are if `samples` is None. Without an error, warns
+    of labels of one sample, because most losses silently broadcast them over the batch.
     """
     with errors.explained(_explain, features, labels, samples):
         yield
@@ -63,8 +56,8 @@ class _Sizes:
     """The tensors of a graph whose batch sizes are known only when a step runs.
 
     Attributes:
-      watched: their names, by tensors that nothing reads before their sizes were compared.
-      found: the size of those that differed in the last batch where any did, and what was expected.
+      watched: name of a graph tensor -> the name of the input in messages.
+      found: name of an input whose size was wrong in this step -> (its size, the expected size).
     """
 
     def __init__(self) -> None:
@@ -73,7 +66,7 @@ class _Sizes:
         self._warned: set[str] = set()
 
     def note(self, names: list[str], sizes: np.ndarray, samples: np.ndarray) -> np.bool_:
-        """Keeps which of `sizes` are others than `samples`, for the error that they may cause."""
+        """Remembers which sizes are not `samples`, for the error that they may cause."""
         differing = {
             name: (int(size), int(samples))
             for name, size in zip(names, sizes, strict=True)
@@ -91,14 +84,10 @@ _of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Sizes] = weakref.WeakKeyDiction
 
 
 def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
-    """Returns features and labels, whose sizes are compared where the graph does not know them.
+    """Returns features and labels with ops that compare sizes which the graph does not know.
 
-    That takes a few ops of a few numbers. A batch where they differ goes on all the same.
-
-    Args:
-      features: tensors in any structure.
-      labels: the same; None without.
-      samples: how many the batch has: an int or an integer scalar; None where nothing says it.
+    A batch with different sizes trains all the same. `samples` is the expected size, an int or an
+    integer scalar; None compares nothing.
     """
     graph = tf.compat.v1.get_default_graph()
     structure = {"features": features, "labels": labels}
@@ -121,7 +110,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
         alike = tf.reduce_all(tf.equal(sizes, samples))
         compared = tf.cond(alike, lambda: tf.constant(True), note)
         with tf.control_dependencies([compared]):
-            # One op for all; it is cheaper than one for each.
+            # One op for all is cheaper than one for each.
             after = tf.raw_ops.IdentityN(input=values)
     replaced = dict(zip(chosen, after, strict=True))
     for name, tensor in zip(names, after, strict=True):
@@ -130,7 +119,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
 
 
 class _Forget(tf.compat.v1.train.SessionRunHook):
-    """Forgets the sizes of earlier batches, so that an error tells of its own step."""
+    """Clears the sizes of earlier batches, so that an error reports only its own step."""
 
     def __init__(self, notes: _Sizes):
         self._notes = notes
@@ -140,13 +129,13 @@ class _Forget(tf.compat.v1.train.SessionRunHook):
 
 
 def hooks() -> list[tf.compat.v1.train.SessionRunHook]:
-    """Returns what a session of the default graph needs to judge each step by its own batch."""
+    """Returns the hooks that a session of the default graph needs for these checks."""
     notes = _of_graphs.get(tf.compat.v1.get_default_graph())
     return [] if notes is None else [_Forget(notes)]
 
 
 def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
-    """Returns lines on the batch of a step that failed; '' where its sizes have no part in that."""
+    """Returns lines about the batch of a failed step; '' if its sizes did not cause the error."""
     notes = _of_graphs.get(graph)
     if notes is None or not notes.found or not isinstance(error, tf.errors.InvalidArgumentError):
         return ""
@@ -181,7 +170,7 @@ def _may_differ(value: Any) -> bool:
 
 
 def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
-    """Returns int32 [n]: the first dimension of each tensor; `samples` for one without any."""
+    """Returns the first dimension of each tensor, int32 [n]; `samples` for a scalar."""
     shapes = tf.shape_n(values)
     places, start = [], 0
     for number, value in enumerate(values):
@@ -218,7 +207,6 @@ def _warn_of_one(name: str, samples: int | None) -> None:
 
 
 def _of_unknown_shape(features: Any, labels: Any) -> str:
-    """Returns lines on what a TPU does not take, whose graph fixes the shape of every tensor."""
     return "".join(
         f"\n{name} has shape {value.shape}: batch the dataset with drop_remainder=True, and give "
         "its other dimensions sizes."
@@ -243,7 +231,7 @@ def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str,
 
 
 def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields each leaf of a structure with the words that lead to it, as `features['x'][0]`."""
+    """Yields the path of each leaf of a structure, such as `features['x'][0]`, and the leaf."""
     if isinstance(structure, dict):
         for key, value in structure.items():
             yield from named(value, f"{name}[{key!r}]" if name else key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses clusters that cannot train tables, and prepares the session of those that can."""
+"""Rejects clusters that cannot train tables, and prepares the sessions of others."""
 
 from typing import Any
 
@@ -9,19 +9,13 @@ from estimator_emb.private.tpu_estimator import StockRunConfig
 from estimator_emb.spec import tf_config
 
 _SYNCHRONOUS = "sync_token_q"
-"""The queue by which `SyncReplicasOptimizer` lets workers go on."""
+"""The queue that `SyncReplicasOptimizer` adds to a graph."""
 
 
 def checked(config: Any, tables: bool, emulated: bool) -> Any:
-    """Returns the `RunConfig` of a program on the host, fit for the cluster that it names.
+    """Returns a program's `RunConfig`, with device filters for its cluster.
 
-    Args:
-      config: the program's; anything else than a `RunConfig` is returned as it is.
-      tables: whether there is an EmbeddingConfigSpec.
-      emulated: whether a TPU is emulated.
-
-    Raises:
-      ValueError: there are several processes, which cannot be one training.
+    Raises ValueError if the cluster cannot train the tables, or an emulated TPU is in a cluster.
     """
     if emulated:
         check_emulated()
@@ -32,11 +26,7 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
 
 
 def check_emulated() -> None:
-    """Refuses to emulate a TPU in a process of a cluster.
-
-    Raises:
-      ValueError: TF_CONFIG names other processes than this and an evaluator.
-    """
+    """Raises ValueError if TF_CONFIG names other processes than this one and an evaluator."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
@@ -52,11 +42,7 @@ def check_emulated() -> None:
 
 
 def check_shared(config: Any) -> None:
-    """Refuses workers that share no tables.
-
-    Raises:
-      ValueError: there are several trainers, and no parameter server.
-    """
+    """Raises ValueError if there are several trainers without a parameter server."""
     trainers = config.num_worker_replicas
     if trainers > 1 and not config.num_ps_replicas:
         raise ValueError(
@@ -67,11 +53,7 @@ def check_shared(config: Any) -> None:
 
 
 def check_asynchronous() -> None:
-    """Refuses a model whose optimizer waits for the gradients of several workers.
-
-    Raises:
-      ValueError: the default graph has a `SyncReplicasOptimizer`.
-    """
+    """Raises ValueError if the default graph has a `SyncReplicasOptimizer`."""
     operations = tf.compat.v1.get_default_graph().get_operations()
     if any(op.type.startswith("FIFOQueue") and _SYNCHRONOUS in op.name for op in operations):
         raise ValueError(
@@ -84,13 +66,10 @@ def check_asynchronous() -> None:
 
 
 def with_device_filters(config: Any) -> Any:
-    """Returns a `RunConfig` whose session needs this process and the parameter servers only.
+    """Returns a `RunConfig` whose session needs only this process and the parameter servers.
 
-    Without filters a session waits for every process of the cluster, also for a worker that never
-    comes. Filters that the program gave stay.
-
-    Args:
-      config: the program's.
+    Without device filters a session waits for every process of the cluster, even for a worker that
+    never starts. Filters of the program are kept.
     """
     job = config.task_type
     if not config.num_ps_replicas or job not in ("chief", "master", "worker"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids and weights that do not reach a TPU, as an emulated TPU and `check` refuse them.
+"""Finds ids and weights that a TPU does not accept, for emulated TPUs and `check`.
 
-Messages keep the phrases of a TPU's errors.
+Messages contain the phrases of a TPU's errors.
 
 Source: `_tpu_estimator_embedding.split_inputs` of tensorflow-estimator 2.15.0.
 """
@@ -17,12 +17,7 @@ from estimator_emb.spec.resolved import Feature, Table
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """A part of the input that a TPU does not take.
-
-    Attributes:
-      problem: what is wrong, without a full stop.
-      instead: what to do, as a clause that begins in lower case.
-    """
+    """Why a TPU does not accept an input, without a full stop, and what to do instead."""
 
     problem: str
     instead: str
@@ -32,7 +27,7 @@ class Refusal:
 
 
 def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
-    """Returns by feature key what shares its weights: a TPU gives them to the first feature."""
+    """Returns the features, by key, that use the weights of an earlier feature."""
     owners: dict[str, str] = {}
     found = {}
     for table in tables:
@@ -52,13 +47,9 @@ def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
 
 
 def of_feature(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
-    """Returns what is wrong with the forms of a feature; None if nothing is.
+    """Returns what is wrong with the ids and weights of a feature; None if nothing is.
 
-    Args:
-      table: the table that the feature looks up.
-      feature: the feature.
-      ids: its ids, a tensor of any kind or its type spec; None if there are none.
-      weights: its weights, likewise.
+    They are tensors of any kind, type specs, or None if they are missing.
     """
     owner = f"Feature {feature.key!r} of table {table.name!r}"
     dense = (tf.Tensor, tf.TensorSpec)

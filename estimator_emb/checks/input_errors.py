@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the feature in errors that a step raises because of its input.
+"""Adds the name of the feature to errors that a step raises because of its input.
 
-A dataset passes a SparseTensor or RaggedTensor on as one variant. Where its parts do not fit,
-TensorFlow refuses to make it, or to take it apart, by an error that names an op and no feature. So
-the ops of each feature are noted here while the graph is built.
+A dataset encodes a SparseTensor or RaggedTensor as one variant. If its parts do not fit together,
+TensorFlow fails to encode or decode it, with an error that names only an op. So the ops of each
+feature are recorded here while the graph is built.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _OF_DATASET = re.compile(
 
 
 class _Notes:
-    """What is known of a graph.
+    """What is recorded of a graph.
 
     Attributes:
       tables: the tables that read its features.
-      of_ops: names of features by the op that makes or takes apart their variants.
+      of_ops: op that encodes or decodes variants -> names of their features.
       in_functions: the same for ops in the functions of datasets. An error does not say in which
         function its op is.
     """
@@ -65,23 +65,17 @@ def _notes() -> _Notes:
 
 
 def note_tables(tables: Sequence[Table]) -> None:
-    """Notes the tables that read the batches of the default graph."""
+    """Records the tables that read the batches of the default graph."""
     _notes().tables = tables
 
 
 def owner(key: str, core: int) -> str:
-    """Returns what messages call the value of a key in the batch of a core."""
+    """Returns the name in messages of `features[key]` in the batch of a core."""
     return _owner(f"features[{key!r}] of core {core}", _notes().tables)
 
 
 def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
-    """Notes the ops that took a batch out of an iterator.
-
-    Args:
-      features: as the iterator gives them, in any structure.
-      labels: the same; None where there are none.
-      core: ' of core 1', for the batch of one core.
-    """
+    """Records the ops that decoded a batch of an iterator; `core` is '' or, e.g., ' of core 1'."""
     notes = _notes().of_ops
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
         for part in _parts(value):
@@ -90,7 +84,7 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
 
 
 def note_dataset(dataset: Any) -> None:
-    """Notes the ops of a dataset and of the datasets that it is made from."""
+    """Records the ops of a dataset and of its input datasets."""
     notes = _notes()
     waiting, seen = [dataset], set()
     while waiting:
@@ -105,7 +99,7 @@ def note_dataset(dataset: Any) -> None:
         for function in one._functions():
             graph = getattr(function.function, "graph", None)
             if not isinstance(graph, tf.Graph):
-                continue  # A function of TensorFlow 1's kind has none to look at.
+                continue  # Functions of TensorFlow 1 have none.
             _note(notes.in_functions, graph.outputs, function.output_structure, _MAKES)
             readers = [next(iter(part.consumers()), None) for part in graph.inputs]
             first = [reader and reader.outputs and reader.outputs[0] for reader in readers]
@@ -115,7 +109,6 @@ def note_dataset(dataset: Any) -> None:
 def _note(
     notes: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
 ) -> None:
-    """Notes the ops of `kinds` that made `tensors`, the leaves of a structure."""
     names = list(_names(structure))
     for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
         op = getattr(tensor, "op", None)
@@ -154,9 +147,9 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
 
 
 def explain(error: tf.errors.OpError) -> None:
-    """Names the bad feature, or those of another batch size, in an error that a session raised."""
+    """Adds to a session's error the malformed feature, or the inputs of another batch size."""
     graph = errors.graph_of(error)
-    if graph is None or hasattr(error, _EXPLAINED):  # By an evaluation within a training.
+    if graph is None or hasattr(error, _EXPLAINED):  # An evaluation in a training explained it.
         return
     setattr(error, _EXPLAINED, True)
     malformed = _malformed(error, _of_graphs.get(graph))
@@ -170,7 +163,7 @@ def explain(error: tf.errors.OpError) -> None:
 
 
 def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
-    """Returns what is wrong with a variant of a dataset; None where the error is another one."""
+    """Returns what is wrong with a variant of a dataset; None if that is not the error."""
     found = _NODE.search(error.message)
     if notes is None or found is None:
         return None
@@ -187,7 +180,6 @@ def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
 
 
 def _owner(name: str, tables: Sequence[Table]) -> str:
-    """Returns what messages call a part of what input_fn returned."""
     path, of_core, core = name.partition(" of core ")
     for table in tables:
         for feature in table.features:

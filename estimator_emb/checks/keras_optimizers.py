@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses Keras's optimizers in a model_fn, where they would train nothing.
+"""Rejects Keras optimizers in a model_fn, where they would train nothing.
 
-In a v1 graph, Keras's own `apply_gradients` returns nothing that would run the update. A program
-that groups it with an increment of the global step would train to the end and change no variable.
+In a v1 graph, Keras's `apply_gradients` returns nothing that runs the update. A program that groups
+it with an increment of the global step would train to the end without changing a variable.
 """
 
 import sys
@@ -21,10 +21,10 @@ ADVICE = (
 
 
 def watch() -> None:
-    """Makes the base classes of Keras's optimizers ask whether a model_fn is running."""
+    """Makes Keras optimizers raise ValueError in a model_fn."""
     _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _always)
     _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _always)
-    # A legacy optimizer does work with gradients, and with a function as the loss.
+    # A legacy optimizer works with given gradients, and with a function as the loss.
     _wrap(tf.keras.optimizers.legacy.Optimizer, "minimize", _without_tape)
     third = sys.modules.get("keras")
     if getattr(third, "__version__", "").startswith("3."):
@@ -42,7 +42,7 @@ def _without_tape(loss: Any = None, var_list: Any = None, *args: Any, **kwargs: 
 
 
 def _wrap(cls: Any, name: str, refuses: Callable[..., bool]) -> None:
-    # Keras divides its base class in two, and only one of them is public.
+    # Keras's base class is two classes, of which only one is public.
     cls = next((base for base in cls.__mro__ if name in vars(base)), cls)
     if name not in vars(cls):
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses optimizers that scale the loss, by which tables would train with the scaled one.
+"""Rejects optimizers that scale the loss, because tables would train with the scaled loss.
 
-For float16, such an optimizer multiplies the loss, and divides the gradients of the variables it
-then updates. A table's gradient is taken on its way to them, before it is divided.
+For float16, such an optimizer multiplies the loss, and divides only the gradients of the variables
+that it updates, not those of the tables.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
 
 
 def watch() -> None:
-    """Makes them refuse to run in a model_fn with embedding tables."""
+    """Makes these optimizers raise ValueError in a model_fn with embedding tables."""
     patches.LASTING.wrap(_SCALING, "compute_gradients", _refusing)
 
 

@@ -14,14 +14,10 @@ _KINDS = {"NaN": np.isnan, "infinity": np.isinf}
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """tensorflow-estimator's error of a NaN loss, which says what holds NaN or infinity.
-
-    Args:
-      found: one line for each table or variable that does.
-    """
+    """tensorflow-estimator's error of a NaN loss, with a line for each bad table or variable."""
 
     def __init__(self, found: Sequence[str] = ()):
-        # The default is for pickle, which creates the error without arguments at first.
+        # The default is for pickle, which first creates the error without arguments.
         RuntimeError.__init__(self)
         self.found = tuple(found)
 
@@ -38,7 +34,7 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
-    """The error of a NaN loss on an emulated TPU, where it is an invalid argument too."""
+    """A NaN loss on an emulated TPU, where it is also an InvalidArgumentError as on a TPU."""
 
     def __init__(self, found: Sequence[str]):
         NanLossError.__init__(self, found)
@@ -47,13 +43,7 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
 
 @dataclasses.dataclass(frozen=True)
 class TableOnHost:
-    """A table for the report of a NaN loss.
-
-    Attributes:
-      name: name of the table.
-      features: keys of the features that look it up.
-      shards: weights of its shards, in the order of their rows.
-    """
+    """A table, the keys of its features, and the weights of its shards in the order of rows."""
 
     name: str
     features: Sequence[str]
@@ -63,13 +53,8 @@ class TableOnHost:
 class NanReportHook(tf.compat.v1.train.SessionRunHook):
     """A hook that raises `NanLossError` when the loss of a step is NaN.
 
-    It reads nothing but the loss until then. It must come before tensorflow-estimator's own hook,
-    whose error says nothing else.
-
-    Args:
-      loss: the loss of the step.
-      tables: the tables on the host; none by default.
-      emulated: True if a TPU is emulated. False by default.
+    It fetches only the loss until then. It must come before tensorflow-estimator's own hook, whose
+    error does not say what is NaN.
     """
 
     def __init__(self, loss: tf.Tensor, tables: Sequence[TableOnHost] = (), emulated: bool = False):
@@ -91,7 +76,7 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
             start = 0
             for shard in table.shards:
                 table_variables.add(shard.name)
-                # This is a view of the variable, not a copy.
+                # A view of the variable, not a copy.
                 values = session.run(shard)
                 for kind, holds in _KINDS.items():
                     rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
@@ -134,14 +119,9 @@ def _some(rows: list[int]) -> str:
 
 
 def first(spec: Any, hooks: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Moves the `NanReportHook` of a training's spec to the hooks before tensorflow-estimator's.
+    """Moves the `NanReportHook` of a spec to `hooks`, which run before tensorflow-estimator's.
 
-    Args:
-      spec: the spec.
-      hooks: the hooks that come before tensorflow-estimator's.
-
-    Returns:
-      (the spec, the hooks).
+    Returns (the spec, the hooks).
     """
     mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
     others = [hook for hook in spec.training_hooks if hook not in mine]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a program gives a TPUEstimator, as soon as it does.
+"""Checks early what a program passes to a TPUEstimator.
 
-tensorflow-estimator would accept most of it, and fail later or never.
+tensorflow-estimator would accept most mistakes, and fail later or never.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
 class Params(dict):
-    """The `params` of a program, whose errors say what is missing, or which batch size is bad."""
+    """A program's `params`, whose errors name a missing key or a bad batch size."""
 
     mode: str | None = None
 
@@ -68,10 +68,9 @@ class Params(dict):
 
 
 def checked_params(params: Any) -> Any:
-    """Returns the `params` of a program, a dict as `Params`.
+    """Returns the `params` of a program, and converts a dict to `Params`.
 
-    Raises:
-      TypeError: they are neither None, a mapping nor HParams.
+    Raises TypeError if they are not None, a mapping or HParams.
     """
     if type(params) is dict:
         return Params(params)
@@ -81,12 +80,7 @@ def checked_params(params: Any) -> Any:
 
 
 def check_batch_sizes(**sizes: Any) -> None:
-    """Checks that batch sizes, where they are not None, are positive integers.
-
-    Raises:
-      TypeError: a size is no integer.
-      ValueError: a size is less than 1.
-    """
+    """Raises TypeError or ValueError unless all batch sizes are positive integers or None."""
     for name, size in sizes.items():
         if size is None:
             continue
@@ -97,7 +91,7 @@ def check_batch_sizes(**sizes: Any) -> None:
 
 
 def is_batch_size(size: Any) -> bool:
-    """Returns whether a batch can have this size; off a TPU, a program may give one to no use."""
+    """Returns whether a batch can have this size: off a TPU, bad sizes may be given and unused."""
     try:
         check_batch_sizes(size=size)
     except (TypeError, ValueError):
@@ -106,11 +100,9 @@ def is_batch_size(size: Any) -> bool:
 
 
 def checked_callable(model_fn: Any) -> Callable[..., Any]:
-    """Returns a model_fn that can be called as Estimators call it.
+    """Returns `model_fn` if it is a function with the arguments of a model_fn.
 
-    Raises:
-      TypeError: it is no function.
-      ValueError: it is None, or takes other arguments than those of a model_fn.
+    Raises TypeError if it is not callable, and ValueError if it is None or has other arguments.
     """
     if model_fn is None:
         raise ValueError("model_fn must be provided to Estimator.")
@@ -132,7 +124,7 @@ def checked_callable(model_fn: Any) -> Callable[..., Any]:
 
 
 def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
-    """Raises tensorflow-estimator's ValueError for a model_fn that cannot get the batch size."""
+    """Raises tensorflow-estimator's ValueError if a model_fn cannot receive the batch size."""
     if has_batch_size and "params" not in fn_args(model_fn):
         raise ValueError(
             f"model_fn ({name_of(model_fn)}) does not include params argument, required by "
@@ -141,16 +133,11 @@ def check_takes_params(model_fn: Any, has_batch_size: bool) -> None:
 
 
 def checked_input_fn(input_fn: Any, needs_dict: bool, on_cores: bool) -> Callable[..., Any]:
-    """Wraps the program's input_fn, so that what it returns is checked.
+    """Wraps a program's input_fn in a check of what it returns.
 
-    Args:
-      input_fn: the program's input_fn.
-      needs_dict: True if there is an `EmbeddingConfigSpec`, which names features by their keys.
-      on_cores: True if the input is divided over emulated cores.
-
-    Raises:
-      TypeError: `input_fn` is no function, or has an argument that TPUEstimator does not give.
-      ValueError: it has no argument `params`.
+    `needs_dict` is for an `EmbeddingConfigSpec`, which looks features up by key, and `on_cores` for
+    input that is divided over emulated cores. Raises TypeError if `input_fn` is not callable or has
+    an unknown required argument, and ValueError if it does not take `params`.
     """
     if isinstance(input_fn, _DATASETS) or not callable(input_fn):
         got = "a Dataset" if isinstance(input_fn, _DATASETS) else repr(input_fn)
@@ -249,14 +236,10 @@ def checked_model_fn(
     has_spec: bool,
     needs_batch: Callable[[str], bool],
 ) -> Callable[..., Any]:
-    """Wraps the program's model_fn: checks what it returns, and explains some of its errors.
+    """Wraps a program's model_fn: checks what it returns, and explains some of its errors.
 
-    Args:
-      model_fn: the program's model_fn.
-      tables: the tables of its `EmbeddingConfigSpec`.
-      has_spec: True if there is one.
-      needs_batch: function of the name of a prediction; True if its first dimension must be the
-        batch.
+    `needs_batch` returns, for the name of a prediction, whether its first dimension must be the
+    batch.
     """
     arguments = list(fn_args(model_fn))
     owner = f"model_fn ({name_of(model_fn)})"
@@ -291,7 +274,7 @@ def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[s
     metrics = getattr(returned, "eval_metrics", None)
     if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
         function, *tensors = metrics
-        # By the constructor, which adds fields that `_replace` would leave out.
+        # The constructor sets fields that `_replace` would leave out.
         fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}
         returned = type(returned)(**fields)
     return returned
@@ -326,7 +309,6 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool) -> None:
-    """Adds to an error of a model_fn what it does not say by itself."""
     if isinstance(error, KeyError):
         key = error.args[0] if len(error.args) == 1 else None
         is_name = isinstance(key, str) and key.isidentifier()
@@ -381,14 +363,10 @@ def _check_columns(tables: list[Any], has_spec: bool) -> None:
 
 
 def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:
-    """Warns in the log if nothing in the default graph changes the global step.
+    """Warns if nothing in the default graph changes the global step.
 
-    Args:
-      must_count: True if training ends at a number of steps.
-      hooks: classes of the training's hooks. Others than TensorFlow's and ours may change the step.
-
-    Raises:
-      ValueError: nothing changes it and `must_count` is True, so that training would never end.
+    With `must_count`, where training would never end, it raises ValueError instead, unless one of
+    the `hooks`, classes, is the program's own and may change the step.
     """
     if _has_counter():
         console.counts_steps(tf.compat.v1.get_default_graph())
@@ -427,7 +405,7 @@ def _may_assign(op: Any) -> bool:
     for name in functions:
         definition = op.graph._get_function(name)
         nodes = getattr(getattr(definition, "definition", None), "node_def", None)
-        # A function that calls others may assign in them; they are not looked into.
+        # Functions that it calls may assign too; they are not searched.
         if nodes is None or any(
             "Assign" in node.op or any(attribute.func.name for attribute in node.attr.values())
             for node in nodes
@@ -437,7 +415,7 @@ def _may_assign(op: Any) -> bool:
 
 
 def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a serving_input_receiver_fn, so that a result of None is a ValueError."""
+    """Wraps a serving_input_receiver_fn, so that returning None raises ValueError."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         received = receiver_fn(*args, **kwargs)
@@ -452,7 +430,7 @@ def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-    """Gives `function` a signature of these arguments, which tensorflow-estimator reads."""
+    """Sets the signature of `function` to these arguments, for tensorflow-estimator to read."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, kind) for name in arguments]

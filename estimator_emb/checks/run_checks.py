@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports runs of `TPUEstimator` without input, without steps left, or without a checkpoint."""
+"""Reports runs of a `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PERHAPS = (
 
 
 class InputEndedError(tf.errors.OutOfRangeError):
-    """The error of input that ended before a training or an evaluation did what was asked.
+    """Input ended too early for a training or an evaluation.
 
-    A session takes a plain OutOfRangeError for a regular end: an evaluation that fails inside a
+    A session treats a plain OutOfRangeError as a regular end, so that a failing evaluation inside a
     training would end the training without a message.
     """
 
@@ -32,7 +32,7 @@ class InputEndedError(tf.errors.OutOfRangeError):
 
 
 def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
-    """Returns the error of an input that yields no batch at all."""
+    """Returns the error for an input without any batch."""
     if not training:
         return InputEndedError(
             "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a "
@@ -52,14 +52,7 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
 
 @contextlib.contextmanager
 def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
-    """Yields a hook for a training, and raises an error if the input ends before its first step.
-
-    Args:
-      hooks: the hooks of the program.
-
-    Raises:
-      InputEndedError: the input ended before the first step.
-    """
+    """Yields a hook for a training, and raises InputEndedError if it makes no step."""
     steps = _Steps()
     try:
         yield steps
@@ -72,8 +65,6 @@ def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
 
 
 class _Steps(tf.compat.v1.train.SessionRunHook):
-    """A hook that notes whether a training has begun, and whether it has made a step."""
-
     def __init__(self) -> None:
         self.begun = self.any = False
 
@@ -85,7 +76,7 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
 
 
 class Evaluated(tf.compat.v1.train.SessionRunHook):
-    """A hook that raises an error at the end of an evaluation that has read no batch."""
+    """A hook that raises an error at the end of an evaluation without a batch."""
 
     def __init__(self) -> None:
         self._any_step = False
@@ -99,7 +90,7 @@ class Evaluated(tf.compat.v1.train.SessionRunHook):
 
 
 def say_if_reached(model_dir: str, max_steps: Any) -> None:
-    """Warns that a training has nothing to do, because the model is at its last step already."""
+    """Warns if a training has nothing to do because the model is already at `max_steps`."""
     if max_steps is None:
         return
     step = int(step_of_latest_checkpoint(model_dir))
@@ -115,14 +106,7 @@ def say_if_reached(model_dir: str, max_steps: Any) -> None:
 
 
 def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start: Any) -> None:
-    """Warns of an evaluation or a prediction without a checkpoint.
-
-    Args:
-      call: 'evaluate' or 'predict'.
-      model_dir: the estimator's model directory.
-      checkpoint_path: the checkpoint that it reads; None if there is none.
-      warm_start: the estimator's `WarmStartSettings`; None if there are none.
-    """
+    """Warns if an evaluation or a prediction, the `call`, has no checkpoint."""
     if checkpoint_path:
         return
     if warm_start:

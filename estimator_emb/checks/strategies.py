@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses distribution strategies of a RunConfig where they do not go with embedding tables."""
+"""Rejects distribution strategies of a RunConfig for embedding tables and emulated TPUs."""
 
 from typing import Any
 
@@ -7,17 +7,9 @@ from estimator_emb.spec.options import CannotEmulate
 
 
 def check_none(config: Any, tables: bool, emulated: bool) -> None:
-    """Refuses a strategy where this package trains tables or emulates cores.
+    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU.
 
-    Without either, tensorflow-estimator runs the strategy as it does by itself.
-
-    Args:
-      config: the estimator's `RunConfig`.
-      tables: True if there is an EmbeddingConfigSpec.
-      emulated: True if a TPU is emulated.
-
-    Raises:
-      ValueError: there is a strategy, and either of them is True.
+    Without either, tensorflow-estimator runs the strategy.
     """
     if not (tables or emulated):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses ops that only a TPU runs, before a session opens."""
+"""Rejects ops that only a TPU runs, before a session opens."""
 
 import functools
 
@@ -9,25 +9,24 @@ from estimator_emb.messages import frames
 from estimator_emb.private.tpu import registered_kernels
 
 NUMBER = "XlaReplicaId"
-"""Type of the op that is a core's number; its kernel for a CPU ends the process."""
+"""Type of the op that returns a core's number; its CPU kernel aborts the process."""
 
 _DEVICES = frozenset(("CPU", "DEFAULT", "GPU"))
 _REPLACED = ("AccumulateNV2",)
-"""Ops without a kernel that TensorFlow replaces before it looks for one."""
+"""Ops without a kernel, which TensorFlow replaces before it looks for one."""
 _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
-"""Ops whose kernels do nothing but fail."""
+"""Ops whose kernels always fail."""
 
 
 def check_kernels() -> None:
-    """Refuses ops of the default graph that no CPU and no GPU runs.
+    """Checks that a CPU or GPU runs all ops of the default graph.
 
-    Raises:
-      ValueError: an op asks for the number of a core where there is none.
-      InvalidArgumentError: an op has no kernel, for which a session would refuse the whole graph.
+    Raises ValueError if an op asks for the number of a core, and InvalidArgumentError if an op has
+    no kernel.
     """
     graph = tf.compat.v1.get_default_graph()
     if graph._get_control_flow_context() is not None:
-        return  # It builds what a TPU runs: a model without tables is exported for TPUs too.
+        return  # This is the graph of a TPU: models without tables are exported for TPUs too.
     for op in graph.get_operations():
         if op.type == NUMBER:
             raise ValueError(f"{_shown(op)}{_HAS_NONE}")
@@ -56,7 +55,7 @@ _HAS_NONE = (
 
 @functools.cache
 def has_kernel(op_type: str) -> bool:
-    """Returns whether a CPU or GPU runs an op of TensorFlow's."""
+    """Returns whether a CPU or GPU runs TensorFlow's ops of this type."""
     if op_type in (*_REPLACED, *_UNIMPLEMENTED):
         return op_type in _REPLACED
     return any(kernel.device_type in _DEVICES for kernel in registered_kernels(op_type).kernel)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds variables of a model whose gradients are not summed over the cores that compute them."""
+"""Finds variables of a model whose gradients are not summed over the cores."""
 
 import logging
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 logger = logging.getLogger("estimator_emb")
 
 SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
-"""Types of the ops by which cores sum what each of them has computed."""
+"""Types of the ops that sum over cores."""
 
 REMEDY = "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)"
 
@@ -25,13 +25,13 @@ def warn(
     inputs: Iterable[tf.Tensor],
     exchanged: Iterable[tf.Tensor] = (),
 ) -> None:
-    """Warns of trainable variables that a core updates from only its own part of the batch.
+    """Warns of trainable variables that core 0 updates from only its own part of the batch.
 
     Args:
       cores: number of cores that share the batch.
       train_op: the op or tensor that core 0 runs in a step.
       inputs: the tensors of core 0's part of the batch.
-      exchanged: tensors that cores have exchanged without an op of `SUMS`; none by default.
+      exchanged: tensors that cores have exchanged without an op of `SUMS`.
     """
     names = [] if cores == 1 else unsummed(train_op, inputs, exchanged)
     if not names:
