@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on around the steps: progress, a clean end, and the processes of a cluster."""
+"""What surrounds the steps of a training: progress, signals, and the processes of a cluster."""

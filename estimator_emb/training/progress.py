@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows how far a training is, by a progress bar or by lines of the log."""
+"""Shows the progress of a training in a bar or in the log."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures progress, and calls `_write` now and then and at the end."""
+    """A hook that measures progress, and regularly calls `_write`."""
 
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
@@ -60,7 +60,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._show(int(session.run(self._global_step)))
 
     def _pause(self) -> float:
-        """Returns the seconds between two calls of `_write`."""
+        """Returns the seconds between calls of `_write`."""
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
@@ -86,21 +86,15 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
 
 
 class ProgressLog(_Progress):
-    """A hook that logs how far training is: a line about every ten seconds and one at the end.
+    """A hook that logs progress about every ten seconds and at the end.
 
-    `TPUEstimator.train` adds it unless the program passes a ProgressHook. A program that calls
-    `train` again and again, for less than ten seconds each, also gets a line about every ten
-    seconds.
-
-    Args:
-      steps: number of steps that the training is to make, or None.
-      max_steps: the global step at which it ends, or None.
-      batch_size: examples per step; None shows steps per second.
-      model_dir: the model directory of the training.
+    `TPUEstimator.train` adds it unless the program passes a ProgressHook. Short calls of `train`
+    log a line only if the last line is ten seconds old. A `batch_size` of None shows steps per
+    second.
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> when the last line about it was written, by time.monotonic()."""
+    """model_dir -> time.monotonic() of its last line."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
@@ -110,7 +104,7 @@ class ProgressLog(_Progress):
         self._model_dir = model_dir
 
     def show_loss(self, loss: Any) -> None:
-        """Makes the lines show a scalar tensor of the graph that is about to run."""
+        """Adds a scalar tensor of the graph to the lines."""
         self._loss = loss
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -131,11 +125,11 @@ class ProgressLog(_Progress):
 
 
 class ProgressHook(_Progress):
-    """A hook that shows on stderr how far training is: steps, loss, examples per second.
+    """A hook that shows on stderr the progress of a training: steps, loss, examples per second.
 
-    On a terminal it draws a bar; anywhere else it prints a line about every ten seconds and one at
-    the end. The bar closes when training ends, also by an error. The loss shown is the mean over
-    the steps since it was last shown.
+    On a terminal it draws a bar; elsewhere it prints a line about every ten seconds and one at the
+    end. The bar closes when training ends or fails. The loss is the mean over the steps since it
+    was last shown.
 
     Pass it to `TPUEstimator.train`:
 
@@ -146,9 +140,9 @@ class ProgressHook(_Progress):
         the step of its checkpoint.
       batch_size: examples per step.
       loss: 'loss' shows the loss that model_fn returns. No op should have that name: TensorFlow
-        would call the curve in TensorBoard loss_1. It may also be a scalar tensor or the name of
-        one; None, the default, shows no loss. If the graph has no tensor of that name, a warning
-        says so and no loss is shown. On a TPU there is none, as model_fn's tensors are inside the
+        would call the curve in TensorBoard loss_1. A scalar tensor or the name of one is shown too;
+        None, the default, shows no loss. If the graph has no tensor of that name, the hook warns
+        and shows no loss. On a TPU there is none, because model_fn's tensors are inside the
         training loop.
     """
 
@@ -169,7 +163,7 @@ class ProgressHook(_Progress):
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
             )
-            # After an error `end` is not called, but the session's coordinator always stops.
+            # `end` is not called after an error, but the session's coordinator always stops.
             closer = threading.Thread(target=self._close_after, args=[coord], daemon=True)
             closer.start()
             coord.register_thread(closer)
@@ -204,21 +198,21 @@ class ProgressHook(_Progress):
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[ProgressLog]:
-    """Returns a `ProgressLog`, or no hook if one of the program's `hooks` is a `ProgressHook`."""
+    """Returns a `ProgressLog`, or no hook if the program's `hooks` contain a `ProgressHook`."""
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
 
 
 def show_loss(hooks: Any, loss: Any) -> None:
-    """Makes every `ProgressLog` among hooks show a scalar tensor."""
+    """Adds the loss to the lines of every `ProgressLog` among `hooks`."""
     for hook in hooks:
         if isinstance(hook, ProgressLog):
             hook.show_loss(loss)
 
 
 def _named(loss: str) -> tf.Tensor | None:
-    """Returns the tensor of the loss by its name; None, after a warning, if there is none."""
+    """Returns the tensor of the loss by its name; warns and returns None if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -232,9 +226,9 @@ def _named(loss: str) -> tf.Tensor | None:
                 "of the loss in TensorBoard 'loss_1'. Take the name away: ProgressHook(..., "
                 "'loss') finds the loss without it."
             )
-        if graph.is_fetchable(tensor):  # What model_fn computes on an emulated TPU is not.
+        if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
             return tensor
-    # An Estimator adds the loss that model_fn returned to this collection.
+    # An Estimator adds the loss that model_fn returns to this collection.
     losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
     if loss == "loss" and losses:
         return losses[-1]
@@ -243,7 +237,7 @@ def _named(loss: str) -> tf.Tensor | None:
 
 
 def _size() -> dict[str, Any]:
-    """Returns tqdm's arguments for the size of the terminal; a terminal may not know its own."""
+    """Returns tqdm's arguments for the size of the terminal, which may not know it."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:

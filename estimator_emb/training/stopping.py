@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets SIGTERM and Ctrl-C end a training at the end of a step, with a checkpoint of that step.
+"""Lets SIGTERM and Ctrl-C end a training after the current step, with a checkpoint.
 
 This holds while a training runs in the main thread, unless the program handles these signals
-itself. The first signal makes the step in progress the last one: the session ends as it does after
-the last step asked for, and the model is saved, with whatever else hooks save at the end. `train`
-then raises KeyboardInterrupt after Ctrl-C, and SystemExit after SIGTERM, with 143, the status of a
-program that SIGTERM ends. Before the first step there is nothing to save, and it raises at once.
-Another signal, a second or more after the first, ends the process at once, even where it hangs in
-TensorFlow and Python's own handlers would wait.
+itself. After the first signal, the session ends after the current step as it would after the last
+one, so that hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit
+with status 143 after SIGTERM. Before the first step it raises at once. Another signal, at least a
+second later, ends the process at once, even if it hangs in TensorFlow, where Python's handlers
+would wait.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from estimator_emb.checkpoints.files import checkpoint_files
 logger = logging.getLogger("estimator_emb")
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-"""The handlers that are replaced; others are the program's own."""
+"""The handlers that may be replaced; others are the program's own."""
 
 _SAME_SIGNAL_SECONDS = 1.0
-"""A second signal within this time is the same one: `timeout` sends it to process and group."""
+"""A signal within this time is not another one: `timeout` signals both process and group."""
 
 _training: _Training | None = None
 """The training that these signals would end."""
 
 
 def requested() -> bool:
-    """Returns whether a training runs in this thread and has been told to end."""
+    """Returns whether a signal has asked the training in this thread to end."""
     return (
         _training is not None
         and _training.signal is not None
@@ -50,17 +49,10 @@ def requested() -> bool:
 
 @contextlib.contextmanager
 def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
-    """Makes SIGTERM and Ctrl-C end the training in this context at the end of a step.
+    """Makes SIGTERM and Ctrl-C end the training in this context after the current step.
 
-    Args:
-      model_dir: the estimator's model directory.
-      is_chief: True if this process saves the model.
-
-    Yields:
-      The hooks that the training needs.
-
-    Raises:
-      KeyboardInterrupt, SystemExit: a signal has ended the training.
+    Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
+    signal. `is_chief` says whether this process saves the model.
     """
     global _training
     training = _Training(model_dir, is_chief)
@@ -78,7 +70,7 @@ def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
         training.uninstall()
     if training.signal is not None:
         training.explain()
-        # TensorFlow's frames say nothing, because its session has ended in order.
+        # TensorFlow's frames say nothing: its session has ended regularly.
         raise training.exception() from None
 
 
@@ -92,10 +84,7 @@ def at_once() -> Iterator[None]:
 
 
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
-    """A hook that ends an evaluation within a training when that training is told to end.
-
-    The model that is evaluated has been saved already.
-    """
+    """A hook that ends an evaluation within a training, whose model is saved, after a signal."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if requested():
@@ -117,7 +106,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._step: int | None = None
 
     def install(self) -> bool:
-        """Replaces the default handlers; returns whether there was any to replace."""
+        """Replaces the default handlers, and returns whether there were any."""
         if threading.current_thread() is not threading.main_thread():
             return False
         for number, default in _DEFAULTS.items():
@@ -129,7 +118,6 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         return bool(self._handlers)
 
     def uninstall(self) -> None:
-        """Restores the handlers that were replaced."""
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
@@ -150,14 +138,12 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             self._step = int(session.run(tf.compat.v1.train.get_global_step()))
 
     def exception(self) -> BaseException:
-        """Returns the exception by which this signal ends a program."""
         if self.signal == signal.SIGINT:
             return KeyboardInterrupt()
         assert self.signal is not None
         return SystemExit(128 + self.signal)
 
     def explain(self) -> None:
-        """Logs at which step the training has ended, and where the model is saved."""
         assert self.signal is not None
         name = self.signal.name
         if not self._begun:
@@ -171,21 +157,21 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return "The chief saves the model."
         try:
             saved = checkpoint_files.latest(self._model_dir)
-        except Exception as error:  # The signal ends the program all the same.
+        except Exception as error:  # The program ends all the same.
             return str(error)
         if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
             return "It saves no checkpoints, so that its steps are lost."
         return f"The model is saved in {saved}: run the program again to go on from there."
 
     def _watch(self) -> None:
-        """Starts a thread that receives a signal at once, whatever the main thread does."""
+        """Starts a thread that receives signals even while the main thread is in TensorFlow."""
         if os.name != "posix":
             return
         reading, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         others = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         if others != -1:
-            # An event loop of the program uses it.
+            # An event loop of the program uses the wakeup file.
             signal.set_wakeup_fd(others)
             os.close(self._wakeup)
             os.close(reading)
@@ -224,7 +210,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
 
 def _in_forked_process() -> None:
-    """Restores the handlers in a forked process: a pool ends its processes by SIGTERM."""
+    """Restores the handlers in a forked process, because a pool ends its processes by SIGTERM."""
     global _training
     if _training is not None:
         _training.uninstall()

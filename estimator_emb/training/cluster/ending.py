@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a cluster: the chief tells workers and servers that training is over.
+"""Ends a cluster: the chief tells workers and parameter servers that training is over.
 
-Each of them has two queues on its own TensorFlow server: `over`, which the chief fills, and `left`,
-which a worker fills when it has made its last step. The chief first tells the workers, waits until
-they have left, and then tells the servers, which the workers need until then.
+Each of them has two queues on its own TensorFlow server: the chief fills `over`, and a worker fills
+`left` after its last step. The chief first tells the workers and waits until they have left, and
+then tells the servers, which the workers need until then.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from estimator_emb.training.cluster import tasks
 logger = logging.getLogger("estimator_emb")
 
 _FOR_ANSWER = 5.0
-"""Seconds that the chief waits for a process that has a server but does not answer."""
+"""Seconds that the chief waits for the answer of a process."""
 
 _FOR_LAST_STEP = 30.0
 """Seconds that the chief waits for a worker's last step."""
 
 _FOR_CHIEF_TO_HEAR = 1.0
-"""Seconds that a server stays so that the chief learns that it was heard."""
+"""Seconds that a process stays so that the chief receives its answer."""
 
 
 class _Queues:
-    """The queues of one task, as a graph that any session in the cluster can use.
+    """A session with the queues of one task.
 
-    `target` is the address of a server for a session, which uses only this task's devices there.
-    No call takes longer than `seconds`, unless they are 0.
+    `target` is the server for the session. No call takes longer than `seconds`, unless they are 0.
     """
 
     def __init__(self, job: str, index: int, target: str, seconds: float = 0.0):
@@ -53,12 +52,7 @@ class _Queues:
 
 
 class Member:
-    """A worker or a parameter server, which hears that training is over.
-
-    Args:
-      job: 'worker' or 'ps'.
-      index: of the task.
-    """
+    """A task of job 'worker' or 'ps', which learns from the chief that training is over."""
 
     def __init__(self, job: str, index: int):
         self._job = job
@@ -69,32 +63,31 @@ class Member:
         self.begun = False
 
     def listen(self, target: str) -> None:
-        """Waits in a thread, on this process's server `target`, for the chief's word."""
+        """Starts a thread that waits, on this process's server `target`, for the chief."""
         self._queues = _Queues(self._job, self._index, target)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait(self) -> None:
-        """Returns when training is over."""
-        while not self._over.wait(timeout=1.0):  # Signals are handled between two waits.
+        """Blocks until training is over."""
+        while not self._over.wait(timeout=1.0):  # Python handles signals between two waits.
             pass
         time.sleep(_FOR_CHIEF_TO_HEAR)
 
     def leave(self) -> None:
-        """Says that this worker needs the servers no more."""
+        """Tells the chief that this worker no longer needs the servers."""
         self._left.set()
         if self._queues is not None:
             self._queues.session.run(self._queues.leave)
 
     def hook(self) -> tf.compat.v1.train.SessionRunHook:
-        """Returns a hook which ends a worker's training when the training of all is over."""
+        """Returns a hook that ends a worker's training when training is over."""
         return _EndWhenOver(self)
 
     def is_over(self) -> bool:
-        """Returns whether the chief has said that training is over."""
         return self._over.is_set()
 
     def end_late(self, why: str) -> None:
-        """Ends a process that nobody told: at once, where TensorFlow waits for others."""
+        """Ends this process without word from the chief; a worker ends at once."""
         logger.info("Training is over: %s. This process ends.", why)
         if self._job == "ps":
             self._over.set()
@@ -114,7 +107,7 @@ class Member:
             return
         if self.begun and self._left.wait(_FOR_LAST_STEP):
             return
-        # It is waiting for something that will not come, in TensorFlow or for its turn to begin.
+        # TensorFlow is waiting for something that will not come, or this worker for its start.
         if not self._left.is_set():
             why = "'s last step does not end" if self.begun else " has made no step"
             logger.info("Training is over. This worker%s: this process ends.", why)
@@ -124,8 +117,6 @@ class Member:
 
 
 class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
-    """Ends the training of a worker after the step in which it hears that all is over."""
-
     def __init__(self, member: Member):
         self._member = member
 
@@ -138,9 +129,9 @@ class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
 
 
 def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
-    """Tells all workers, and then all servers, that training is over.
+    """Tells all workers, and then all servers, that training is over; skips those that are away.
 
-    Those that are away are left out. `target` is the chief's server.
+    `target` is the chief's server.
     """
     for job in ("worker", "ps"):
         told = tasks.tasks_of(cluster_spec, job)
@@ -158,7 +149,6 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
 
 
 def _end(target: str, task: tasks.Task) -> None:
-    """Tells one task, and waits until a worker has left."""
     try:
         seconds = _FOR_LAST_STEP if task.job == "worker" else _FOR_ANSWER
         queues = _Queues(task.job, task.index, target, seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of a cluster: their addresses, and whether somebody is there."""
+"""The tasks of a cluster: their addresses, and whether their servers accept connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOR_CONNECTION = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task of a cluster, and the address of its server."""
+    """A task of a cluster, with host:port of its server."""
 
     job: str
     index: int
@@ -34,7 +34,7 @@ class Task:
 
 
 def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
-    """Returns the tasks of some jobs."""
+    """Returns the tasks of these jobs."""
     return [
         Task(job, index, cluster_spec.task_address(job, index))
         for job in jobs
@@ -44,7 +44,7 @@ def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
 
 
 def away(tasks: Sequence[Task]) -> list[Task]:
-    """Returns the tasks whose servers take no connection."""
+    """Returns the tasks whose servers do not accept a connection."""
     there: set[Task] = set()
 
     def knock(task: Task) -> None:
@@ -56,7 +56,7 @@ def away(tasks: Sequence[Task]) -> list[Task]:
     threads = [threading.Thread(target=knock, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 2 * _FOR_CONNECTION  # A name may have several addresses.
+    deadline = time.monotonic() + 2 * _FOR_CONNECTION  # A host name may have several addresses.
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
     return [task for task in tasks if task not in there]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train_and_evaluate`, whose cluster ends when the chief is done.
+"""`train_and_evaluate`, whose cluster ends when the chief has finished.
 
-That of tensorflow-estimator leaves parameter servers, and a worker that comes late, running for
-ever. Here each of them waits for the chief's word on a queue of its own TensorFlow server
-(`ending`), and says for whom it waits (`waiting`).
+In tensorflow-estimator, parameter servers and late workers run forever. Here each of them waits for
+the chief's message on a queue of its own TensorFlow server (`ending`), and logs for whom it waits
+(`waiting`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ logger = logging.getLogger("estimator_emb")
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     """Trains an estimator, and evaluates at each checkpoint.
 
-    Where the environment variable TF_CONFIG names a cluster, this process does its task there. The
-    chief and the workers train, and the parameter servers wait. When the chief is done,
-    `train_and_evaluate` returns in all of them. A chief that fails, or that a signal ends, may be
+    If the environment variable TF_CONFIG names a cluster, this process does its task there. The
+    chief and the workers train, and the parameter servers wait. When the chief has finished,
+    `train_and_evaluate` returns in all of them. A chief that failed or was ended by a signal may be
     started again: the others wait for it.
 
-    A process that waits says for whom, and for how long. The environment variable
-    ESTIMATOR_EMB_WAIT_LIMIT limits that wait, in seconds: the process then ends with status 1.
+    A waiting process logs for whom and for how long it waits. The environment variable
+    ESTIMATOR_EMB_WAIT_LIMIT limits the wait, in seconds: then the process ends with status 1.
 
     Args:
       estimator: the `TPUEstimator` or `Estimator`.
@@ -48,7 +48,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       Without a cluster, (metrics of the last evaluation, results of its exporters); else None.
 
     Raises:
-      ValueError: the value of TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is not allowed.
+      ValueError: TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is invalid.
       TypeError: an argument is of another type.
     """
     tf_config.read_tf_config()
@@ -65,7 +65,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
 
 
 class _Executor(TrainingExecutor):
-    """Runs one task of a cluster to the end of the cluster's training."""
+    """Runs one task of a cluster until the training of the cluster is over."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -109,9 +109,9 @@ class _Executor(TrainingExecutor):
             ending.end_all(self._server.target, self._estimator.config.cluster_spec)
 
     def _is_over(self) -> bool:
-        """Returns whether training is over although nobody has told this process.
+        """Returns whether training is over, for a process that started after the chief ended.
 
-        Then it came when the chief was gone. A chief that is yet to come finds the same checkpoint.
+        If the chief has not started yet, it will find the same checkpoint.
         """
         last = self._train_spec.max_steps
         directory = self._estimator.model_dir

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says for whom a process of a cluster waits.
+"""Logs for whom a process of a cluster waits.
 
-TensorFlow waits without end for a server that does not answer, and names it in the C++ log only.
-Here a thread tries the addresses of the cluster from time to time: a task that takes no connection
-is away.
+TensorFlow waits forever for a server that does not answer, and names it only in the C++ log. Here a
+thread regularly connects to the tasks of the cluster: one that accepts no connection is away.
 """
 
 from __future__ import annotations
@@ -23,26 +22,22 @@ logger = logging.getLogger("estimator_emb")
 
 _BETWEEN_KNOCKS = 5.0
 _UNTIL_SAID = 30.0
-"""Seconds of absence before a line is worth it: to start a process takes that long."""
+"""Seconds of absence that are not logged, because a process may take that long to start."""
 
 _BETWEEN_LINES = 60.0
 
 _UNTIL_OVER = {"ps": 600.0}
-"""Job -> seconds of the chief's absence after which training may be over. A server waits longer, as
-a chief may begin anew; a worker trains no more where the last step is saved."""
+"""Job -> seconds of the chief's absence after which training may be over. A server waits longer,
+because the chief may be started again; a worker has nothing to do after the last step."""
 
 _NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
-"""Job -> the jobs it needs; servers need the chief."""
+"""Job -> the jobs that it needs; other jobs need the chief."""
 
 
 class AbsenceWatch:
-    """Names those that are away, in a thread, until it is stopped.
+    """Logs, in a thread, which of the tasks that `job` needs are away.
 
-    Args:
-      cluster_spec: the cluster.
-      job: of this process, which needs some of the others.
-      is_over: called when the chief has been away for some time; returns whether there is nothing
-        left to wait for.
+    It calls `is_over` when the chief has been away for some time, and stops if training is over.
     """
 
     def __init__(self, cluster_spec: tf.train.ClusterSpec, job: str, is_over: Callable[[], bool]):
@@ -55,11 +50,9 @@ class AbsenceWatch:
         self._said: dict[tasks.Task, float] = {}
 
     def start(self) -> None:
-        """Begins to watch."""
         threading.Thread(target=self._watch, daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the watch: this process needs the others no more."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -69,7 +62,7 @@ class AbsenceWatch:
                 self._judge(missing, time.monotonic())
 
     def _judge(self, missing: Sequence[tasks.Task], now: float) -> None:
-        """Says who is away and who is back, and ends the process where waiting is of no use."""
+        """Logs who is away and who is back, and ends the process at the limit of the wait."""
         for task in set(self._since) - set(missing):
             seconds = now - self._since.pop(task)
             if self._said.pop(task, None) is not None:
