@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the TPU embedding hardware, one file each; `_classes.py` is their list.
+"""The optimizers of the TPU embedding hardware, one file each, listed in `_classes.py`.
 
-A file says everything about its optimizer: its class in the legacy vocabulary and, for five of
+A file contains everything about its optimizer: its class in the legacy vocabulary and, for five of
 them, in the TF2 vocabulary; its slots and their legacy names; and its rule, a pure function of
-TensorFlow tensors or NumPy arrays. `_step.py` has the limits and the decay that surround every
-rule.
+TensorFlow tensors or NumPy arrays. `_step.py` adds the limits and the decay around every rule.
 """
 
 import inspect
@@ -26,14 +25,14 @@ from estimator_emb.optimizers.sgd import SGD
 ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
     value for name, value in vars(_classes).items() if not name.startswith("_")
 )
-"""Every optimizer class of the legacy vocabulary, in the order of their names."""
+"""All optimizer classes of the legacy vocabulary, sorted by name."""
 
 for _one in ON_TPUS:
     if "__init__" in vars(_one):  # A dataclass gets it after `__init_subclass__`.
         method_of_program(_one, "__init__")
 
 PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
-"""Those that train also where there is no TPU."""
+"""The classes that also train without a TPU."""
 
 TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     SGD,
@@ -42,19 +41,13 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     Adam,
     FTRL,
 )
-"""Every optimizer class of the TF2 vocabulary, each a subclass of its legacy class."""
+"""All optimizer classes of the TF2 vocabulary, each a subclass of its legacy class."""
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """Returns an optimizer as an object of our classes, translated where it is TensorFlow's.
+    """Returns an optimizer, ours or TensorFlow's, as an object of our classes.
 
-    Args:
-      value: an object of a class in `PARAMETERS` or `TF2_OPTIMIZERS`, of TensorFlow's class of
-        that name, or of a subclass.
-      owner: what the error message calls the owner of these `optimization_parameters`.
-
-    Raises:
-      ValueError: `value` is neither.
+    Raises ValueError for another object, whose message begins with `owner`.
     """
     if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
@@ -66,7 +59,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
 
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:
-    """Returns our counterpart of an optimizer object of TensorFlow; None for any other object."""
+    """Returns our counterpart of TensorFlow's optimizer object; None for another object."""
     theirs = name_in_tensorflow(value)
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
         if theirs == ours.__name__:
@@ -75,7 +68,7 @@ def from_tensorflow(value: object) -> OptimizationParameters | None:
 
 
 def name_in_tensorflow(value: object) -> str | None:
-    """Returns the name of the class of `tensorflow.python.tpu` that an object is of, or None."""
+    """Returns the name of an object's class in `tensorflow.python.tpu`, or None."""
     for theirs in type(value).__mro__:
         if theirs.__module__.startswith("tensorflow.python.tpu."):
             return theirs.__name__
@@ -83,11 +76,10 @@ def name_in_tensorflow(value: object) -> str | None:
 
 
 def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationParameters:
-    """Creates an object of the class `ours` from the attributes of `value`.
+    """Creates an object of the class `ours` from the attributes of `value` of the same names.
 
-    Each argument of the class gets the value of the attribute of that name. Two kinds differ:
-    keyword-only arguments are additions of ours, which `value` does not have, and keep their
-    defaults; `clipvalue` is made from the two limits that TensorFlow keeps in its place.
+    Keyword-only arguments exist only in our classes, and keep their defaults. `clipvalue` is
+    computed from the two limits that TensorFlow stores instead.
     """
     arguments = list(inspect.signature(ours.__init__).parameters.values())[1:]
     fields: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer of the legacy vocabulary: its own file, and a line here, make one."""
+"""All optimizers of the legacy vocabulary: a new one needs its own file and a line here."""
 
 from estimator_emb.optimizers.adadelta import AdadeltaParameters as AdadeltaParameters
 from estimator_emb.optimizers.adagrad import AdagradParameters as AdagradParameters

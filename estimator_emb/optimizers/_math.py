@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations an optimizer rule may use, for each kind of array it runs on.
+"""The operations that an optimizer rule may use, for each array library.
 
 A rule is written once, with Python's arithmetic operators and the functions below. Training runs
-it on TensorFlow tensors; the native kernels and the functions that preflight compiles for
-SparseCore are generated from it; the tests run it on NumPy arrays.
+it on TensorFlow tensors, and tests on NumPy arrays; native kernels, and the functions that
+preflight compiles for SparseCore, are generated from it.
 """
 
 import dataclasses
@@ -24,12 +24,11 @@ class Math:
     maximum: Callable[[Any, Any], Any]
     sign: Callable[[Any], Any]
     where: Callable[[Any, Any, Any], Any]
-    """`where(condition, x, y)`: x where the condition holds, else y."""
     divide_no_nan: Callable[[Any, Any], Any] | None = None
-    """`divide_no_nan(x, y)`: x / y, and 0 where y is 0. None has `quotient` use `where` instead."""
+    """x / y, and 0 where y is 0; if it is None, `quotient` uses `where`."""
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Returns x / y, and 0 where y is 0; y is at least 0."""
+        """Returns x / y, and 0 where y is 0; y must be at least 0."""
         if self.divide_no_nan is None:
             return x / self.where(y == 0, INFINITY, y)
         return self.divide_no_nan(x, y)
@@ -38,6 +37,6 @@ class Math:
 INFINITY = float("inf")
 """A divisor that makes any finite quotient 0."""
 
-# With divide_no_nan: to compare and choose by `where` takes longer than the rest of Adagrad's rule.
+# divide_no_nan, because `where` takes longer than the rest of Adagrad's rule.
 TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan)
 NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)

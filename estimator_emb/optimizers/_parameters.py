@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of every optimizer class of the TPU embedding hardware."""
+"""The base class of all optimizers of the TPU embedding hardware."""
 
 import dataclasses
 import inspect
@@ -19,19 +19,13 @@ _NO_LIMIT = {
     "clip_gradient_min": -pymath.inf,
     "clip_gradient_max": pymath.inf,
 }
-"""Argument that is a limit -> the infinity that means no limit."""
+"""Limit -> the infinity that means no limit."""
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
-    """Raises an error if a number is not finite in float32, the type in which tables train.
+    """Raises ValueError if a number is NaN, or infinite in float32 and not the infinity `allowed`.
 
-    Args:
-      owner: what the message calls the number, e.g. `AdamParameters: beta1`.
-      value: the number.
-      allowed: the infinity that is accepted; None accepts neither.
-
-    Raises:
-      ValueError: the number is NaN, or infinite and not `allowed`.
+    `owner` is the number's name in messages, e.g. `AdamParameters: beta1`.
     """
     try:
         value = float(value)
@@ -46,20 +40,19 @@ def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
 
 
 def check_not_negative(owner: str, value: Any) -> None:
-    """Raises a ValueError, which calls the number `owner`, if `value` is negative."""
+    """Raises ValueError if a number is negative; `owner` is its name in the message."""
     if value < 0:
         raise ValueError(f"{owner} must not be negative; got {value!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A value that an optimizer keeps beside every element of a table.
+    """A value that an optimizer keeps for every element of a table.
 
     Attributes:
-      name: the name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
-      suffix: what the legacy checkpoint appends to the table's variable name, e.g. `/Adagrad`.
-      initial: the value that a slot starts from, or the name of the constructor argument that holds
-        it.
+      name: its name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
+      suffix: what legacy checkpoints append to the table's variable name, e.g. `/Adagrad`.
+      initial: its initial value, or the name of the constructor argument that holds it.
       legacy_name: its field in the legacy tuples of slots, e.g. `accumulator` in
         `AdagradSlotVariables`; '' means `name`.
     """
@@ -72,17 +65,16 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The names by which the TPU embedding hardware knows an optimizer.
+    """An optimizer's names in the TPU embedding hardware.
 
     Attributes:
-      name: the part of the names of its ops that differs from optimizer to optimizer:
-        `LoadTPUEmbedding<name>Parameters` and `RetrieveTPUEmbedding<name>Parameters`. They load and
-        retrieve `parameters`, the weights, and then the slots, in the optimizer's order.
-      message: the field for it in the message `OptimizationParameters` of
-        optimization_parameters.proto.
-      same: those fields of its own message that have the name of an attribute of the optimizer.
-      renamed: the other fields of that message -> the attribute whose value they hold. Each field
-        is in one of the two, because one that is left out would count as 0.
+      name: its part of the names of the ops `LoadTPUEmbedding<name>Parameters` and
+        `RetrieveTPUEmbedding<name>Parameters`. Their arguments are `parameters`, the weights, and
+        then the slots in the optimizer's order.
+      message: its field in the message `OptimizationParameters` of optimization_parameters.proto.
+      same: the fields of its own message that have the name of an attribute of the optimizer.
+      renamed: the other fields of that message -> the attribute whose value they hold. All fields
+        must be in one of the two, because a missing one would count as 0.
     """
 
     name: str
@@ -92,7 +84,7 @@ class Hardware:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Returns each field of the message -> the attribute whose value it holds."""
+        """Returns field of the message -> attribute whose value it holds."""
         return {**{name: name for name in self.same}, **self.renamed}
 
 
@@ -102,11 +94,11 @@ class OptimizationParameters:
     Objects print as their constructor call, compare by value, copy and pickle.
 
     Args:
-      learning_rate: step size, a number >= 0. Rounded to float32 like every hyper-parameter,
-        because the hardware holds them so.
+      learning_rate: step size, a number >= 0. Rounded to float32 like every hyper-parameter, as in
+        the hardware.
       use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose slice of the batch holds the row; with
-        one core the two are the same.
+        update. False runs one update for each core whose part of the batch contains the row; with
+        one core both are the same.
       clip_weight_min: lower limit of a row's weights after its update; None means no limit.
       clip_weight_max: upper limit of a row's weights after its update; None means no limit.
       weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
@@ -115,7 +107,8 @@ class OptimizationParameters:
         `weight_decay_factor * learning_rate`.
       clip_gradient_min: lower limit of a row's summed gradient; None means no limit. Needs
         `use_gradient_accumulation`.
-      clip_gradient_max: upper limit of a row's summed gradient, with the same default and need.
+      clip_gradient_max: upper limit of a row's summed gradient; None means no limit. Needs
+        `use_gradient_accumulation`.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
@@ -127,32 +120,32 @@ class OptimizationParameters:
     """
 
     slots: tuple[Slot, ...] = ()
-    """The slots, in the order in which `update` takes and returns them."""
+    """The slots, in the order of `update`."""
 
     hardware: Hardware
     """The optimizer's names in the TPU embedding hardware."""
 
     only_on_hardware = False
-    """True where the rule was never published, so that nothing else can train with it."""
+    """True if the rule was never published, so that only TPU hardware can train with it."""
 
     updates_untouched_rows = False
-    """True where a step also changes the rows that no id of the batch names."""
+    """True if a step also changes rows that are not in the batch."""
 
     required_dimension: int | None = None
-    """The only dimension a table with this optimizer may have; None means any."""
+    """The dimension that a table with this optimizer must have; None means any."""
 
     slot_variable_creation_fn: Callable[..., Any] | None = None
-    """The program's creator of the slot variables, which only TF2 classes have; None elsewhere."""
+    """The program's function that creates slot variables, only in TF2 classes; None means ours."""
 
     forms: Mapping[str, tuple[Any, ...]] = {}
-    """Argument that decides which operations the rule has -> a value for each of its forms.
+    """Argument that changes the operations of the rule -> one value for each form of the rule.
 
-    Kernels are built ahead for each form. A number decides it only as an exponent that a square
-    root replaces, or where it leaves a part of the rule out.
+    Wheels contain kernels for each form. A number changes the operations only if a root replaces
+    its power, or if the rule omits a part for it.
     """
 
     renamed: Mapping[str, str] = {}
-    """Argument of the legacy class -> its name in the TF2 class, where the two differ."""
+    """Argument of the legacy class -> its name in the TF2 class, if they differ."""
 
     learning_rate: float | Callable[[], Any]
     use_gradient_accumulation: bool = True
@@ -187,7 +180,7 @@ class OptimizationParameters:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks the arguments; a subclass with fields of its own checks their ranges besides."""
+        """Checks the arguments; subclasses also check the ranges of their own fields."""
         self._check_number("learning_rate")
         for name in ("weight_decay_factor", *_NO_LIMIT):
             if getattr(self, name) is not None:
@@ -219,25 +212,25 @@ class OptimizationParameters:
         """Returns rows of the table and of the slots after one step of the optimizer.
 
         Args:
-          math: the array library the rows belong to.
+          math: the array library of the rows.
           lr: learning rate, float32 scalar.
           g: summed, clipped gradient of each row, float32 [rows, dimension].
-          w: weights of the rows, in the same shape and dtype.
+          w: weights of the rows, with the shape and dtype of `g`.
           *slots: each slot of the rows, likewise, in the order of `self.slots`.
 
         Returns:
-          `(w, *slots)` after the step, in the shapes and the order in which they came.
+          `(w, *slots)` after the step, in the same shapes.
         """
         raise NotImplementedError
 
     def initial_value(self, slot: Slot) -> float:
-        """Returns the number that every element of `slot` starts from."""
+        """Returns the initial value of every element of `slot`."""
         if isinstance(slot.initial, str):
             return float(getattr(self, slot.initial))
         return slot.initial
 
     def rounded(self, *names: str) -> list[float]:
-        """Returns the named hyper-parameters as the hardware holds them: rounded to float32."""
+        """Returns hyper-parameters by name, rounded to float32 as in the hardware."""
         return [float(np.float32(getattr(self, name))) for name in names]
 
     def arguments(self) -> dict[str, Any]:
@@ -246,7 +239,6 @@ class OptimizationParameters:
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 
     def _compared(self) -> dict[str, Any]:
-        """Returns what two optimizers are compared by."""
         return self.arguments()
 
     def _check_number(self, name: str) -> None:

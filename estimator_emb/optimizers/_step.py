@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of any optimizer: its rule, and the limits and the decay that surround every rule.
+"""A step of any optimizer: its rule, with the limits and the decay around it.
 
-The order is the hardware's, as far as it is documented: clip the summed gradient, decay the
+The order is that of the hardware, as far as it is documented: clip the summed gradient, decay the
 weights, run the rule, clip the weights. Slots are never clipped.
 """
 
@@ -23,27 +23,17 @@ def step(
     clipping_limit: float | None = None,
     complete: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns rows of a table and of its slots after one step.
+    """Returns `(w, *slots)`, rows of a table and of its slots, after one step.
 
-    Args:
-      parameters: the optimizer.
-      math: the array library the rows belong to.
-      lr: learning rate, float32 scalar.
-      g: summed gradient of each row, float32 [rows, dimension].
-      w: weights of the rows, in the same shape and dtype.
-      slots: each slot of the rows, likewise, in the order of `parameters.slots`.
-      clipping_limit: that of the `EmbeddingConfigSpec`, which clips the summed gradient to
-        [-limit, +limit] before the optimizer's own gradient limits do; None means no limit.
-      complete: True computes limits and decay also where there are none, as infinite and 0, so that
-        optimizers that differ only in numbers are the same program.
-
-    Returns:
-      `(w, *slots)` after the step, in the shapes and the order in which they came.
+    The arguments are those of `OptimizationParameters.update`, except that `g` is not clipped yet.
+    The `clipping_limit` of the `EmbeddingConfigSpec` clips it to [-limit, +limit], before the
+    optimizer's own limits. `complete` computes missing limits and decay too, as infinite and 0, so
+    that optimizers which differ only in numbers are the same program.
 
     Source: optimization_parameters.proto (`clipping_limits`, `gradient_clipping_limits`,
     `weight_decay_factor`), TF 2.15.1. It refers to
-    tensorflow/contrib/opt/python/training/weight_decay_optimizers.py (TF 1.x), in which weights
-    decay before the rule, and only those of updated rows.
+    tensorflow/contrib/opt/python/training/weight_decay_optimizers.py (TF 1.x), in which only the
+    weights of updated rows decay, before the rule.
     """
     if clipping_limit is not None or complete:
         limit = INFINITY if clipping_limit is None else clipping_limit
@@ -65,7 +55,7 @@ def _decayed(
         return w - (decay * lr if by_rate else decay) * w
     none = np.float32(0)
     both = lr * (decay if by_rate else none) + (none if by_rate else decay)
-    # Without decay, an infinite weight stays what it is.
+    # Without decay, an infinite weight must not become NaN.
     return math.where(both == 0, w, w - both * w)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a rule on symbols in place of arrays, which writes it in another language."""
+"""Translates a rule to another language, by running it on symbols instead of arrays."""
 
 from typing import Any
 
@@ -11,35 +11,31 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 
 
 class SymbolicProgram:
-    """A rule in one language: statements, each of which names the value of one operation."""
+    """A rule in one language: statements that each name the value of one operation."""
 
     prefix = ""
-    """How the names of values begin."""
+    """Prefix of the names of values."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
         self._names: dict[str, str] = {}
 
     def text(self, operation: str, operands: Any) -> str:
-        """Returns an operation in the language.
+        """Returns an operation in the language, with operands named by `name_of`.
 
-        Args:
-          operation: 'add', 'subtract', 'multiply', 'divide', 'negate', 'sqrt', 'power', 'minimum',
-            'maximum', 'sign', 'select', or one of `COMPARISONS`.
-          operands: symbols and numbers, to be named by `name_of`.
+        The operation is 'add', 'subtract', 'multiply', 'divide', 'negate', 'sqrt', 'power',
+        'minimum', 'maximum', 'sign', 'select', or one of `COMPARISONS`.
         """
         raise NotImplementedError
 
     def constant(self, number: np.float32) -> str:
-        """Returns the name of a number."""
         raise NotImplementedError
 
     def declared(self, name: str, text: str, is_condition: bool) -> str:
-        """Returns the statement that names a value."""
         return f"{name} = {text}"
 
     def value(self, text: str, is_condition: bool = False) -> "Symbol":
-        """Returns the symbol of an operation's value; of the same operation, the same symbol."""
+        """Returns the symbol of an operation's value, which is the same for the same operation."""
         if text not in self._names:
             self._names[text] = f"{self.prefix}{len(self._names)}"
             self.statements.append(self.declared(self._names[text], text, is_condition))
@@ -49,7 +45,7 @@ class SymbolicProgram:
         return self.value(self.text(operation, operands), operation in COMPARISONS)
 
     def name_of(self, value: Any, is_condition: bool = False) -> str:
-        """Returns the name of a symbol, or of the constant that a number becomes."""
+        """Returns the name of a symbol, or of a new constant for a number."""
         if is_condition != getattr(value, "is_condition", False):
             raise TypeError(
                 "A rule's where() needs a comparison of rows as its condition."
@@ -66,9 +62,9 @@ class SymbolicProgram:
 
 
 class Symbol:
-    """A value that has a name in a program; arithmetic on it appends to the program."""
+    """A named value in a program; arithmetic on it appends to the program."""
 
-    __array_ufunc__ = None  # Leaves arithmetic of a NumPy scalar with a symbol to the symbol.
+    __array_ufunc__ = None  # NumPy scalars leave arithmetic with a symbol to the symbol.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, program: SymbolicProgram, name: str, is_condition: bool = False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The additions of the TF2 classes to their legacy classes."""
+"""What the TF2 classes add to their legacy classes."""
 
 import inspect
 import numbers
@@ -15,7 +15,7 @@ SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
 
 
 def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
-    """Returns two limits of the gradient in their shortest form: None, c for (-c, c), or both."""
+    """Returns the limits of the gradient as a `clipvalue`: None, c for (-c, c), or both."""
     if low is None and high is None:
         return None
     if low is not None and high is not None and low == -high and high > 0:
@@ -24,20 +24,21 @@ def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
 
 
 class TF2Optimizer(OptimizationParameters):
-    """Base of each TF2 class, before its legacy class, which has the slots and the rule.
+    """Base of the TF2 classes, besides a legacy class with the slots and the rule.
 
-    Its arguments are those of `OptimizationParameters`, but for:
+    Its arguments are those of `OptimizationParameters`, except:
 
     * `learning_rate`: a number >= 0, or a function without arguments that returns it as a number or
-      a scalar tensor. The function is called once, in the graph of the training step. A number that
-      it returns stays; a tensor gives each step its own rate.
-    * `clipvalue`, in place of the two limits of the gradient: a positive number c for (-c, c), or a
+      a scalar tensor. The function is called once, in the graph of the training step. A number is
+      the rate of all steps; a tensor is evaluated in each step.
+    * `clipvalue`, instead of the two limits of the gradient: a positive number c for (-c, c), or a
       tuple (min, max) in which None means no limit. It needs `use_gradient_accumulation`.
-    * `slot_variable_creation_fn`, where there are slots: a function that creates their variables.
-      It is called with the table's variable, the list of slot names, and a list of initializers,
-      functions of a shape and a dtype. It returns {slot name: variable}, each a resource variable
-      of the table's shape and dtype under any name. None gives them the names that the class says.
-    * `low_dimensional_packing_status`: a speed hint for the hardware; it changes no number.
+    * `slot_variable_creation_fn`, for optimizers with slots: a function that creates their
+      variables. It is called with the table's variable, the list of slot names, and a list of
+      initializers, functions of a shape and a dtype. It returns {slot name: variable}, each a
+      resource variable of the table's shape and dtype with any name. None creates variables with
+      the names in the docstring of the class.
+    * `low_dimensional_packing_status`: a speed hint for the hardware; it does not change results.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
@@ -53,7 +54,7 @@ class TF2Optimizer(OptimizationParameters):
 
     @property
     def clipvalue(self) -> ClipValue | None:
-        """Returns the limits of the gradient as they were given."""
+        """Returns the limits of the gradient as they were passed."""
         return self._clipvalue
 
     def _compared(self) -> dict[str, Any]:
@@ -120,6 +121,6 @@ def _can_be_called_without_arguments(function: Callable[..., Any]) -> bool:
         inspect.signature(function).bind()
     except TypeError:
         return False
-    except ValueError:  # Some functions written in C have no signature to ask for.
+    except ValueError:  # Some functions written in C have no signature.
         return True
     return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds how the categorical column of an embedding column turns values into ids."""
+"""Finds how the categorical column of an embedding column converts values to ids."""
 
 import logging
 import os
@@ -12,27 +12,18 @@ logger = logging.getLogger("estimator_emb")
 
 
 def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns the function that turns the strings of a categorical column into ids.
+    """Returns a categorical column's function from strings [n] to int64 ids [n].
 
-    Args:
-      categorical_column: the column inside of an embedding column.
-
-    Returns:
-      A function from strings [n] to int64 ids [n], in which -1 stands for a string to be left out;
-      None if the column takes no strings.
+    In its result, -1 means that the string is left out. None if the column takes no strings.
     """
     column = without_wrappers(categorical_column)
     return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
 def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns the function that turns the integers of a categorical column into ids.
+    """Returns a categorical column's function from integers [n] to int64 ids [n].
 
-    Args:
-      categorical_column: the column inside of an embedding column.
-
-    Returns:
-      A function from integers [n] to int64 ids [n]; None if the column's integers are ids already.
+    None if the column's integers are ids.
     """
     column = without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
@@ -43,7 +34,7 @@ def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
 
 
 def without_wrappers(categorical_column: Any) -> Any:
-    """Returns the column that makes ids, inside of a weighted or a sequence column."""
+    """Returns the column that computes ids, inside a weighted or sequence column."""
     while hasattr(categorical_column, "categorical_column"):
         categorical_column = categorical_column.categorical_column
     return categorical_column
@@ -64,10 +55,9 @@ def _lookup(column: Any) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def _check_vocabulary_file(column: Any) -> None:
-    """Raises a ValueError if the vocabulary file of a column is missing or too short.
+    """Raises ValueError if the vocabulary file of a column is missing or too short.
 
-    Lines after `vocabulary_size` are no error: TensorFlow documents that they are not part of the
-    vocabulary.
+    Lines after `vocabulary_size` are allowed: TensorFlow documents that it ignores them.
     """
     path = getattr(column, "vocabulary_file", None)
     if not isinstance(path, (str, os.PathLike)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legacy classes by which a program describes its embedding tables.
+"""The legacy classes with which a program describes its embedding tables.
 
-They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses a
-namedtuple's constructor, and so `validated` checks everything again where it is used.
+They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses the
+constructor, so that `validated` repeats its checks where a spec is used.
 """
 
 import collections
@@ -60,11 +60,11 @@ class TableConfig(
       dimension: number of columns, an int >= 1.
       initializer: function that returns the initial table for a shape and a dtype; None means a
         truncated normal of mean 0 and standard deviation 1/sqrt(dimension).
-      combiner: how the rows of one sample's ids become one activation: 'mean', the default, 'sum',
-        'sqrtn', or None for dense input of one id per sample.
-      hot_id_replication: speed hint for the hardware, False by default; it changes no number.
-      learning_rate: constant rate of this table, a finite number >= 0, in place of the rate of its
-        optimizer, which None means.
+      combiner: how the rows of a sample's ids are combined into one activation: 'mean', the
+        default, 'sum', 'sqrtn', or None for dense input of one id per sample.
+      hot_id_replication: speed hint for the hardware, False by default; it does not change results.
+      learning_rate: constant rate of this table, a finite number >= 0; None means the rate of its
+        optimizer.
       learning_rate_fn: function of the global step, an int64 scalar, that returns the rate of this
         table as a number or a scalar tensor. It excludes `learning_rate`.
       optimization_parameters: this table's own optimizer; None means that of the spec.
@@ -132,15 +132,14 @@ class TableConfig(
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
-        # Initializers and functions are not copied: they never change, and a copy would not be
-        # equal.
+        # Initializers and functions are not copied, because a copy would not be equal.
         return type(self)(
             *(field if callable(field) else copy.deepcopy(field, memo) for field in self)
         )
 
 
 features_of_dicts: set[str] = set()
-"""Features of every `feature_to_config_dict` so far, for the error of a missing spec."""
+"""Features of all `feature_to_config_dict`s of the process, for the error of a missing spec."""
 
 
 class FeatureConfig(
@@ -151,8 +150,8 @@ class FeatureConfig(
     Args:
       table_id: the table's key in `table_to_config_dict`.
       max_sequence_length: 0, the default, combines the rows of a sample's ids into one activation,
-        float32 [batch, dimension]. A positive int keeps them apart, float32
-        [batch, max_sequence_length, dimension]: longer samples are cut off, shorter ones filled up
+        float32 [batch, dimension]. A positive int keeps them separate, float32
+        [batch, max_sequence_length, dimension]: longer samples are truncated, shorter ones padded
         with zeros.
       weight_key: key of the feature that holds the weights of the ids, in the same shape; None
         means that each weight is 1.
@@ -191,15 +190,15 @@ class EmbeddingConfigSpec(
         ],
     )
 ):
-    """The tables of a program and how they are trained: `TPUEstimator` takes it as an argument.
+    """The tables of a program and how they train, an argument of `TPUEstimator`.
 
     Exactly one of `feature_columns` and the pair of dicts is given.
 
     Args:
-      feature_columns: list of columns made by `feature_columns.embedding_column` and
+      feature_columns: list of columns created by `feature_columns.embedding_column` and
         `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns. With
-        `use_tpu=False` it may hold numeric and embedding columns of `tf.feature_column` too, which
-        stay the model's: its own optimizer trains them.
+        `use_tpu=False` it may also hold numeric and embedding columns of `tf.feature_column`, which
+        belong to the model: its own optimizer trains them.
       optimization_parameters: the optimizer of all tables that have none of their own. Required
         with `feature_columns`.
       clipping_limit: positive number: the gradient of a row, summed over the batch, is clipped to
@@ -211,8 +210,8 @@ class EmbeddingConfigSpec(
         before they are summed and clipped. None means 1.
       feature_to_config_dict: feature key -> `FeatureConfig`.
       table_to_config_dict: table key -> `TableConfig`.
-      partition_strategy: 'div', the default, or 'mod': which rows go to which host of a TPU. It
-        changes no number and no checkpoint.
+      partition_strategy: 'div', the default, or 'mod': how rows are divided over the hosts of a
+        TPU. It changes neither results nor checkpoints.
       profile_data_directory: folder in which the hardware stores lookup statistics; None for none.
 
     Raises:
@@ -305,11 +304,11 @@ class EmbeddingConfigSpec(
         )
 
     def __reduce__(self) -> Any:
-        # The fields are not the arguments of the constructor: columns were divided into two lists.
+        # The fields are not the constructor's arguments, because columns are split into two lists.
         return _spec_of, (type(self), self._asdict())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingConfigSpec":
-        # model_fn holds the columns themselves; a copy of one would not be equal to it.
+        # model_fn holds these columns; copies would not be equal to them.
         return _spec_of(
             type(self),
             {
@@ -326,14 +325,9 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns `spec` as an `EmbeddingConfigSpec` of ours, with all fields checked again.
+    """Returns `spec`, ours or tensorflow-estimator's, as ours, with all fields checked again.
 
-    Args:
-      spec: an `EmbeddingConfigSpec`, ours or tensorflow-estimator's.
-
-    Raises:
-      TypeError: `spec` is neither.
-      ValueError, TypeError: what the constructor raises, for a field that `_replace` made bad.
+    Raises TypeError for another object, or what the constructor raises.
     """
     names = {base.__name__ for base in type(spec).__mro__}
     if not {"tuple", "EmbeddingConfigSpec"} <= names:
@@ -342,7 +336,6 @@ def validated(spec: Any) -> EmbeddingConfigSpec:
 
 
 def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> EmbeddingConfigSpec:
-    """Creates a spec from all fields of another one."""
     arguments = dict(fields)
     columns = [
         *(arguments.pop("feature_columns") or ()),
@@ -352,15 +345,15 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns (columns that look up tables, columns whose table the model looks up itself)."""
+    """Returns (columns of TPU tables, columns whose tables are variables of the model)."""
     supported = (
         TPUEmbeddingColumn,
         TPUSharedEmbeddingColumn,
         LegacyTPUEmbeddingColumn,
         LegacyTPUSharedEmbeddingColumn,
     )
-    # The model computes them by itself; `tables_of_columns` refuses them on a TPU, as
-    # tensorflow-estimator does.
+    # The model computes these; `tables_of_columns` rejects them on a TPU, as tensorflow-estimator
+    # does.
     without_table = (
         LegacyNumericColumn,
         NumericColumn,
@@ -396,7 +389,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
-    """Returns `config`, ours or TensorFlow's, checked again as an object of the class `ours`."""
+    """Returns `config`, ours or TensorFlow's, as an object of `ours`, checked again."""
     theirs = isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
     if isinstance(config, ours) or theirs:
         return ours(**config._asdict())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses TPUs that cannot run a program: no TPUEstimator, or no embedding hardware."""
+"""Rejects TPUs without TPUEstimator, or without embedding hardware."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ NO_ESTIMATOR = (
     "tf.tpu.experimental.embedding drives SparseCore: estimator_emb.embedding.to_tensorflow "
     "translates tables and features."
 )
-"""Why no TPUEstimator runs on the generations of `PJRT`, and what does."""
+"""Why no TPUEstimator runs on the generations of `PJRT`, and what to do instead."""
 
 
 def check_generation(generation: object) -> None:
-    """Raises ValueError: there is no such generation."""
+    """Raises ValueError for an unknown generation."""
     if generation not in GENERATIONS:
         raise ValueError(
             f"TPUConfig: tpu_generation must be one of {', '.join(GENERATIONS)}, or None; "
@@ -33,23 +33,17 @@ def check_generation(generation: object) -> None:
 
 
 def check_runtime(generation: str | None) -> None:
-    """Raises ValueError: no TPUEstimator runs on this generation; None is not checked."""
+    """Raises ValueError if no TPUEstimator runs on this generation; None is not checked."""
     if generation in PJRT:
         raise ValueError(f"TPUConfig: tpu_generation is {generation!r}, and {NO_ESTIMATOR}")
 
 
 def check_system(metadata: Any, resolver: Any) -> None:
-    """Refuses a TPU that says of itself that it has no embedding hardware.
+    """Raises ValueError if the topology of a TPU says that it has no embedding hardware.
 
-    It says so in its topology, which is known where the program or model parallelism has
-    initialized it; otherwise nothing is checked.
-
-    Args:
-      metadata: a `TPUSystemMetadata`.
-      resolver: the `TPUClusterResolver` of `RunConfig(cluster=...)`, or None.
-
-    Raises:
-      ValueError: it has none.
+    The topology is known if the program or model parallelism has initialized the TPU; otherwise
+    nothing is checked. `metadata` is a `TPUSystemMetadata`, and `resolver` the `TPUClusterResolver`
+    of `RunConfig(cluster=...)`, or None.
     """
     topology = metadata.topology
     if hasattr(topology, "serialized"):
@@ -57,7 +51,7 @@ def check_system(metadata: Any, resolver: Any) -> None:
     if isinstance(topology, bytes):
         proto = topology_pb2.TopologyProto.FromString(topology)
     else:
-        # Its public property does not tell "none" from "not said".
+        # Its public property does not distinguish "none" from "unknown".
         proto = getattr(resolver, "_tpu_topology", None)
     if proto is None or not proto.HasField("tpu_hardware_feature"):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs and how, by its TPUConfig or the environment."""
+"""Where and how a program runs, according to its TPUConfig or the environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunCon
 from estimator_emb.spec import generations, tf_config
 
 SUMMARY_STEPS_APART = 100
-"""How many steps apart the figures of tables are at least, unless somebody asks for them.
+"""The default of `table_summaries` is False if summaries are less than this many steps apart.
 
-They take about twice the time of the embedding work of the step that writes them.
+Table summaries take about twice the time of a step's embedding work.
 """
 
 
@@ -37,32 +37,32 @@ method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig
 
 
 class CannotEmulate(ValueError):
-    """The error of what a TPU may run and an emulated one does not."""
+    """A program that may run on a TPU, but not on an emulated one."""
 
 
 class TPUConfig(StockTPUConfig):
     """tensorflow-estimator's `TPUConfig`, and where and how a program runs.
 
     Args:
-      iterations_per_loop: steps of one session call, after which hooks fire. Also a duration as a
-        text, such as '60s', '5m' or '1h', on a TPU.
-      num_shards: the number of cores of an emulated TPU, one if None; environment variable
-        ESTIMATOR_EMB_SHARDS comes first. More than eight are a multiple of 8, and are on hosts of
-        eight each. A TPU has as many as it has, and so has an emulated one that the environment
-        variable ESTIMATOR_EMB_TOPOLOGY names: another number is an error.
+      iterations_per_loop: steps of one session call, after which hooks fire. On a TPU also a
+        duration, a str such as '60s', '5m' or '1h'.
+      num_shards: the number of cores of an emulated TPU, 1 if None; the environment variable
+        ESTIMATOR_EMB_SHARDS takes precedence. More than 8 must be a multiple of 8, and are on hosts
+        of 8 cores each. A number that is not that of a TPU, or of the emulated one that the
+        environment variable ESTIMATOR_EMB_TOPOLOGY names, is an error.
       num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
       per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
         once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
         `PER_SHARD_V1` once for each core, `BROADCAST` once for all.
       tpu_job_name: the TPU's job in a cluster, where it cannot be inferred.
-      initial_infeed_sleep_secs: what the infeed of a TPU waits before its first batch.
+      initial_infeed_sleep_secs: seconds that the infeed of a TPU waits before its first batch.
       input_partition_dims: how the tensors of a batch are divided over the cores of one replica.
       eval_training_input_configuration: `InputPipelineConfig.PER_HOST_V1`, or `SLICED` to call
         input_fn once and give each core a slice.
       experimental_host_call_every_n_steps: how often a host_call runs in a loop of steps.
       experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
         in any order.
-      experimental_feed_hook: a class in place of tensorflow-estimator's hook of the infeed.
+      experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
       device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
         leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
@@ -155,7 +155,7 @@ class TPUConfig(StockTPUConfig):
 
 
 def additions(tpu_config: Any) -> dict[str, Any]:
-    """Returns the values of what `TPUConfig` adds; None each where it is tensorflow-estimator's."""
+    """Returns the fields that `TPUConfig` adds; None for each in tensorflow-estimator's."""
     return {name: getattr(tpu_config, name, None) for name in TPUConfig.__annotations__}
 
 
@@ -163,15 +163,14 @@ method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:
-    """Returns 'host' or 'tpu': where a program with `use_tpu=True` and this RunConfig runs."""
+    """Returns where a program with `use_tpu=True` and this RunConfig runs: 'host' or 'tpu'."""
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 
 def asked_shards() -> int | None:
-    """Returns the number of emulated cores that the environment asks for, before any TPUConfig.
+    """Returns the number of emulated cores in the environment; raises ValueError if it is invalid.
 
-    Raises:
-      ValueError: it is no number, or less than 1.
+    It takes precedence over a TPUConfig.
     """
     shards = environment.SHARDS.value()
     if not shards:
@@ -185,10 +184,9 @@ def asked_shards() -> int | None:
 
 
 def asked_topology() -> slices.Slice | None:
-    """Returns the slice of a TPU that the environment asks to emulate, before any TPUConfig.
+    """Returns the slice of a TPU that the environment asks to emulate.
 
-    Raises:
-      ValueError: it is no slice that can be emulated, or a number of cores is asked for besides.
+    Raises ValueError if it cannot be emulated, or if the environment also has a number of cores.
     """
     name = environment.TOPOLOGY.value()
     if not name:
@@ -206,17 +204,17 @@ def asked_topology() -> slices.Slice | None:
 
 
 def asked_tables(config: Any) -> str:
-    """Returns 'tpu' or 'host': where a program that runs on a TPU keeps its tables."""
+    """Returns where a program on a TPU keeps its tables: 'tpu' or 'host'."""
     return _asked(config, "tables", environment.TABLES, "tpu")
 
 
 def asked_bad_ids(config: Any) -> str:
-    """Returns 'error' or 'drop': what a bad id does on the host."""
+    """Returns what happens with a bad id on the host: 'error' or 'drop'."""
     return _asked(config, "bad_ids", environment.BAD_IDS, "error")
 
 
 def asked_table_summaries(config: Any) -> bool | None:
-    """Returns whether TensorBoard is to show how each table trains; None if nobody says."""
+    """Returns whether the config or the environment asks for table summaries; None if unset."""
     chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
     if chosen is not None:
         return bool(chosen)
@@ -228,7 +226,7 @@ def asked_table_summaries(config: Any) -> bool | None:
 
 
 def table_summaries_on_host(config: Any) -> bool:
-    """Returns whether a training on the host shows in TensorBoard how each table trains."""
+    """Returns whether a training on the host writes table summaries."""
     asked = asked_table_summaries(config)
     steps = getattr(config, "save_summary_steps", None)
     if not steps:
@@ -237,12 +235,7 @@ def table_summaries_on_host(config: Any) -> bool:
 
 
 def check_on_tpu(config: Any) -> None:
-    """Refuses what a program that runs on a TPU cannot ask for.
-
-    Raises:
-      ValueError: it asks for `bad_ids='drop'` or `table_summaries=True`, or for a generation of
-        TPUs on which no TPUEstimator runs.
-    """
+    """Raises ValueError for options that do not work on a TPU, or a TPU without TPUEstimator."""
     tpu_config = getattr(config, "tpu_config", None)
     generations.check_runtime(getattr(tpu_config, "tpu_generation", None))
     if asked_bad_ids(config) == "drop":
@@ -256,10 +249,9 @@ def check_on_tpu(config: Any) -> None:
 
 
 def asked_wait_limit() -> float | None:
-    """Returns the seconds that a process of a cluster waits for another; None for any time.
+    """Returns the seconds that a process of a cluster waits for another; None without a limit.
 
-    Raises:
-      ValueError: the environment asks for no positive number.
+    Raises ValueError if the environment has no positive number.
     """
     text = environment.WAIT_LIMIT.value()
     if not text:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolves an `EmbeddingConfigSpec` of columns or of config dicts into one form.
+"""Converts an `EmbeddingConfigSpec`, of columns or of config dicts, to a list of tables.
 
-`tables_of` does so once for each estimator. The form is a list of tables, with the features that
-look them up and with their optimizers.
+Each table has the features that look it up, and its optimizer.
 """
 
 import collections
@@ -20,7 +19,7 @@ from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableC
 logger = logging.getLogger("estimator_emb")
 
 TABLE_PREFIX = "tbl_"
-"""The prefix of a table's name, before the name of its column, as in tensorflow-estimator."""
+"""Prefix of the names of columns' tables, as in tensorflow-estimator."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +27,16 @@ class Feature:
     """A feature of the input that looks up a table, and how its ids are read.
 
     Attributes:
-      key: key of the ids in the features dict; the activation takes their place.
+      key: key of the ids in the features dict, where the activation replaces them.
       max_sequence_length: as in `FeatureConfig`.
       weight_key: as in `FeatureConfig`.
       column_name: name of the feature column; None in a spec of config dicts.
-      to_ids: function from the strings of this feature, [n], to int64 ids [n], in which -1 stands
-        for a string to be left out; None if only ids are allowed.
-      column: where several columns of the spec read the same input, the one of this feature, whose
-        `key` is then its own. Else None.
-      integers_to_ids: function from integers [n] to int64 ids [n], of a column that looks integers
-        up; None if its integers are ids. `tables/integers.py` says when it is used.
+      to_ids: function from strings [n] to int64 ids [n], where -1 means that the string is left
+        out; None if the feature takes no strings.
+      integers_to_ids: function from integers [n] to int64 ids [n]; None if integers are ids.
+        `tables/integers.py` says when it is used.
+      column: this feature's column if several columns read the same input, so that `key` differs
+        from the key of the input; else None.
     """
 
     key: str
@@ -59,11 +58,11 @@ class Table:
     """A table with the features that look it up.
 
     Attributes:
-      name: its legacy name: the key in the config dict, or 'tbl_' and `scope_key`.
+      name: the key in the config dict, or 'tbl_' and `scope_key`.
       config: its configuration.
       features: its features, sorted by key.
-      scope_key: the name under which a feature column records the variable scope of its use; None
-        in a spec of config dicts.
+      scope_key: the key under which a feature column records its variable scope; None in a spec of
+        config dicts.
       optimizer: its own optimizer, else that of the spec; None if there is neither.
     """
 
@@ -75,14 +74,9 @@ class Table:
 
 
 def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
-    """Returns the tables of a checked spec, sorted by name; an empty list without a spec.
+    """Returns the tables of a validated spec, sorted by name; `off_tpu` as in `tables_of_columns`.
 
-    Args:
-      spec: the spec.
-      off_tpu: as in `tables_of_columns`.
-
-    Raises:
-      TypeError, ValueError: as `tables_of_columns`.
+    Raises TypeError or ValueError as `tables_of_columns` does.
     """
     if spec is None:
         return []
@@ -100,10 +94,7 @@ def tables_of_dicts(
 ) -> list[Table]:
     """Returns the tables of config dicts, sorted by name.
 
-    Args:
-      features: feature key -> its config.
-      tables: table key -> its config.
-      optimizer: the optimizer of tables that have none of their own.
+    `optimizer` is that of tables which have none of their own.
     """
     return [
         Table(
@@ -125,16 +116,9 @@ def tables_of_columns(
 ) -> list[Table]:
     """Returns the tables of embedding columns, sorted by name; a shared table once.
 
-    Args:
-      columns: columns made by `embedding_column` or `shared_embedding_columns`.
-      optimizer: the optimizer of all tables.
-      off_tpu: True gives each of several columns that read one feature a table and a key of its
-        own, takes a column that is given twice once, and passes over columns of other kinds.
-
-    Raises:
-      TypeError: a column is of another kind.
-      ValueError: two columns read the same feature, a column is given twice, or a table is asked
-        for in two shapes or with two combiners or rates.
+    With `off_tpu`, each column that reads the same input gets its own table and feature key,
+    duplicate columns count once, and columns without a table are skipped. Otherwise they raise
+    ValueError or TypeError. A table with two shapes, combiners or rates always raises ValueError.
     """
     configs: dict[str, TableConfig] = {}
     scope_keys: dict[str, str] = {}
@@ -186,7 +170,7 @@ def tables_of_columns(
 
 
 _Named = tuple[Any, str, str, bool]
-"""A column, the key of its feature, the scope key of its table, and whether no other reads that."""
+"""A column, its feature key, its table's scope key, and whether no other column reads its input."""
 
 
 def _on_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
@@ -227,7 +211,7 @@ def _off_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
 
 
 def _unused(used: Container[str], *names: str) -> str:
-    """Returns the first of `names` that is not used, or else the last with a number."""
+    """Returns the first of `names` that is not used, else the last one with a number."""
     numbered = (f"{names[-1]}_{number}" for number in itertools.count(1))
     return next(name for name in itertools.chain(names, numbered) if name not in used)
 
@@ -237,7 +221,7 @@ def _has_table(column: Any) -> bool:
 
 
 def signature(column: Any) -> tuple[Any, ...]:
-    """Returns what is equal in two columns that the same call makes."""
+    """Returns the properties that are equal in two columns created by the same call."""
     return (
         column.name,
         column.get_feature_key_name(),
@@ -251,7 +235,7 @@ def signature(column: Any) -> tuple[Any, ...]:
 
 
 def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
-    """Returns the features of a batch in which each feature of the tables has its ids."""
+    """Returns the features of a batch with the ids also under keys that differ from the input's."""
     if not isinstance(features, Mapping):
         return features
     copied = {
@@ -284,10 +268,9 @@ def _shown(column: Any) -> str:
 
 
 def optimizer_of(table: Table) -> OptimizationParameters:
-    """Returns the optimizer of a table that is trained.
+    """Returns the optimizer of a table.
 
-    Raises:
-      ValueError: it has none, or the optimizer needs another dimension.
+    Raises ValueError if it has none, or if the optimizer needs another dimension.
     """
     if table.optimizer is None:
         raise ValueError(
@@ -299,7 +282,7 @@ def optimizer_of(table: Table) -> OptimizationParameters:
 
 
 def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParameters) -> None:
-    """Raises a ValueError if the optimizer of a table needs another dimension."""
+    """Raises ValueError if the optimizer of a table needs another dimension."""
     if optimizer.required_dimension not in (None, config.dimension):
         raise ValueError(
             f"Table {name!r}: {type(optimizer).__name__} needs dimension "
@@ -308,14 +291,9 @@ def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParam
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Checks, before anything is built, that the host can do what a spec asks for.
+    """Raises ValueError if only TPU hardware has the rule of an optimizer.
 
-    Args:
-      spec: the spec; a warning says so if it has a `profile_data_directory`.
-      tables: the tables of the spec.
-
-    Raises:
-      ValueError: the rule of an optimizer was never published.
+    Warns if the spec has a `profile_data_directory`, which only hardware writes.
     """
     for table in tables:
         if table.optimizer is not None and table.optimizer.only_on_hardware:

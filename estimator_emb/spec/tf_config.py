@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads TF_CONFIG, the environment variable that tells a process its place in a cluster.
+"""Reads TF_CONFIG, the environment variable that defines a process's place in a cluster.
 
-tensorflow-estimator reads it too, but misunderstands much that is wrong, or fails without naming
-TF_CONFIG. Whatever it can train with is accepted here.
+tensorflow-estimator misunderstands many mistakes in it, or fails without naming TF_CONFIG. Whatever
+it can train with is accepted here.
 """
 
 import json
@@ -17,11 +17,7 @@ _EXAMPLE = (
 
 
 def read_tf_config() -> dict[str, Any]:
-    """Returns the content of TF_CONFIG; {} where it is not set.
-
-    Raises:
-      ValueError: it is wrong. The message quotes the wrong part.
-    """
+    """Returns the content of TF_CONFIG, {} if it is not set; raises ValueError if it is invalid."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         config = json.loads(text)
@@ -46,7 +42,6 @@ def read_tf_config() -> dict[str, Any]:
 
 
 def _tasks(job: str, tasks: Any) -> dict[int, str]:
-    """Returns the addresses of a job's tasks by their index."""
     if isinstance(tasks, list):
         tasks = dict(enumerate(tasks))
     elif not isinstance(tasks, dict):
@@ -81,7 +76,7 @@ def _check_different(jobs: dict[str, dict[int, str]]) -> None:
 
 
 def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
-    """Checks what tensorflow-estimator does not, or refuses without naming TF_CONFIG."""
+    """Checks what tensorflow-estimator does not, or rejects without naming TF_CONFIG."""
     if "index" not in task or (jobs and task["index"] is None):
         return
     index = _whole(task["index"])
@@ -105,7 +100,7 @@ def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
 
 
 def _whole(value: Any) -> int | None:
-    """Returns the whole number that tensorflow-estimator makes of a value, if any."""
+    """Returns the number >= 0 to which tensorflow-estimator converts a value, if any."""
     try:
         number = int(value)
         exact = isinstance(value, str) or number == value
