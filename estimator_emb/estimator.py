@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train off a TPU.
+"""`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train without a TPU.
 
-Where it runs is the business of a backend, which `backends.choose` makes once; the hooks of
-tensorflow-estimator ask it.
+A backend, which `backends.choose` creates, does everything that depends on where the program runs;
+the methods below call it.
 """
 
 import contextlib
@@ -36,42 +36,41 @@ class TPUEstimator(StockTPUEstimator):
     With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
     in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
     optimizer trains the rest. With `use_tpu=False`, feature columns other than those of the tables
-    read the ids. `params` holds 'batch_size', 'use_tpu' and 'context'.
+    read the ids.
 
-    Every argument has the name, the place and the default that it has in tensorflow-estimator.
+    Arguments have the names, order and defaults of tensorflow-estimator.
 
     Args:
       model_fn: called with some of `features`, `labels`, `mode`, `params` and `config`, by name, to
-        build the graph of a step; returns a `TPUEstimatorSpec` (an `EstimatorSpec` will do). Where
-        a TPU is emulated it is called for the batch of one core.
+        build the graph of a step; returns a `TPUEstimatorSpec` or an `EstimatorSpec`. On an
+        emulated TPU it is called for the batch of one core.
       model_dir: the folder of checkpoints and summaries. None takes that of `config`, or a new
         temporary folder.
-      config: a `RunConfig`, which must be given; its `tpu_config` says how a program with
-        `use_tpu=True` runs.
-      params: a dict that model_fn and input_fn are given, with 'batch_size', 'use_tpu' and
-        'context' added, which it must not hold itself.
+      config: a `RunConfig`, required; its `tpu_config` says how a program with `use_tpu=True` runs.
+      params: a dict for model_fn and input_fn. The estimator adds 'batch_size', 'use_tpu' and
+        'context', which it must not contain.
       use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
-      train_batch_size: samples of a step of training, over all cores. With `use_tpu=True` it must
-        be given, and be a multiple of the number of cores.
-      eval_batch_size: likewise for `evaluate`, which needs it where the program evaluates on a TPU.
+      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it is
+        required, and must be a multiple of the number of cores.
+      eval_batch_size: likewise for `evaluate`, if the program evaluates on a TPU.
       predict_batch_size: likewise for `predict`.
-      batch_axis: for each input the axis that holds samples, where input_fn is called once for each
-        core; None means axis 0.
+      batch_axis: for each input the axis of samples, if input_fn is called once for each core; None
+        means axis 0.
       eval_on_tpu: False evaluates on the host.
-      export_to_tpu: adds a graph for TPUs to SavedModels; where no TPU is, it has no effect.
+      export_to_tpu: adds a graph for TPUs to SavedModels; without a TPU, it has no effect.
       export_to_cpu: adds a graph for CPU and GPU to SavedModels.
-      warm_start_from: a checkpoint, a folder of checkpoints or SavedModel, or
-        `WarmStartSettings`, from which the variables start.
-      embedding_config_spec: the embedding tables. None, for a model without.
+      warm_start_from: a checkpoint, a folder of checkpoints, a SavedModel or `WarmStartSettings`,
+        from which variables start.
+      embedding_config_spec: the embedding tables. None for a model without tables.
       export_saved_model_api_version: an `ExportSavedModelApiVersion`, which says how
         `export_saved_model` builds the graph for TPUs.
 
     Raises:
-      TypeError: `model_fn` is no function, or a batch size no integer.
-      ValueError: `config` is no `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` holds a key of the estimator's own, TF_CONFIG says what
-        cannot be, TensorFlow reads `model_dir` as a pattern, or the spec is not one that can train
-        where the program runs.
+      TypeError: `model_fn` is not a function, or a batch size is not an integer.
+      ValueError: `config` is not a `RunConfig`, an argument of model_fn is unknown, a batch size is
+        missing or not positive, `params` contains a key that the estimator adds, TF_CONFIG is
+        invalid, TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the
+        program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -121,7 +120,7 @@ class TPUEstimator(StockTPUEstimator):
         self.backend: Backend = choose(request)
         self.current_call = Call()
         if params is None and "params" in fn_args(model_fn):
-            params = {}  # tensorflow-estimator warns of none, though it adds 'batch_size' itself.
+            params = {}  # For None tensorflow-estimator warns, though it adds 'batch_size' itself.
         asked = {
             "model_fn": model_fn,
             "model_dir": model_dir,
@@ -141,7 +140,7 @@ class TPUEstimator(StockTPUEstimator):
         super().__init__(**{**asked, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
-        # Now a dict, where none were given.
+        # They are a dict now, even if none were passed.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
 
@@ -149,7 +148,7 @@ class TPUEstimator(StockTPUEstimator):
         copied = memo[id(self)] = type(self).__new__(type(self))
         request = self.backend.request
         for name, value in vars(self).items():
-            if name not in ("_model_fn", "current_call"):  # Of this estimator and its graph.
+            if name not in ("_model_fn", "current_call"):  # These belong to this estimator.
                 setattr(copied, name, copy.deepcopy(value, memo))
         copied.current_call = Call()
         copied._model_fn = copied._augment_model_fn(request.model_fn, request.batch_axis)
@@ -163,27 +162,27 @@ class TPUEstimator(StockTPUEstimator):
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
-        """Trains the model, from the latest checkpoint of `model_dir` if there is one.
+        """Trains the model, starting from the latest checkpoint of `model_dir` if there is one.
 
         Args:
           input_fn: called with some of `params`, `mode` and `config`, by name; returns a Dataset of
             (features, labels) whose batches have `params["batch_size"]` samples.
           hooks: `SessionRunHook`s, which fire once in a session call.
-          steps: how many steps to train, from where training begins.
-          max_steps: the global step at which training ends. Without `steps` and `max_steps` it ends
-            with its input, where `use_tpu=False`.
+          steps: number of steps to train.
+          max_steps: the global step at which training ends. Without `steps` and `max_steps`, only
+            with `use_tpu=False`, it ends with its input.
           saving_listeners: `CheckpointSaverListener`s.
 
         Returns:
           This estimator.
 
         Raises:
-          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or
-            there is a checkpoint that does not fit the program.
+          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or the
+            checkpoint does not fit the program.
           RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
             and the value.
-          SystemExit: a SIGTERM ended training, after a checkpoint.
+          SystemExit: SIGTERM ended training, after a checkpoint.
         """
         run_checks.say_if_reached(self.model_dir, max_steps)
         with (
@@ -212,15 +211,14 @@ class TPUEstimator(StockTPUEstimator):
         """Computes the loss and the metrics of a checkpoint.
 
         Args:
-          input_fn: as of `train`.
-          steps: how many batches. With `use_tpu=True` it must be given; None reads the input to its
-            end.
+          input_fn: as in `train`.
+          steps: number of batches, required with `use_tpu=True`; None reads the input to its end.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          name: of this evaluation, where there are several: its summaries go to `eval_<name>`.
+          name: name of one of several evaluations, whose summaries are in `eval_<name>`.
 
         Returns:
-          {name of a metric: its value}, with 'loss' and 'global_step'.
+          {name of a metric: its value}, including 'loss' and 'global_step'.
 
         Raises:
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
@@ -243,7 +241,7 @@ class TPUEstimator(StockTPUEstimator):
         all_hooks: Any,
         output_dir: Any,
     ) -> Any:
-        # Last: of a loop that the end of the input cuts short, its own hook says more.
+        # These are last: if the input ends within a loop, the loop's own hook says more.
         hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
         return super()._evaluate_run(
             checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
@@ -260,11 +258,11 @@ class TPUEstimator(StockTPUEstimator):
         """Yields the predictions of a checkpoint.
 
         Args:
-          input_fn: as of `train`; labels are ignored.
-          predict_keys: names of the predictions that are wanted; None for all.
+          input_fn: as in `train`; labels are ignored.
+          predict_keys: names of the wanted predictions; None for all.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          yield_single_examples: False yields the predictions of a batch as they are.
+          yield_single_examples: False yields the predictions of whole batches.
 
         Yields:
           {name: array} for each sample, or for each batch.
@@ -282,7 +280,7 @@ class TPUEstimator(StockTPUEstimator):
             errors.explained(explain, self.backend.emulates_tpu),
             contextlib.closing(predictions),
         ):
-            # The graph is built for the first one. This estimator may then do something else.
+            # The first prediction builds the graph. The program may use this estimator after it.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))
             yield from first
@@ -300,20 +298,20 @@ class TPUEstimator(StockTPUEstimator):
         """Writes a SavedModel with the weights of a checkpoint.
 
         Args:
-          export_dir_base: the folder in which a new one, with the time as its name, is made.
-          serving_input_receiver_fn: returns a `ServingInputReceiver`: what a caller of the model
-            feeds, and the features that model_fn gets.
+          export_dir_base: the folder in which a new one is created, with the time as its name.
+          serving_input_receiver_fn: returns a `ServingInputReceiver`: the tensors that a caller of
+            the model feeds, and the features for model_fn.
           assets_extra: {path in `assets.extra` of the SavedModel: file to copy there}, or None.
           as_text: whether the SavedModel is written as text.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          experimental_mode: the mode of which the graph is written.
+          experimental_mode: the mode for which model_fn builds the graph.
 
         Returns:
           The path of the new folder.
 
         Raises:
-          ValueError: the checkpoint is missing, damaged or does not fit the program; or the
-            function returns something else.
+          ValueError: the checkpoint is missing, damaged or does not fit the program; or
+            `serving_input_receiver_fn` returns None.
         """
         path: bytes = super().export_saved_model(
             export_dir_base,
@@ -326,7 +324,7 @@ class TPUEstimator(StockTPUEstimator):
         return path
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
+        """Returns the path of the latest checkpoint in `model_dir`; None if there is none."""
         return self._directory.latest()
 
     def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:

@@ -66,7 +66,7 @@ def obstacle(
     """Returns which of the servers `tasks` cannot run native kernels, and why; None if all can.
 
     Waits for servers that are not up yet, as opening a session would. `servers` holds host:port of
-    all parameter servers, `rules` the names of the optimizer rules that are needed.
+    all parameter servers, and `rules` the names of the needed rules.
     """
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
