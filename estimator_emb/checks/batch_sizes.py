@@ -30,7 +30,7 @@ REMEDY = (
 
 @contextlib.contextmanager
 def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to a ValueError inside which tensors do not have `samples` samples.
+    """Adds to a ValueError from inside the context which tensors do not have `samples` samples.
 
     Tensors of unknown shape are skipped, and all are if `samples` is None. Without an error, warns
     of labels of one sample, because most losses silently broadcast them over the batch.

@@ -70,7 +70,7 @@ def note_tables(tables: Sequence[Table]) -> None:
 
 
 def owner(key: str, core: int) -> str:
-    """Returns the name in messages of `features[key]` in the batch of a core."""
+    """Returns what messages call `features[key]` in the batch of a core."""
     return _owner(f"features[{key!r}] of core {core}", _notes().tables)
 
 

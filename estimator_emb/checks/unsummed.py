@@ -27,11 +27,8 @@ def warn(
 ) -> None:
     """Warns of trainable variables that core 0 updates from only its own part of the batch.
 
-    Args:
-      cores: number of cores that share the batch.
-      train_op: the op or tensor that core 0 runs in a step.
-      inputs: the tensors of core 0's part of the batch.
-      exchanged: tensors that cores have exchanged without an op of `SUMS`.
+    Core 0 runs `train_op` in a step, and `inputs` is its part of the batch. `exchanged` contains
+    tensors that cores have exchanged without an op of `SUMS`.
     """
     names = [] if cores == 1 else unsummed(train_op, inputs, exchanged)
     if not names:

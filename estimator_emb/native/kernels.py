@@ -87,7 +87,6 @@ class NativeKernels(Checked):
     """`step.kernels.Kernels` with one lookup op and one update op over all tables.
 
     Args:
-      library: the ops.
       tables: the tables, with their optimizers if they are updated.
       rules: the rule of each table; empty if nothing is updated.
       num_cores: number of cores that share the batch; matters if gradients are not accumulated.

@@ -26,7 +26,6 @@ class Library:
 
     Attributes:
       ops: TensorFlow's module of Python wrappers.
-      arithmetic: the library of arithmetic.
       register: the C function (rule name, function, AVX2 function) that makes a rule known to ops.
     """
 

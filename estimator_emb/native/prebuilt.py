@@ -31,7 +31,7 @@ TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
 def libraries() -> tuple[str, str] | None:
     """Returns the paths of the libraries of arithmetic and of ops; None if they must be built.
 
-    They must if none fits this TensorFlow, machine and sources, or with sanitizers.
+    They are built if there are none for this TensorFlow, machine and sources, or for sanitizers.
     """
     arithmetic, ops = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
     made = FOLDER / "made_from"

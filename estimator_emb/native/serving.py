@@ -63,7 +63,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
 def obstacle(
     library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
 ) -> str | None:
-    """Returns which of the servers `tasks` cannot run native kernels, and why; None if all can.
+    """Returns the first of the servers `tasks` without native kernels, and why; None if all have.
 
     Waits for servers that are not up yet, as opening a session would. `servers` holds host:port of
     all parameter servers, and `rules` the names of the needed rules.

@@ -84,7 +84,7 @@ class Hardware:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Returns field of the message -> attribute whose value it holds."""
+        """Returns {field of the message: attribute whose value it holds}."""
         return {**{name: name for name in self.same}, **self.renamed}
 
 
@@ -123,7 +123,6 @@ class OptimizationParameters:
     """The slots, in the order of `update`."""
 
     hardware: Hardware
-    """The optimizer's names in the TPU embedding hardware."""
 
     only_on_hardware = False
     """True if the rule was never published, so that only TPU hardware can train with it."""

@@ -42,9 +42,9 @@ class TF2Optimizer(OptimizationParameters):
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
-      ValueError: a number is not finite, `clipvalue` is none of the above or given without
+      ValueError: a number is not finite, `clipvalue` is invalid or given without
         `use_gradient_accumulation`, `clip_weight_min` exceeds `clip_weight_max`, or
-        `slot_variable_creation_fn` is no function.
+        `slot_variable_creation_fn` is not a function.
 
     Source: `_Optimizer` of tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1.
     """

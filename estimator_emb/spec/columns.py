@@ -14,7 +14,7 @@ logger = logging.getLogger("estimator_emb")
 def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """Returns a categorical column's function from strings [n] to int64 ids [n].
 
-    In its result, -1 means that the string is left out. None if the column takes no strings.
+    The id -1 means that the string is left out. None if the column takes no strings.
     """
     column = without_wrappers(categorical_column)
     return _lookup(column) if getattr(column, "dtype", None) == tf.string else None

@@ -325,7 +325,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns `spec`, ours or tensorflow-estimator's, as ours, with all fields checked again.
+    """Returns a spec, ours or tensorflow-estimator's, as an object of ours, and checks it again.
 
     Raises TypeError for another object, or what the constructor raises.
     """

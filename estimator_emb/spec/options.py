@@ -12,9 +12,9 @@ from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunCon
 from estimator_emb.spec import generations, tf_config
 
 SUMMARY_STEPS_APART = 100
-"""The default of `table_summaries` is False if summaries are less than this many steps apart.
+"""Table summaries that are fewer steps apart are only written if they are asked for.
 
-Table summaries take about twice the time of a step's embedding work.
+They take about twice the time of a step's embedding work.
 """
 
 
@@ -69,24 +69,23 @@ class TPUConfig(StockTPUConfig):
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
         ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
-      tpu_generation: the TPU that it will run on: 'v2', 'v3' or 'v4'; with 'v5e', 'v5p' or 'v6e',
-        on which no TPUEstimator runs, one is refused when it is constructed. None leaves it to
-        what the TPU says of itself when training begins. It has no effect on the host.
+      tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. No TPUEstimator
+        runs on 'v5e', 'v5p' or 'v6e', so that its constructor raises an error. None asks the TPU
+        when training begins. It has no effect on the host.
       tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
         in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
         CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
       table_summaries: whether TensorBoard shows how each table trains on the host, at every
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
-        variable ESTIMATOR_EMB_TABLE_SUMMARIES, which is 1 or 0. Without either it is shown unless
-        `save_summary_steps` is below 100, where it could take more than 3 % of the time, and not on
-        a TPU, where True is an error.
+        variable ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0, and that to whether `save_summary_steps` is
+        at least 100: below, it could take more than 3 % of the time. True is an error on a TPU.
 
     Raises:
-      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` is something
-        else; `iterations_per_loop` or `num_shards` is not positive; `num_cores_per_replica` is no
-        power of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica` and
-        `PER_HOST_V2`.
+      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` has another
+        value; `iterations_per_loop` or `num_shards` is not positive; `num_cores_per_replica` is not
+        a power of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica`
+        and `PER_HOST_V2`.
     """
 
     device: str | None

@@ -59,8 +59,7 @@ class Table:
 
     Attributes:
       name: the key in the config dict, or 'tbl_' and `scope_key`.
-      config: its configuration.
-      features: its features, sorted by key.
+      features: the features, sorted by key.
       scope_key: the key under which a feature column records its variable scope; None in a spec of
         config dicts.
       optimizer: its own optimizer, else that of the spec; None if there is neither.
@@ -235,7 +234,7 @@ def signature(column: Any) -> tuple[Any, ...]:
 
 
 def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
-    """Returns the features of a batch with the ids also under keys that differ from the input's."""
+    """Returns the features of a batch, with the ids of each feature of the tables under its key."""
     if not isinstance(features, Mapping):
         return features
     copied = {

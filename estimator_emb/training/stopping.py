@@ -84,7 +84,7 @@ def at_once() -> Iterator[None]:
 
 
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
-    """A hook that ends an evaluation within a training, whose model is saved, after a signal."""
+    """A hook that ends an evaluation within a training after a signal; the model is saved."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if requested():

@@ -107,7 +107,7 @@ class Member:
             return
         if self.begun and self._left.wait(_FOR_LAST_STEP):
             return
-        # TensorFlow is waiting for something that will not come, or this worker for its start.
+        # This worker waits for something that will not come: in TensorFlow, or for its start.
         if not self._left.is_set():
             why = "'s last step does not end" if self.begun else " has made no step"
             logger.info("Training is over. This worker%s: this process ends.", why)
