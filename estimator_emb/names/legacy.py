@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of tensorflow-estimator: by which names programs know them, and what is ours in them."""
+"""The names of tensorflow-estimator's modules in programs, and what is ours in them."""
 
 from __future__ import annotations
 
