@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers, where a TPU is emulated, for the functions that look TPUs up by name or start them.
+"""Emulates the functions that look TPUs up by name or start them.
 
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated,
 TensorFlow's own functions run.
