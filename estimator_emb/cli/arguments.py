@@ -84,7 +84,7 @@ at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
 def check_package(module: str, needed_by: str, extra: str) -> None:
-    """Checks, without importing it, that a package is installed; raises WrongArguments."""
+    """Raises WrongArguments, without importing the package, where it is not installed."""
     if importlib.util.find_spec(module) is None:
         raise WrongArguments(f"{needed_by} needs {module}: pip install 'estimator-emb[{extra}]'")
 

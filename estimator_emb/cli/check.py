@@ -23,7 +23,7 @@ DETAILS = ""
 
 
 class _Left(BaseException):
-    """An exception that ends the program, and no `except Exception` of the program catches."""
+    """An exception that ends the program, as no `except Exception` catches it."""
 
 
 def _generations(text: str) -> tuple[str, ...]:

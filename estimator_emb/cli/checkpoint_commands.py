@@ -34,9 +34,9 @@ def status_of(
 
 @contextlib.contextmanager
 def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that moves a progress bar on a terminal to the bytes done, of all.
+    """Yields a function that moves a progress bar on a terminal, by bytes done and bytes in all.
 
-    The bar `stays` on the terminal at the end.
+    With `stays`, the bar is left on the terminal at the end.
     """
     import tqdm
 

@@ -18,7 +18,7 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Checks that the options name one program that can run; else raises WrongArguments.
+    """Raises WrongArguments where the options do not name one program that can run.
 
     `by_this_python` is False where another Python, with other modules and syntax, may run it.
     """

@@ -23,8 +23,8 @@ from estimator_emb.names.environment import EnvironmentVariable
 class RunOption:
     """An option of `estimator-emb run`.
 
-    It sets the environment variable `variable`, or is the argument `launch` of `launch`. `check`
-    and `compare` take it too where `of_any_program`. `**parsing` are further arguments of
+    It sets the environment variable `variable`, or the argument `launch` of `legacy.launch.launch`.
+    `check` and `compare` take it too where `of_any_program`. `**parsing` are further arguments of
     `ArgumentParser.add_argument`.
     """
 

@@ -22,7 +22,7 @@ from estimator_emb.cli import processes
 from estimator_emb.cli import screen as screen_lib
 
 _MOST_BYTES = 2 << 30
-"""The largest size of all checkpoints of a side, with one for every step."""
+"""A side has a checkpoint of every step only where all of them are no larger than this."""
 
 _SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
@@ -87,10 +87,10 @@ class SideRunner:
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
         """Runs a side to its end and returns the events of `comparison/processes/side.py`.
 
-        Each model directory and each evaluation has `steps`. `again` is True for a second run, with
-        the same result if nothing is left to chance. `**start` are `start`, `all_start` and
-        `every_step` of that file. Raises CannotRun where it did not train, or failed, and
-        Interrupted, after the end of all processes, where a signal came.
+        Each model directory and each evaluation takes `steps`. `again` is True for a second run,
+        with the same result if nothing is left to chance. That file describes `start`, `all_start`
+        and `every_step`. Raises CannotRun where the side did not train, or failed, and Interrupted,
+        after the end of all processes, where a signal came.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))

@@ -47,8 +47,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     `external_state_policy` says what happens if the input depends on a state that cannot be saved:
     'fail' (None too), 'warn' or 'ignore'.
 
-    Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py, TF
-    2.15.1.
+    Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py,
+    TF 2.15.1.
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None):

@@ -87,7 +87,7 @@ def _traceback(op: Any) -> Any:
 
 
 def _on_first_core(op: Any) -> Any:
-    """Returns the op of core 0, whose copy on another emulated core `op` may be."""
+    """Returns the op of core 0 where `op` is its copy on another emulated core, else `op`."""
     copied = op is not None and _OF_CORE.match(op.name)
     if copied:
         with contextlib.suppress(KeyError):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def escaped(name: str) -> str:
-    """Returns a name with what ends a line, or a terminal would obey, escaped."""
+    """Returns a name that ends no line and that no terminal obeys, by escapes."""
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name
     )

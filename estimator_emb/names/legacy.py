@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of tensorflow-estimator's modules in programs, and what is ours in them."""
+"""The modules of tensorflow-estimator, by their names in programs, and what is ours in them."""
 
 from __future__ import annotations
 

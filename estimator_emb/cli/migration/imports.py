@@ -120,7 +120,7 @@ class Imports:
     def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
         """Replaces `try: import ... except ImportError: import ...` where both import the same now.
 
-        Returns the imports that are written by that.
+        Returns the statements that it replaces.
         """
         merged: set[cst.CSTNode] = set()
         for node in self._program.tries:

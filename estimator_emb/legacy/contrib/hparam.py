@@ -104,8 +104,7 @@ class HParams:
     """Hyperparameters: values by name, as attributes, each of the type of its first value.
 
     A value is an int, float, bool, str or None, or a list of them that is not empty. No name may be
-    that of an attribute of this class. `get_model_structure` returns `model_structure`;
-    `hparam_def` is not supported.
+    that of an attribute of this class.
     """
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any):
@@ -130,7 +129,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Changes a hyperparameter; raises KeyError without it, ValueError for another type."""
+        """Changes a hyperparameter; raises KeyError if unknown, ValueError for another type."""
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
             raise ValueError(
@@ -173,7 +172,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a value, or `default` without it; raises ValueError where their types differ."""
+        """Returns a value, or `default` if unknown; raises ValueError where their types differ."""
         if key not in self._hparam_types:
             return default
         if default is not None:

@@ -105,8 +105,8 @@ def variance_scaling_initializer(
     ('FAN_AVG'). `uniform` draws from [-sqrt(3 factor / n), sqrt(3 factor / n)]; otherwise it is a
     normal distribution of variance 1.3 factor / n, cut off at two standard deviations.
 
-    Source: the function of that name in tensorflow/contrib/layers/python/layers/initializers.py, TF
-    1.15.
+    Source: the function of that name in tensorflow/contrib/layers/python/layers/initializers.py,
+    TF 1.15.
     """
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise ValueError(
