@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns whose tables are variables of the model, on the tensor core of a TPU."""
+"""Pads the ids of columns whose tables are variables of the model, on the tensor core of a TPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
 
     Raises:
       KeyError: a column's feature is missing.
-      ValueError: a column's ids are not sparse, or no integers; or another feature has the key of
+      ValueError: a column's ids are not sparse or not integers, or another feature has the key of
         its mask.
     """
     padded = {}
