@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of the backends, and the only branch on where a program runs.
+"""Lists the backends, and is the only branch on where a program runs.
 
-It is said, never guessed: `BACKENDS` holds what a program says to ask for each.
+The program names the place, and nothing guesses it: `BACKENDS` has the words for each.
 """
 
 import dataclasses
@@ -21,9 +21,7 @@ class Choice:
     """A backend, and how a program asks for it.
 
     Attributes:
-      backend: its class.
-      said: what a program says to run on it.
-      is_asked: whether a request says so.
+      said: what a program writes to run on it, for messages.
     """
 
     backend: type[Backend]
@@ -51,9 +49,5 @@ BACKENDS = (
 
 
 def choose(request: EstimatorRequest) -> Backend:
-    """Makes the backend that a program asked for.
-
-    Raises:
-      ValueError: it does not go with the rest of what was asked for.
-    """
+    """Makes the backend that a program asked for; raises ValueError if the request does not fit."""
     return next(choice.backend(request) for choice in BACKENDS if choice.is_asked(request))

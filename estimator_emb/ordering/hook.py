@@ -18,7 +18,7 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
     add ops to the step until then.
 
     Args:
-      spec: the spec whose ops a session runs in every step.
+      spec: its ops run in every step.
       hooks: the other hooks of that session.
     """
 
@@ -57,16 +57,14 @@ def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
 def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
     """Returns the spec of a training with a `ReadsFirstHook`.
 
-    Args:
-      spec: the spec that model_fn returned.
-      hooks: hooks of the session that are not in the spec.
+    `hooks` are those of the session that are not in the spec.
     """
     hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
     return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
 
 
 def _fetched(value: Any, depth: int = 3) -> Iterator[tf.Operation | tf.Tensor]:
-    """Yields what a session of the default graph can fetch in a structure."""
+    """Yields the ops and tensors in a structure that a session of the default graph can fetch."""
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line of the log that says which tables train where, and how large they are."""
+"""Describes for the log which tables train where, and how large they are."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,9 @@ def bytes_of(table: Table, with_slots: bool = True) -> int:
 def describe(
     tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
 ) -> str:
-    """Returns the line that says which tables train where, and how large they are.
+    """Returns the line of the log about the tables and their optimizers, by table name.
 
-    Args:
-      tables: the tables.
-      parameters: table name -> its optimizer.
-      where: what trains them, e.g. 'on the host'.
+    `where` says what trains them, e.g. 'on the host'.
     """
     sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
     rows = sum(table.config.vocabulary_size for table in tables)

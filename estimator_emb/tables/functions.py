@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program's own functions of the step: learning rates and the gradient multiplier.
+"""Calls the program's own functions of the step: learning rates and the gradient multiplier.
 
-Whatever such a function does wrong is reported with its name and that of the table.
+Errors of such a function are reported with its name and that of the table.
 """
 
 import inspect
@@ -30,10 +30,7 @@ _PLAIN_ERRORS = (
 def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
     """Returns the learning rate that a function gives, a float32 scalar.
 
-    Args:
-      owner: names the function and its owner in messages.
-      function: the program's function.
-      *step: its arguments: the global step, or none.
+    `owner` names the function and its owner in messages; `step` is the global step or nothing.
 
     Raises:
       TypeError: the function returns None, or something that is no number.
@@ -47,8 +44,7 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
 def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
     """Returns the factor of all gradients, a float32 scalar that may be negative.
 
-    Raises:
-      Exception: as `rate`.
+    Raises the same exceptions as `rate`.
     """
     return _scalar(MULTIPLIER, function, (step,), may_be_negative=True)
 
