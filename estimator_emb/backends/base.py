@@ -32,13 +32,11 @@ class EstimatorRequest:
       spec: checked; None without embedding tables.
       config: a `RunConfig`, or anything else, which tensorflow-estimator refuses.
       use_tpu: whether the program asks for a TPU, real or emulated.
-      train_batch_size: samples of a step over all cores; None if the program gave none.
-      eval_batch_size: likewise.
-      predict_batch_size: likewise.
+      train_batch_size, eval_batch_size, predict_batch_size: samples of a step over all cores, or
+        None.
       batch_axis: for each input the axis that holds samples; None for axis 0.
       eval_on_tpu: whether an evaluation runs where training does.
-      export_to_tpu: whether SavedModels get a graph for TPUs.
-      export_to_cpu: whether SavedModels get a graph for CPU and GPU.
+      export_to_tpu, export_to_cpu: whether SavedModels get a graph for TPUs, and for CPU and GPU.
     """
 
     model_fn: Function
@@ -63,7 +61,6 @@ class TableGraph:
       lookup: a `Lookup`, or a `HostedLookup` if a TPU runs the model.
       next_step: keeps the lookup of the next step; None if lookups are not ahead.
       dropped: leaves bad ids out; None if they are errors.
-      summarizes: whether figures of the tables are among the summaries.
     """
 
     lookup: Any
@@ -92,15 +89,12 @@ class Call:
 
 
 class Backend(abc.ABC):
-    """A place where a model runs and where its tables live.
+    """A place where a model runs and its tables live; raises ValueError for what it cannot run.
 
     Attributes:
       emulates_tpu: whether the program sees a TPU that is not there.
       in_session: whether a session of this process, or of its cluster, runs the model's ops.
       reads_ahead: whether input is read before the step that trains with it begins.
-
-    Raises:
-      ValueError: the place does not fit the request.
     """
 
     emulates_tpu: ClassVar[bool] = False

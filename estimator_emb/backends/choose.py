@@ -18,11 +18,7 @@ from estimator_emb.spec import options
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A backend, and how a program asks for it.
-
-    Attributes:
-      said: what a program writes to run on it, for messages.
-    """
+    """A backend, and the settings by which a program asks for it, as messages name them."""
 
     backend: type[Backend]
     said: str

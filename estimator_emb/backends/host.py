@@ -116,10 +116,7 @@ class HostTables(Backend):
         mode: str,
         kwargs: dict[str, Any],
     ) -> Any:
-        """Builds tables around a model that is one core and sees the whole batch.
-
-        Returns the `EstimatorSpec` of model_fn, whose train_op also trains the tables.
-        """
+        """Returns model_fn's `EstimatorSpec` on one core, with tables that its train_op trains."""
         call: Call = estimator.current_call
         training, exporting = mode == ModeKeys.TRAIN, call.exporting
         servers = () if exporting else serving.addresses(estimator.config)

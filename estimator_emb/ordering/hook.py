@@ -14,12 +14,8 @@ from estimator_emb.private.tpu_estimator import OutfeedHostCallHook
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
     """A hook that orders the reads of a step's variables before their writes; see `reads_first`.
 
-    It does so just before a session is created. It must be the last hook, because the others may
-    add ops to the step until then.
-
-    Args:
-      spec: its ops run in every step.
-      hooks: the other hooks of that session.
+    It does so just before a session is created. It must be the last hook, because `hooks`, the
+    others of the session, may add ops to the step until then.
     """
 
     def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):

@@ -113,9 +113,7 @@ TOP = Place()
 class OpPlaces:
     """The places of ops, found from the graph alone, because copied ops have no Python context.
 
-    Args:
-      ops: each comes after those that it waits for.
-      before: op -> the ops that it waits for.
+    Each of `ops` comes after those that it waits for, which are in `before`.
     """
 
     def __init__(self, ops: Ops, before: Mapping[tf.Operation, Sequence[tf.Operation]]):
@@ -131,7 +129,6 @@ class OpPlaces:
         return self._inside.get(op, TOP)
 
     def of_outputs(self, op: tf.Operation) -> Place:
-        """Returns the place of an op's outputs."""
         return self._outside.get(op, TOP)
 
     def _find(self, op: tf.Operation, before: Sequence[tf.Operation]) -> None:

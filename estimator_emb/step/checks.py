@@ -50,10 +50,7 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
-    """Returns a context whose ops run after the forms of `inputs` were checked.
-
-    The ops that were created to read `inputs` wait too.
-    """
+    """Returns a context that waits for the check of forms, as the ops that read `inputs` do."""
     problems = [problem for ids in inputs for problem in forms.problems(ids)]
     if not problems:
         return contextlib.nullcontext()

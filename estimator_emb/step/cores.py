@@ -77,8 +77,8 @@ class Cores:
 
         Args:
           shard_context: True makes TPU embedding columns read activations from the features, and
-            `CrossShardOptimizer` count the cores; False leaves the columns to look up raw ids
-            themselves, as they do without an EmbeddingConfigSpec.
+            `CrossShardOptimizer` count the cores; False makes the columns look up raw ids
+            themselves, as without an EmbeddingConfigSpec.
           numbered: True makes `xla.replica_id` the number of the core.
         """
         ops = {
@@ -114,7 +114,6 @@ class Cores:
 
     @property
     def has_collectives(self) -> bool:
-        """Whether there are ops between cores."""
         return bool(self._collectives)
 
     @property

@@ -108,7 +108,6 @@ class TableStep:
         return self.replaced | weights
 
     def describe(self) -> str:
-        """Returns one line for the log."""
         where = self.where
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
@@ -282,7 +281,6 @@ class GradientTap:
         return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
-        """Returns the learning rate of each table in this step."""
         of_step = learning_rates.LearningRates(self.global_step)
         rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
         # Rates may read the global step themselves: they do so before it is incremented.
@@ -331,7 +329,7 @@ class Lookup:
     Attributes:
       tables: those that the model uses, with their variables.
       kernels: None without tables.
-      activations: by feature key, the activation of the whole batch.
+      activations: of the whole batch, by feature key.
     """
 
     def __init__(self, tap: GradientTap, tables: list[storage.StoredTable]):
@@ -344,10 +342,7 @@ class Lookup:
         self._held: list[Any] = []
 
     def look_up(self, used: set[str], waits_for: Callable[[], Sequence[tf.Operation]]) -> None:
-        """Looks up the features with the keys `used`, and wires each core's part into its stand-in.
-
-        `waits_for` makes the ops that must run before the lookup.
-        """
+        """Looks up the features with keys `used`, and wires each core's part into its stand-in."""
         step, reading = self._step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
         self.kernels = step.kernels(self.tables, limit, cores, step.transfer)

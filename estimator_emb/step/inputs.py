@@ -94,10 +94,7 @@ class Ids:
 class Source:
     """A feature as it came, before anything is computed from it.
 
-    Attributes:
-      value: its ids, a SparseTensor, RaggedTensor or dense tensor.
-      weights: likewise; None without.
-      readers: names of the ops that were created to read it.
+    `readers` are the names of the ops that were created to read its ids and weights, if it has any.
     """
 
     value: Any
@@ -109,10 +106,8 @@ class Source:
 class WeightsFit:
     """Whether weights fit their ids, found before any id is dropped.
 
-    Attributes:
-      ids: int32 scalar, number of ids.
-      weights: int32 scalar, number of weights.
-      aligned: bool scalar, False if the numbers are equal and the places differ.
+    The int32 scalars `ids` and `weights` are their numbers. The bool scalar `aligned` is False if
+    the numbers are equal, but the places differ.
     """
 
     ids: tf.Tensor
@@ -122,12 +117,7 @@ class WeightsFit:
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlaces:
-    """The places of the values of a SparseTensor.
-
-    Attributes:
-      indices: int64 [n, 2], the sample and the column of each value.
-      shape: int64 [2], the dense shape.
-    """
+    """The indices, int64 [n, 2] (sample, column), and dense shape of a SparseTensor, int64 [2]."""
 
     indices: tf.Tensor
     shape: tf.Tensor
@@ -339,8 +329,7 @@ def _fitted(
 ) -> tuple[tf.Tensor, WeightsFit]:
     """Returns the weights as float32 [n], one for each id, and how they fit the ids.
 
-    If their number differs from that of the ids, zeros take their place, so that no op fails on
-    them before `checks.checked` reports the numbers.
+    If the numbers differ, they are zeros, so that no op fails before `checks.checked` reports it.
     """
     weights = tf.cast(weights, tf.float32)
     counts = tf.size(ids), tf.size(weights)

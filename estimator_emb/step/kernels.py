@@ -41,10 +41,8 @@ class Kernels(Protocol):
 class TensorFlowKernels:
     """`Kernels` of TensorFlow's own ops, which serve every table.
 
-    Args:
-      num_cores: how many cores share the batch.
-      transfer: carries the results of the lookup to an update in another session call; None if both
-        run in one.
+    `transfer` carries the results of the lookup to an update in another session call; None if both
+    run in one.
     """
 
     def __init__(

@@ -32,11 +32,9 @@ class TableSummaries:
     """The scalars of all tables of a graph.
 
     Args:
-      batch: the input of the lookup.
       checked: a tensor that fails if the batch is bad.
       next_step: keeps the batch for the update of the next session call; None if the update runs
         beside the lookup.
-      dropped: leaves bad ids out; None if they are errors.
     """
 
     def __init__(

@@ -117,9 +117,7 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
 class Kept:
     """The content of `NextStep` in this graph, for whoever saves the position of the input.
 
-    Attributes:
-      keep: reads a batch, and keeps it.
-      forget: forgets what is kept.
+    The ops `keep` read a batch and keep it.
     """
 
     saveables: list["_KeptTensors"]

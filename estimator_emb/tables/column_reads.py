@@ -39,8 +39,7 @@ class ColumnReads:
     Args:
       given: by key, what the model gets in place of the input.
       features: by key, the input.
-      again: returns an activation for a GradientTape; see `GradientTap.again`.
-      carried: see `TableStep.from_previous_step`.
+      again, carried: see `GradientTap.again` and `TableStep.from_previous_step`.
 
     Attributes:
       features: `given` without what only its own column can ask for.

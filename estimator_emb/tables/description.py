@@ -17,10 +17,7 @@ def bytes_of(table: Table, with_slots: bool = True) -> int:
 def describe(
     tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
 ) -> str:
-    """Returns the line of the log about the tables and their optimizers, by table name.
-
-    `where` says what trains them, e.g. 'on the host'.
-    """
+    """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
     sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
     rows = sum(table.config.vocabulary_size for table in tables)
     floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())

@@ -35,8 +35,8 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
     Raises:
       TypeError: the function returns None, or something that is no number.
       ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
-      Exception: what the function raises, as an exception of that type whose message begins with
-        `owner` and the name of the function; a RuntimeError for the less common types.
+      Exception: an exception of the function, with its type and a message that begins with `owner`
+        and the function's name; a RuntimeError for the less common types.
     """
     return _scalar(owner, function, step, may_be_negative=False)
 

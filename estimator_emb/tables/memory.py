@@ -14,10 +14,9 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check_fits(tables: Sequence[Table], training: bool) -> None:
-    """Raises MemoryError, before allocation, for tables that this machine cannot hold.
+    """Raises MemoryError, before allocation, if tables and slots exceed all memory and swap.
 
-    They do not fit if tables and slots need more than all memory and swap of the machine or
-    container.
+    The limit is that of this machine or of this container.
     """
     needed = sum(bytes_of(table, training) for table in tables)
     there = of_machine()

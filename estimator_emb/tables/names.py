@@ -56,10 +56,7 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
-    """Raises ValueError if a variable serves two purposes, as those of a program's function could.
-
-    `variables` is table -> its weights and slots.
-    """
+    """Raises ValueError if a variable serves two purposes, as a program's own function may do."""
     owners: dict[int, str] = {}
     for table, created in variables.items():
         for variable in created:

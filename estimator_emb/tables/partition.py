@@ -21,15 +21,9 @@ STRATEGIES = ("div", "mod")
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """A division of the rows of one table over its shards.
+    """A division of the V rows of one table over H shards, by the strategy 'div' or 'mod'.
 
-    Args:
-      vocabulary_size: rows of the table, V, at least 1.
-      shards: number of shards, H, at least 1.
-      strategy: 'div' or 'mod'.
-
-    Raises:
-      ValueError: a field is out of its range.
+    V and H are at least 1.
     """
 
     vocabulary_size: int
@@ -45,7 +39,6 @@ class Partition:
 
     @property
     def sizes(self) -> list[int]:
-        """The number of rows of each shard."""
         rows, more = divmod(self.vocabulary_size, self.shards)
         return [rows + (shard < more) for shard in range(self.shards)]
 

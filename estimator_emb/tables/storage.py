@@ -21,8 +21,7 @@ from estimator_emb.tables.partition import Partition
 class TableVariables:
     """The variables of one shard of a table, all float32 [rows of the shard, dimension].
 
-    Attributes:
-      slots: the optimizer's slots of these rows, in the optimizer's order.
+    The slots are in the optimizer's order.
     """
 
     weights: tf.Variable
@@ -50,11 +49,7 @@ Shards = Sequence[TableVariables]
 
 @dataclasses.dataclass(frozen=True)
 class StoredTable:
-    """A table with its variables.
-
-    Attributes:
-      optimizer: None if nothing is updated.
-    """
+    """A table with its variables, and its optimizer; None if nothing is updated."""
 
     table: Table
     variables: Shards
@@ -62,17 +57,14 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """The table's name."""
         return self.table.name
 
     @property
     def config(self) -> TableConfig:
-        """The table's configuration."""
         return self.table.config
 
     @property
     def all_variables(self) -> list[tf.Variable]:
-        """The weights and the slots of all shards."""
         return [variable for shard in self.variables for variable in (shard.weights, *shard.slots)]
 
     @property

@@ -11,10 +11,7 @@ _HOST = "/task:0/device:CPU:0"
 
 
 class EmulatedTPU(InternalTPUContext):
-    """A TPU as tensorflow-estimator sees it, whose hosts are all this process.
-
-    A `RunConfig` gives the number of its cores.
-    """
+    """A TPU as tensorflow-estimator sees it, whose hosts are all this process."""
 
     def __init__(self, config: Any, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
@@ -38,7 +35,7 @@ class EmulatedTPU(InternalTPUContext):
 def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
     """Returns (host, invocation index) of each call of an input_fn that feeds the cores of a host.
 
-    The host of its first core feeds a replica that spans several hosts.
+    A replica that spans several hosts is fed by the host of its first core.
     """
     if not ctx.is_replica_across_hosts():
         return [(host, host) for host in range(ctx.num_hosts)]

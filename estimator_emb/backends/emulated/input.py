@@ -67,13 +67,10 @@ def read_cores(
     """Calls input_fn as often as its deployment says.
 
     `batch_axis` has, for each tensor of features and labels, the axis that PER_HOST_V1 splits.
-    `consumed` and `from_previous_step` are those of `TableStep`.
-
-    Raises:
-      TypeError: input_fn returns a dataset where it must not, or the reverse; or see
-        `refusals.check_infeed`.
-      ValueError: `batch_axis` has another length than there are tensors; or the calls of input_fn
-        yield different features or labels.
+    `consumed` and `from_previous_step` are those of `TableStep`. Raises TypeError if input_fn
+    returns a dataset where it must not, or the reverse, or as `refusals.check_infeed` does; and
+    ValueError if `batch_axis` has a wrong length, or if calls of input_fn yield different features
+    or labels.
     """
     fed = _fed(ctx, input_fn, batch_axis, cores.count)
     parts: dict[int, _Batch] = {}

@@ -19,11 +19,8 @@ class LoopHook(OutfeedHostCallHook):
 
     The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
     hooks load. This hook must be the last: then the other hooks do before a loop what they do
-    before a session call.
-
-    Args:
-      host_ops: the ops that `host_call` returned; run after a step.
-      every_n_steps: in a loop, the steps 0, n, 2n, ... run `host_ops`.
+    before a session call. The steps 0, n, 2n, ... of a loop, where n is `every_n_steps`, run
+    `host_ops`, the ops of `host_call`, afterwards.
     """
 
     def __init__(self, step: tf.Operation, host_ops: Sequence[Any] = (), every_n_steps: int = 1):

@@ -45,11 +45,9 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
 def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
     """Refuses features and labels that no infeed carries.
 
-    A replica is a core, or a group of cores that run one model together.
-
-    Raises:
-      TypeError: a value is sparse or ragged, or of a type that a TPU does not have.
-      ValueError: a tensor has no axis to divide over several cores.
+    Raises TypeError for a sparse or ragged value, or a type that a TPU does not have, and
+    ValueError for a tensor without an axis to divide over several cores, or over groups that run
+    one model each.
     """
     for name, value in named(batch):
         if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):

@@ -71,15 +71,10 @@ class Reporting:
 
 
 class EmulatedStep:
-    """The graph of one mode.
+    """The graph of one mode of an emulated TPU.
 
-    Args:
-      ctx: the emulated TPU, in a mode.
-      dropped: leaves bad ids out; None makes them errors.
-      summarizes: True adds figures of the tables to the summaries of a training.
-
-    Attributes:
-      graph: the tables that `build` makes; None without any.
+    `dropped` leaves bad ids out; None makes them errors. `build` sets `graph` to the tables, if
+    any.
     """
 
     def __init__(

@@ -13,9 +13,8 @@ from estimator_emb.spec import options
 def of_config(tpu_config: Any) -> slices.Slice:
     """Returns the slice that a `TPUConfig` emulates, or that the environment names.
 
-    Raises:
-      CannotEmulate: its cores fill no whole number of hosts.
-      ValueError: the environment names an unknown slice.
+    Raises CannotEmulate if its cores fill no whole number of hosts, and ValueError if the
+    environment names an unknown slice.
     """
     asked = options.asked_topology()
     if asked is not None:

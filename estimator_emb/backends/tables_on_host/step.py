@@ -55,12 +55,7 @@ logger = logging.getLogger("estimator_emb")
 class TablesOnHostStep:
     """The graph of one mode, for tensorflow-estimator to build around.
 
-    Args:
-      ctx: the TPU, in a mode.
-      model_fn, input_fn: the program's; input_fn takes the `TPUContext` of an input.
-
-    Raises:
-      ValueError: the TPU has several hosts.
+    The program's input_fn takes the `TPUContext` of an input. Raises ValueError for several hosts.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ class Turns(tf.compat.v1.train.SessionRunHook):
         return self._token.dequeue()
 
     def give(self) -> tf.Operation:
-        """Puts the token back."""
         return self._token.enqueue(True)
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
@@ -38,14 +37,9 @@ class Turns(tf.compat.v1.train.SessionRunHook):
 
 
 class HostedTables:
-    """The tables of one graph before a batch is read.
+    """The tables of one graph on the device `host` before a batch is read; see `TableStep`.
 
-    Args:
-      spec, tables, training, cores, batch_size: as in `TableStep`.
-      host: its device.
-
-    Attributes:
-      turns: in training, a hook of the session; else None.
+    In training, `turns` is a hook of the session; else None.
     """
 
     def __init__(
@@ -83,7 +77,6 @@ class HostedTables:
         return self._step.consumed
 
     def describe(self) -> str:
-        """Returns one line for the log."""
         return self._step.describe()
 
     def lookup_waits_for(self) -> list[tf.Operation]:
@@ -101,11 +94,7 @@ class HostedTables:
 
 
 class HostedTap:
-    """Activations in the model of a core.
-
-    Attributes:
-      activations: by feature key, as the model sees them.
-    """
+    """Activations in the model of a core, by feature key as the model sees them."""
 
     def __init__(self, tables: HostedTables, tap: GradientTap):
         self._tables = tables
@@ -156,8 +145,7 @@ class HostedTap:
 class HostedLookup:
     """Tables that were created and looked up.
 
-    Args:
-      hidden: their variables, which were taken out of the trainable ones.
+    Their variables, `hidden`, were taken out of the trainable ones.
     """
 
     def __init__(self, tables: HostedTables, lookup: Lookup, hidden: Sequence[tf.Variable]):

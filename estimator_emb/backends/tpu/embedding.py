@@ -210,17 +210,15 @@ class TPUEmbedding:
 
     @property
     def hosts(self) -> list[str]:
-        """Device names of the hosts."""
+        """Device names."""
         return list(self._hosts)
 
     @property
     def num_cores_per_host(self) -> int:
-        """TPU cores of one host."""
         return self._num_cores_per_host
 
     @property
     def num_cores(self) -> int:
-        """TPU cores of all hosts."""
         return self._num_cores
 
     @property
@@ -375,7 +373,7 @@ class TPUEmbedding:
     def get_activations(self) -> dict[str, tf.Tensor]:
         """Returns feature name -> activation, on one core; called in the replicated computation.
 
-        Activations are float32 [batch_size_per_core, dimension], or [batch_size_per_core,
+        They are float32 [batch_size_per_core, dimension] or, for sequences, [batch_size_per_core,
         max_sequence_length, dimension].
         """
         received = tf.raw_ops.RecvTPUEmbeddingActivations(

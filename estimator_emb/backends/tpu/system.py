@@ -34,7 +34,7 @@ NO_PREDICTION = (
 
 
 def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
-    """Makes a constructed TPUEstimator drive the embedding hardware for the tables of its spec."""
+    """Makes a constructed TPUEstimator drive the embedding hardware for its spec's tables."""
     context = estimator._ctx
     embedding_config = EmbeddingConfig(spec, tables, context)
     for master in {estimator.config.master, estimator.config.evaluation_master}:
@@ -145,7 +145,6 @@ class EmbeddingConfig:
         return functions.multiplier(function, step)
 
     def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
-        """Returns the driver of the hardware in a mode."""
         if mode not in self._of_mode:
             self._of_mode[mode] = self._create(mode)
         return self._of_mode[mode]
