@@ -124,7 +124,7 @@ class Backend(abc.ABC):
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         """Returns the program's input_fn as this place calls it.
 
-        The `context` is that of the estimator's TPU, or stands for it.
+        `context` is that of the estimator's TPU, or its stand-in.
         """
         return input_fn
 

@@ -80,7 +80,7 @@ class HostTables(Backend):
         def needs_batch(name: str) -> bool:
             call: Call = estimator.current_call
             by_example = call.predict_keys is None or name in call.predict_keys
-            # Emulated cores gather what they predict, whoever wants it.
+            # Emulated cores always gather their predictions.
             return not call.exporting and (self.emulates_tpu or by_example)
 
         return program_checks.checked_model_fn(

@@ -27,7 +27,7 @@ from estimator_emb.ordering.structure import Ops
 logger = logging.getLogger("estimator_emb")
 
 _LARGE = 1 << 16
-"""Bytes above which no step copies a reference variable for what is fetched only now and then."""
+"""Bytes above which no step copies a reference variable for an occasional fetch."""
 
 _ANY_TIME = accesses.VARIABLES | {"Const", "DisableCopyOnRead", "VarHandleOp"}
 """Ops that can run at any time, because they wait for nothing that a step computes."""

@@ -32,7 +32,7 @@ _MODULES = {
     **dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops),
     **dict(zip(_NUMBER, (xla, xla.gen_xla_ops), strict=True)),
 }
-"""Where each function is that is replaced."""
+"""Function to be replaced -> its module."""
 
 
 class _ThreadOps(threading.local):
@@ -45,12 +45,12 @@ _lock = threading.Lock()
 _changes = Changes()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
 _running = 0
-"""In how many threads, or how deep, originals are replaced."""
+"""The number of open `_replaced` contexts, over all threads."""
 
 _FRAME = "frame_name"
 
 _PER_LOOP = ("StackV2", "TensorArrayV3")
-"""Ops that make what a loop and its gradient write; no two cores may share it."""
+"""Ops that make the stores of a loop and its gradient; no two cores may share one."""
 
 
 @dataclasses.dataclass
@@ -286,7 +286,7 @@ def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
 
 
 def _unchanged(input: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
-    # What every op between cores returns where there is one core.
+    # With one core, every op between cores returns its input.
     return tf.identity(input, name)
 
 

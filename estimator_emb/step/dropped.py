@@ -20,8 +20,8 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     activation of a sample without any other id is zero, and so is that of the id's position in a
     sequence. No row is read or trained for it. The summary `bad_ids/<table>` is the number of ids
     left out since this process began to run the graph; the log has it at the end. An exported model
-    leaves ids out without counting them. `of_batch` maps a table to the number of ids of each
-    feature of the batch that were left out, int64 scalars.
+    leaves ids out without counting them: `count` is False. `of_batch` maps a table to the number of
+    ids of each feature of the batch that were left out, int64 scalars.
     """
 
     def __init__(self, count: bool):

@@ -122,8 +122,8 @@ class TableStep:
 
     def enqueue(self, features: Any) -> "GradientTap":
         """Reads a batch and taps core 0's activations."""
-        # Names of the program's own, which decide those of variables, must not meet those of these
-        # ops: which ops there are depends on the mode.
+        # The program's names of ops decide those of variables, and must not depend on these ops,
+        # which differ between modes.
         with tf.name_scope("embedding_input"):
             return self.read_batch(features).tap()
 

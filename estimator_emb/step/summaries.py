@@ -47,7 +47,7 @@ class TableSummaries:
         clipping_limit: float | None,
     ):
         self._every_step: list[tf.Operation] = []
-        """What the session call before has kept must be taken in every step."""
+        """Every step must take what the previous session call has kept."""
         self._next_step = next_step
         self._num_cores = num_cores
         self._clipping_limit = clipping_limit
@@ -147,8 +147,8 @@ def add_scalar(tag: str, value: Any) -> None:
 def add_loss(loss: tf.Tensor) -> None:
     """Adds the loss under the tag that evaluation uses, unless tensorflow-estimator does.
 
-    In training it uses `loss` too, but `loss_1` if an op or a scope of the model has that name. A
-    summary with that name of the program's own stays the only one.
+    In training, tensorflow-estimator uses `loss` too, but `loss_1` if an op or a scope of the model
+    has that name. A summary of the program with that name stays the only one.
     """
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)

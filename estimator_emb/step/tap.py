@@ -66,8 +66,8 @@ class Tap:
 
         Of several gradients of one tensor it is the one that the program trains by. Others,
         computed to be shown or for a penalty, update no variable. Raises RuntimeError if the
-        program trains by several. An optimizer may sum the tensors in `sent_to_cores` over all
-        cores.
+        program trains by several. An optimizer gets the tensors in `sent_to_cores` back as sums
+        over all cores.
         """
         ends = {tensor.name for tensor in sent_to_cores}
         self._warn_of_changes(ends)

@@ -21,7 +21,7 @@ from estimator_emb.step.lookup import Occurrences
 from estimator_emb.tables import placement
 
 _KEPT = "estimator_emb_kept_for_next_step"
-"""Graph collection of the ops that keep what a session call computes for the next one."""
+"""Graph collection of the ops that keep tensors for the next session call."""
 KEPT_PREFIX = "estimator_emb_next_step_"
 """Begins the names under which it is kept, and saved where the position of the input is."""
 
@@ -87,7 +87,7 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
     """Keeps the tensors that a session call computes for the next one.
 
     They are kept in the process that runs the step, in no variable and no checkpoint. As a hook, it
-    computes the first step's when a session begins.
+    computes those of the first step when a session begins.
     """
 
     in_one_call = True

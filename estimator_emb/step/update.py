@@ -38,8 +38,8 @@ def of_batch(
     """Returns the updates that a batch makes to a table, in order: one, if gradients accumulate.
 
     `rows` are the distinct ids of the batch, and `weights` theirs as the lookup read them, or None
-    if they may have changed since. `gradients` are those of the activations of `features`.
-    `num_cores`, which share the batch, matter only without accumulation.
+    if they may have changed since. `gradients` are those of the activations of `features`. The
+    number of cores that share the batch matters only without accumulation.
     """
     if parameters.use_gradient_accumulation or num_cores == 1:
         summed = row_gradients(gradients, features, tf.size(rows), dimension)

@@ -84,7 +84,7 @@ class ColumnReads:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Applies to the columns that this thread uses."""
+        """Makes the columns that this thread uses read these features."""
         _install()
         before, _thread.reads = _thread.reads, self
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admits one trainer at a time to the tables of a parameter server.
 
-An optimizer step on a row reads it, computes, and writes it. Nothing holds the row meanwhile
-between graphs, and the step of another trainer in between would be lost. So every step on the
-tables of a server, whatever computes it, holds that server's one mutex.
+An optimizer step on a row reads it, computes, and writes it. Nothing holds the row between graphs,
+and the step of another trainer meanwhile would be lost. So every step on the tables of a server,
+whatever computes it, holds that server's one mutex.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ def run_alone(
 ) -> tf.Operation:
     """Runs a step on the tables of the graph's current device while no other runs there.
 
-    The ops that `step` creates read everything but `inputs`, which it gets as they arrived, where
-    the tables are: it waits for no other process.
+    `step` gets `inputs` as they arrived on the device. Its ops must read everything else where the
+    tables are, so that they wait for no other process.
     """
     with tf.name_scope("exclusive"):
         # Arrived before the mutex is taken: a trainer that dies while it sends holds nothing up.

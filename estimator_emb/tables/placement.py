@@ -23,8 +23,8 @@ def beside_gpu() -> bool:
 def on_cpu() -> Iterator[None]:
     """Enters a context whose variables and ops are on the CPU.
 
-    Without a GPU it changes nothing. On a cluster it leaves the process open. A device function of
-    the program, such as `RunConfig.device_fn`, may decide otherwise.
+    Without a GPU it changes nothing. It does not choose the process of a cluster. A device function
+    of the program, such as `RunConfig.device_fn`, may decide otherwise.
     """
     if not beside_gpu():
         yield

@@ -102,7 +102,7 @@ def create(
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
     partition = Partition(table.config.vocabulary_size, shards)
-    # A scope of our own has none of what the program has set on its scopes, such as a partitioner.
+    # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(

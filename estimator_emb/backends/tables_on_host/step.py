@@ -79,7 +79,7 @@ class TablesOnHostStep:
         self._tables = HostedTables(
             spec, tables, self._training, self._cores, ctx.global_batch_size, host
         )
-        # What tensorflow-estimator's calls of input and model leave for the next.
+        # One of tensorflow-estimator's calls of input and model leaves these for the next.
         self._reading: Reading | None = None
         self._lookup: HostedLookup | None = None
         self._of_cores: list[tuple[Any, Any]] = []
@@ -88,7 +88,7 @@ class TablesOnHostStep:
     def build(
         self, augment: Callable[..., Any], labels: Any, mode: str, config: Any, params: Any
     ) -> EstimatorSpec:
-        """Returns the spec that `augment`, tensorflow-estimator's, builds, completed for tables."""
+        """Builds the spec with `augment`, tensorflow-estimator's, and completes it for the tables."""
 
         def on_core(features: Any, **kwargs: Any) -> Any:
             return self._on_core(features, **kwargs)

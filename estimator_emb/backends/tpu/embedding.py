@@ -272,8 +272,7 @@ class TPUEmbedding:
         Returns:
           A `VariablesAndOps`: table name -> list of its parts, one for each host; table name ->
           `...SlotVariables` tuple of such lists; and two functions without arguments, which create
-            and
-          return the ops that load the hardware, and those that retrieve from it.
+          and return the ops that load the hardware, and those that retrieve from it.
         """
         weights: dict[str, list[tf.Variable]] = {}
         slots: dict[str, Any] = {}
