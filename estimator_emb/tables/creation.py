@@ -10,10 +10,9 @@ from estimator_emb.tables import names, scopes, storage
 def create(
     tables: Sequence[Table], training: bool, name_as_part: bool, shards: int
 ) -> list[storage.StoredTable]:
-    """Creates the variables of the tables that the model looks up, with slots if `training`.
+    """Creates the tables that the model looks up, with slots if `training`.
 
-    Returns the tables in the same order. Raises ValueError if a table has no optimizer for its
-    slots, or its name is taken.
+    Raises ValueError if a table has no optimizer for its slots, or its name is taken.
     """
     if training:
         scopes.warn_of_ignored()

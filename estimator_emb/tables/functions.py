@@ -42,10 +42,7 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
 
 
 def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
-    """Returns the factor of all gradients, a float32 scalar that may be negative.
-
-    Raises the same exceptions as `rate`.
-    """
+    """Returns the factor of all gradients, a float32 scalar that may be negative; see `rate`."""
     return _scalar(MULTIPLIER, function, (step,), may_be_negative=True)
 
 

@@ -30,10 +30,7 @@ def create() -> tf.Variable:
 
 
 def hide(keep_trainable: bool = False) -> None:
-    """Keeps helper variables and their slots out of checkpoints and of later lists.
-
-    `keep_trainable` leaves them among the trainable variables.
-    """
+    """Keeps helper variables and their slots out of checkpoints and of later lists."""
     keys = tf.compat.v1.GraphKeys
     graph = tf.compat.v1.get_default_graph()
     for variable in graph.get_collection(keys.GLOBAL_VARIABLES):

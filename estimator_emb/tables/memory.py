@@ -14,10 +14,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check_fits(tables: Sequence[Table], training: bool) -> None:
-    """Raises MemoryError, before allocation, if tables and slots exceed all memory and swap.
-
-    The limit is that of this machine or of this container.
-    """
+    """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
     needed = sum(bytes_of(table, training) for table in tables)
     there = of_machine()
     if there is None or needed <= there:

@@ -21,10 +21,7 @@ STRATEGIES = ("div", "mod")
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """A division of the V rows of one table over H shards, by the strategy 'div' or 'mod'.
-
-    V and H are at least 1.
-    """
+    """A division of a table's V >= 1 rows over H >= 1 shards, by the strategy 'div' or 'mod'."""
 
     vocabulary_size: int
     shards: int

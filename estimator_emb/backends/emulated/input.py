@@ -39,7 +39,6 @@ class CoreInput:
       looked_up: the features of the whole batch that the tables consume.
       real: in prediction, bool [samples of all cores]: False for samples that fill up the last
         batch. Else None.
-      initializers: of the datasets.
     """
 
     features: Any
@@ -168,10 +167,7 @@ def _taken(
     batch_axis: Sequence[int] | None,
     fed_by: Sequence[Sequence[int]],
 ) -> tuple[list[_Batch], list[tf.Operation]]:
-    """Returns the batches of a step from a host's call of input_fn, and their initializers.
-
-    `fed_by` has the replicas that each batch feeds.
-    """
+    """Returns one batch of a host's step for each of `fed_by`, and the initializers."""
     predicting = ctx.mode == ModeKeys.PREDICT
     if not isinstance(result, tf.data.Dataset):
         if predicting:

@@ -60,8 +60,7 @@ class Reporting:
     """What tensorflow-estimator logs while it trains.
 
     Attributes:
-      every_n_steps: session calls between two lines, or None.
-      every_n_secs: seconds between two lines, or None.
+      every_n_steps, every_n_secs: session calls and seconds between two lines, or None.
       steps_per_call: steps of a session call, if fixed; else None.
     """
 
@@ -112,10 +111,7 @@ class EmulatedStep:
     def build(
         self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], reporting: Reporting
     ) -> EstimatorSpec:
-        """Returns the `EstimatorSpec` of the mode.
-
-        `input_fn` takes the `TPUContext` of an input.
-        """
+        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input."""
         self._read(input_fn)
         self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
         self._computation = Computation()

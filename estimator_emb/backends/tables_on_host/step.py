@@ -88,7 +88,7 @@ class TablesOnHostStep:
     def build(
         self, augment: Callable[..., Any], labels: Any, mode: str, config: Any, params: Any
     ) -> EstimatorSpec:
-        """Builds the spec with `augment`, tensorflow-estimator's, and completes it for the tables."""
+        """Builds the spec with tensorflow-estimator's `augment`, and completes it for tables."""
 
         def on_core(features: Any, **kwargs: Any) -> Any:
             return self._on_core(features, **kwargs)

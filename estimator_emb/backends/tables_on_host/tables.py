@@ -102,10 +102,7 @@ class HostedTap:
         self.activations = tap.activations
 
     def sent(self) -> list[tf.Tensor]:
-        """Returns what a core sends to `update`: gradients of activations, and the factors [1, n].
-
-        The factors are the rates and, if there is one, the multiplier.
-        """
+        """Returns the input of `update`: gradients, then rates and any multiplier as one [1, n]."""
         gradients = self._tap.gradients()
         self._tap.warn_of_zeros(gradients)
         multiplier, rates = self._tap.multiplier(), self._tap.rates()
