@@ -16,7 +16,7 @@ from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
 
 SHOWN = 5
-"""How many differences a message lists."""
+"""The most differences that a message lists."""
 
 
 class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
@@ -37,7 +37,7 @@ class Form:
       shape: shape of the whole variable, also where the graph has parts of it; of unknown rank if
         any shape will do.
       dtype: type of its values; None if any type will do.
-      in_parts: True if the graph has parts of it, which no saver reshapes. False by default.
+      in_parts: whether the graph has parts of it, which no saver reshapes.
     """
 
     shape: tf.TensorShape
@@ -46,14 +46,7 @@ class Form:
 
 
 class Misfits:
-    """A collection of the differences between a graph and a checkpoint.
-
-    Args:
-      path: prefix of the checkpoint.
-      tables: the tables of the spec.
-      here: name -> form of the variables of the graph.
-      warm_start: True if the checkpoint is one to warm-start from. False by default.
-    """
+    """The differences between the variables `here` in a graph and those of a checkpoint."""
 
     def __init__(
         self,
@@ -97,9 +90,8 @@ class Misfits:
     def raise_error(self) -> None:
         """Raises an error that lists the differences, if there are any.
 
-        Raises:
-          UnfitCheckpoint: variables have other shapes or types.
-          MissingCheckpoint: the checkpoint lacks variables, and the others fit.
+        It is MissingCheckpoint if the checkpoint lacks variables and the others fit, else
+        UnfitCheckpoint.
         """
         differences = [*self._describe_shapes(), *self._others]
         unfit = bool(differences)
@@ -263,7 +255,7 @@ class Misfits:
         saved: Iterable[SavedVariable],
         renamed: dict[str, str],
     ) -> str:
-        """Describes a missing variable, and adds the name it may have had before to `renamed`."""
+        """Describes a missing variable, and adds its possible former name to `renamed`."""
         shape = self._here[name].shape
         alike = [
             variable.name
@@ -302,7 +294,7 @@ def _list(shape: tf.TensorShape) -> str:
 
 
 def _weights(table: Table, name: str) -> str | None:
-    """Returns the name of a table's weights if `name` is theirs or that of a slot, else None."""
+    """Returns the weights of a table if `name` is theirs or that of a slot, else None."""
     parts = name.split("/")
     if table.scope_key is None:
         own = name == table.name or name.startswith(f"{table.name}/")
