@@ -28,11 +28,7 @@ class UnknownFormat(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """Consecutive rows of a variable, or all of it, in a data file.
-
-    `start` is the first of `rows` rows, 1 for a scalar; `offset` and `size` are in bytes, and
-    `crc32c` is masked.
-    """
+    """Consecutive rows of a variable in a data file; a scalar has one. `crc32c` is masked."""
 
     start: int
     rows: int
@@ -50,10 +46,10 @@ class Index:
         self._count, self._entries, self._little_endian = _read(path)
 
     def parts(self, name: str) -> list[FilePart]:
-        """Returns the parts of a variable by row: one, unless it was partitioned.
+        """Returns the parts of a variable in the order of their rows.
 
-        Raises UnknownFormat if there is no such variable, its parts are not consecutive runs of
-        whole rows, or their bytes are in another order than this machine's.
+        Raises UnknownFormat if they are not consecutive runs of whole rows of this machine's byte
+        order.
         """
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:

@@ -47,7 +47,8 @@ class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[mi
 def latest(model_dir: str) -> str | None:
     """Returns the prefix of the latest checkpoint of a model directory; None if it has none.
 
-    Raises MissingCheckpoint if the `checkpoint` file does not name one, or one that is gone.
+    Raises MissingCheckpoint if there are some, but the `checkpoint` file names none or a missing
+    one.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -161,7 +162,7 @@ def _how_to_go_on(folder: str, name: str) -> str:
 
 
 def check_folder(model_dir: str) -> None:
-    """Raises a ValueError if TensorFlow reads the path as a pattern, which another path fits."""
+    """Raises a ValueError if TensorFlow would read the path as a pattern of another one."""
     folder = model_dir.replace(os.sep, "/")
     if re.search(r"\\|\[[^/]+\]", folder):
         raise ValueError(
@@ -198,11 +199,9 @@ def check_whole(path: str) -> None:
 
 
 def explain(error: Exception, path: str | None) -> Exception | None:
-    """Returns the error of the checkpoint that caused `error`, or None if it is not the cause.
+    """Returns the error of the checkpoint at `path` that caused `error`; None if it did not.
 
-    Args:
-      error: as `errors.explained` gives it.
-      path: prefix of the checkpoint that was to be restored; None if none was.
+    `error` is as `errors.explained` gives it, and `path` is None if nothing was to be restored.
     """
     if path is None or isinstance(error, (MissingCheckpoint, DamagedCheckpoint)):
         return None
@@ -246,10 +245,7 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 
 
 def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
-    """Returns (what is wrong with a checkpoint's files, whether one is missing), or None.
-
-    With `thorough`, all variables are also read, one at a time, and compared with their checksums.
-    """
+    """Returns (the problem, whether a file is missing), or None; `thorough` reads all variables."""
     try:
         reader = tf.train.load_checkpoint(path)
     except (tf.errors.OpError, IndexError, ValueError) as error:

@@ -26,11 +26,9 @@ PIECE_BYTES = 32 << 20
 class Values:
     """The values of a checkpoint. As a context, it closes the files at the end.
 
-    TensorFlow reads strings, variables whose parts are not runs of rows, and variables of an
-    unknown index format, each as a whole.
-
-    Raises MissingCheckpoint or DamagedCheckpoint if a file is missing, too short or of another
-    format; the message is one line that names it.
+    TensorFlow itself reads strings, variables that are not in runs of rows, and unknown index
+    formats, each variable as a whole. The errors of a missing or damaged file are those of
+    `check_files`.
     """
 
     def __init__(self, path: str):
@@ -71,10 +69,9 @@ class Values:
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of the pieces in which a variable of rank 1 or more is read.
+        """Yields (first row, end) of the pieces in which a variable is read.
 
-        A piece has `rows` rows, or as many as `PIECE_BYTES` hold of `variables` variables of this
-        shape.
+        A piece has `rows` rows, or as many as fit into `PIECE_BYTES` for `variables` variables.
         """
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
@@ -85,10 +82,7 @@ class Values:
         return self._get_tensor(name)
 
     def rows(self, name: str, start: int, end: int) -> np.ndarray:
-        """Returns the rows from `start` to before `end` of a variable.
-
-        Raises DamagedCheckpoint if a data file has become too short.
-        """
+        """Returns the rows from `start` to before `end` of a variable."""
         parts = self.parts(name)
         if parts is None:
             value = np.asarray(self._whole(name), object if self._is_text(name) else None)
@@ -107,7 +101,7 @@ class Values:
     def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
         """Returns the rows of the ids from `start` to before `end` of a variable.
 
-        Its rows are in the order of 'mod' over `hosts` hosts; 1 is the order of the ids.
+        Its rows are in the 'mod' order of `hosts` hosts; 1 is the order of the ids.
         """
         if hosts == 1:
             return self.rows(name, start, end)
@@ -141,10 +135,7 @@ class Values:
         return parts if fits else None
 
     def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
-        """Compares a variable with its checksums, and tells `progress` the bytes that it reads.
-
-        Raises DamagedCheckpoint, which names the data file, if it is not what was saved.
-        """
+        """Raises DamagedCheckpoint, with the data file, if a checksum of a variable differs."""
         parts = self.parts(name)
         if parts is None:
             self._whole(name)
@@ -191,11 +182,7 @@ class Values:
 
 
 def check_files(path: str) -> None:
-    """Raises an error if a file of a checkpoint is missing or too short, or its index is none.
-
-    The error is MissingCheckpoint or DamagedCheckpoint, with a message of one line that names the
-    file.
-    """
+    """Raises an error of one line that names the file if a file is missing or damaged."""
     if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
         raise MissingCheckpoint(
             f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "

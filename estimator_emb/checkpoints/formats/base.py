@@ -17,9 +17,8 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 class TableFormat:
     """A format that `export` writes; its module has one as `FORMAT`.
 
-    Attributes:
-      widens: whether bfloat16 is written as float32.
-      by_variable: whether tables are named as their variables, and not as files.
+    With `widens`, it writes bfloat16 as float32; with `by_variable`, it names tables as their
+    variables, and not as files.
     """
 
     slots = True
@@ -72,11 +71,7 @@ def tables_to_write(
     order: str | None,
     progress: Callable[[int, int], Any] | None,
 ) -> list[SavedTable]:
-    """Returns the tables of a checkpoint to write; the arguments are those of `export`.
-
-    Raises a ValueError if a table or a vocabulary is missing, two tables would share a name, or
-    nothing says in which order rows are.
-    """
+    """Returns the tables to write, with the arguments and the errors of `export`."""
     tables: list[SavedTable] = []
     taken: dict[str, str] = {}
     for name in names:

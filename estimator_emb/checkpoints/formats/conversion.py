@@ -284,7 +284,6 @@ class _Moves:
         return "ids"
 
     def _hosts_of_slices(self) -> tuple[int, str] | None:
-        """Returns the number of hosts and the reason; None if the slices do not tell."""
         names = {table.name for table in self._named} | set(self._tables)
         told = row_order.hosts_of_slices(self._values, sorted(names))
         own = {table.name: told[table.name] for table in self._named if table.name in told}
@@ -360,8 +359,8 @@ class _Order:
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
         """Returns the positions in `ids` for each slice of the new checkpoint.
 
-        The rows of a host are a slice of their own. A variable that stays keeps its slices, by
-        which one may see how it was divided.
+        A host has its own slice, and a variable that stays keeps its slices, which tell how it was
+        divided.
         """
         if self.new > 1:
             divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]

@@ -102,10 +102,7 @@ def left_out(written: Written) -> list[str]:
 
 
 def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, Keys]:
-    """Returns the serialized graph of what `tf.train.Checkpoint` saves, and the tensors' names.
-
-    TensorFlow makes it only of variables, and eagerly.
-    """
+    """Returns the graph, which TensorFlow makes only of variables, and the tensors' names."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
     def add(parent: Any, name: str, *path: str) -> Any:
@@ -280,7 +277,6 @@ class _Tf2(TableFormat):
 
 
 def _of_slots(table: SavedTable) -> type[OptimizationParameters] | None:
-    """Returns the TF2 vocabulary's class with the slots of a table; None if there is none."""
     if not table.optimizer or len(table.variables) == 1:
         return None
     return tf2_class(saved_variables.optimizer_class(table.optimizer))

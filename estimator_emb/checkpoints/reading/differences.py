@@ -123,8 +123,8 @@ def pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the values of two variables of one shape and type, piece by piece, by their ids.
 
-    The rows are in the order of 'mod' over `hosts` hosts. A variable that fits in one piece is
-    yielded as a whole, and so are strings.
+    `hosts` has the number of hosts in whose 'mod' order each is. A variable that fits in one piece
+    is yielded as a whole, and so are strings.
     """
     is_text = here.dtypes[name] == tf.string
     spans = [] if is_text or not here.shapes[name] else [*here.spans(name)]

@@ -130,10 +130,9 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
 
 
 def record(values: Values) -> dict[str, int]:
-    """Returns table or slot -> number of hosts from the record of a conversion; {} without one.
+    """Returns table or slot -> number of hosts in whose 'mod' order it is; {} without a record.
 
-    The rows are in the order of 'mod' over these hosts; 1 stands for the order of the ids. Raises a
-    ValueError if this version cannot read the record.
+    1 stands for the order of the ids. Raises a ValueError if this version cannot read the record.
     """
     if RECORD not in values.shapes:
         return {}
@@ -177,7 +176,7 @@ def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
 def undivided(values: Values, table: str) -> bool:
     """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
 
-    No TPU of several hosts has then written it, and its rows are in the order of the ids.
+    Its rows are then in the order of the ids, as no TPU of several hosts has written it.
     """
     helped = any(saved_variables.is_helper(name) for name in values.shapes)
     return not helped and len(values.parts(table) or ()) == 1

@@ -85,14 +85,9 @@ def table_pieces(
 class SavedTable:
     """A table of an open checkpoint, with row i for id i.
 
-    Its name is as `find` takes it, and the order as in `table`; `widen` reads bfloat16 as float32.
-
-    Attributes:
-      name: name of its variable.
-      variables: names of its variables, the weights first, then the slots.
-      dtype: NumPy's type of the values as they are read.
-      vocabulary: labels of its rows; None, at first, for none.
-      advance: function called with the number of bytes that `pieces` has read.
+    The argument `name` is as in `find`, and the attribute is that of the variable. `variables` has
+    the weights first, then the slots. `widen` reads bfloat16 as float32. `advance` is called with
+    the number of bytes that `pieces` has read.
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):

@@ -192,10 +192,8 @@ def tables(
 ) -> dict[str, SavedVariable]:
     """Returns name -> variable of those that the checkpoint says are embedding tables.
 
-    Such a variable might be a table by its shape, and has a feature column's name
-    (`.../embedding_weights`, `..._shared_embedding`), slots that only embedding optimizers have
-    (`/Adam/m`), a legacy helper variable, or a place in `also`, the names that a record or a graph
-    tells.
+    They have a feature column's name (`.../embedding_weights`, `..._shared_embedding`), slots that
+    only embedding optimizers have (`/Adam/m`), a legacy helper variable, or a place in `also`.
     """
     helped = {
         part.removeprefix(HELPER_PREFIX)

@@ -26,12 +26,8 @@ def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     """Compares the default graph with the checkpoint that its saver will restore.
 
     Nothing is compared where the saver restores in a way of its own, or is a `tf.train.Checkpoint`.
-    `scaffold` is that of model_fn; None for TensorFlow's default.
-
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: a file is missing or too short, or a variable is
-        missing.
-      UnfitCheckpoint: a variable has another shape or type in the checkpoint.
+    Raises MissingCheckpoint or DamagedCheckpoint if a file or a variable is missing or a file is
+    too short, and UnfitCheckpoint if a variable has another shape or type there.
     """
     checkpoint_files.check_whole(path)
     saver = getattr(scaffold, "saver", None)

@@ -31,13 +31,10 @@ class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: igno
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The shape and the type of a variable.
+    """The shape and the type of a variable; of unknown rank, or None, if any will do.
 
-    Attributes:
-      shape: shape of the whole variable, also where the graph has parts of it; of unknown rank if
-        any shape will do.
-      dtype: type of its values; None if any type will do.
-      in_parts: whether the graph has parts of it, which no saver reshapes.
+    `shape` is that of the whole variable. With `in_parts`, the graph has parts of it, which no
+    saver reshapes.
     """
 
     shape: tf.TensorShape
@@ -88,11 +85,7 @@ class Misfits:
         self._missing[name] = key
 
     def raise_error(self) -> None:
-        """Raises an error that lists the differences, if there are any.
-
-        It is MissingCheckpoint if the checkpoint lacks variables and the others fit, else
-        UnfitCheckpoint.
-        """
+        """Raises an error that lists the differences, if there are any."""
         differences = [*self._describe_shapes(), *self._others]
         unfit = bool(differences)
         if self._missing:

@@ -29,14 +29,8 @@ class ModelDirectory:
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
         """Returns the checkpoint that an evaluation or a prediction reads; None if there is none.
 
-        Args:
-          call: 'evaluate' or 'predict'.
-          checkpoint_path: the one that the program asks for; None for the latest.
-          warm_start: the estimator's `WarmStartSettings`, or None.
-
-        Raises:
-          MissingCheckpoint: there is no checkpoint at `checkpoint_path`, or the `checkpoint` file
-            names none.
+        `call` is 'evaluate' or 'predict'. Raises MissingCheckpoint if there is none at
+        `checkpoint_path`, or if that is None and the `checkpoint` file does not name the latest.
         """
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)

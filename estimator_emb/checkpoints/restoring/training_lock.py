@@ -65,11 +65,7 @@ def held(model_dir: str) -> Iterator[bool]:
 
 
 def _locked(path: str) -> int:
-    """Returns the descriptor of a lock file, locked.
-
-    Raises BlockingIOError, whose `strerror` says who holds the lock, or an OSError if there are no
-    locks.
-    """
+    """Returns a locked descriptor; the `strerror` of BlockingIOError says who else holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         _descriptors.add(descriptor)
