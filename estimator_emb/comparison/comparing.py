@@ -59,12 +59,8 @@ class Item:
 class OfTraining:
     """The comparison of one model directory.
 
-    Attributes:
-      losses: (step, loss of A, loss of B).
-      loss: their distances.
-      variables: the variables that both sides have.
-      matching: the pairs of names of A and B.
-      random: ops in a step of A or B that draw random numbers.
+    `losses` has (step, loss of A, loss of B), and `random` the ops of a step that draw random
+    numbers.
     """
 
     losses: list[tuple[int, float, float]]
@@ -78,10 +74,8 @@ class OfTraining:
 class Comparison:
     """The whole comparison of two runs.
 
-    Attributes:
-      trainings: one for each model directory.
-      outputs: metrics and predictions: (item, value of A, value of B), with None for arrays.
-      problems: sentences about what only one side has.
+    `outputs` has the metrics and predictions as (item, value of A, value of B), with None for
+    arrays; `problems` are sentences about what only one side has.
     """
 
     trainings: list[OfTraining]
@@ -108,10 +102,7 @@ class Comparison:
 def compare(
     a: Run, b: Run, tolerance: distances.Tolerance, ignore: Sequence[str] = ()
 ) -> Comparison:
-    """Compares two runs, without the names that a pattern in `ignore` matches.
-
-    Raises CannotCompare if there is nothing to compare.
-    """
+    """Compares two runs, without the names that the patterns in `ignore` match."""
     problems = []
     if len(a.trainings) != len(b.trainings):
         problems.append(
@@ -258,10 +249,7 @@ def check_change(run: Run, label: str) -> None:
 def verdict(
     comparison: Comparison, repeated: Comparison | None, tolerance: distances.Tolerance
 ) -> tuple[int, str]:
-    """Returns the exit status, and the line that says what it means.
-
-    `repeated` compares side A with itself; None if it was not run twice.
-    """
+    """Returns the exit status and its meaning; `repeated` compares side A with itself."""
     within = f"within {tolerance}"
     chance = None
     if repeated is not None:

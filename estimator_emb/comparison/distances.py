@@ -68,10 +68,7 @@ def scale_of(*arrays: Any) -> float:
 
 
 def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distance:
-    """Returns the distance of two arrays of the same shape.
-
-    Floating-point values may differ by the tolerance; integers, booleans and texts may not differ.
-    """
+    """Returns the distance of two arrays; integers, booleans and texts have no tolerance."""
     a, b = np.asarray(a), np.asarray(b)
     if not (_is_float(a) and _is_float(b)):
         return _between_exact(a, b)

@@ -43,12 +43,9 @@ _BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")
 class Matching:
     """The pairs of variables of two sides.
 
-    Attributes:
-      pairs: (name in A, name in B, rule or '' for equal names), sorted by name in A.
-      only_a: names of A alone.
-      only_b: names of B alone.
-      left_out: names that rule "beta" explains; they count for nothing.
-      ignored: names that the user does not want compared.
+    `pairs` has (name in A, name in B, rule or '' for equal names), sorted by name in A. `left_out`
+    has the names that rule "beta" explains, which count for nothing, and `ignored` those that the
+    user leaves out.
     """
 
     pairs: list

@@ -11,11 +11,7 @@ _MOST_LINES = 8
 
 
 def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
-    """Draws the losses of both sides, and the differences of losses and variables by step.
-
-    Each model directory has a row of two diagrams. `sides` describes A and B for the title, and
-    `path` is that of the new PNG file.
-    """
+    """Draws losses and differences into a new PNG file, two diagrams for each model directory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

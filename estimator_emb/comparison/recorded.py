@@ -22,12 +22,9 @@ class CannotCompare(Exception):
 class Training:
     """The training of one model directory on a side.
 
-    Attributes:
-      start: prefix of the checkpoint of its first values, or None.
-      losses: {global step: loss}; {} if they were not recorded.
-      saved: {global step: prefix of a checkpoint}.
-      random: the ops of a step that draw random numbers.
-      unsaved: variables that the program's saver leaves out of its checkpoints.
+    `start` is the prefix of the checkpoint of its first values; `saved` and `losses` have the
+    global step as key. `random` lists the ops of a step that draw random numbers, and `unsaved` the
+    variables that the program's saver leaves out.
     """
 
     start: str | None = None

@@ -41,10 +41,7 @@ class Done(BaseException):
 
 
 def main(folder, launch):
-    """Runs the side that `folder` describes; returns its exit status.
-
-    `launch` runs a program of the kind 'ours', with the arguments `launch` of side.json.
-    """
+    """Runs the side that `folder` describes, 'ours' by `launch`; returns the exit status."""
     with open(os.path.join(folder, "side.json")) as file:
         given = json.load(file)
     side_files, side_training = _load("side_files"), _load("side_training")
@@ -178,8 +175,6 @@ class Watch:
         self._watch_prediction(stock)
         _seed_shuffles(tf.data.Dataset, self.given["seed"])
 
-    # ---- Where an estimator keeps its model ----------------------------------------------------
-
     def _prepare_constructor(self, owner):
         real = owner.__init__
 
@@ -214,8 +209,6 @@ class Watch:
 
     def _model_dir(self, path):
         return self.files.hide(os.fspath(path))
-
-    # ---- Training ------------------------------------------------------------------------------
 
     def _watch_training(self, stock):
         watch, limit = self, self.given["steps"]
@@ -269,8 +262,6 @@ class Watch:
     def _must_say_steps(self, estimator):
         backend = getattr(estimator, "backend", None)
         return backend is not None and backend.request.use_tpu
-
-    # ---- Evaluation and prediction -------------------------------------------------------------
 
     def _watch_evaluation(self, stock):
         watch, limit, real = self, self.given["steps"], stock.evaluate

@@ -183,10 +183,7 @@ class Files:
 
 
 def redirect(files, redirect_tensorflow):
-    """Redirects what this process writes; `tensorflow` must be imported.
-
-    `redirect_tensorflow` is that of `tensorflow_files`, with its `doors`.
-    """
+    """Redirects what this process writes; `tensorflow` must be imported."""
     _redirect_python(files)
     file_io = importlib.import_module("tensorflow.python.lib.io.file_io")
     _system.match = file_io._pywrap_file_io.GetMatchingFiles
