@@ -253,7 +253,6 @@ def _latest(path: str) -> str:
 def _optimizer_of(
     values: Values, table: str, keys: Mapping[str, str]
 ) -> type[OptimizationParameters] | None:
-    """Returns the optimizer with the slots of a table; None without slots."""
     names = set(keys) - {WEIGHTS}
     if not names:
         return None

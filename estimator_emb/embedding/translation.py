@@ -326,7 +326,6 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
 
 
 def _fields(value: Any, ours: Any) -> dict[str, Any]:
-    """Returns the attributes of `value` that are fields of our dataclass."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(ours)}
 
 
