@@ -72,7 +72,6 @@ def differences(
 
 
 def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
-    """Returns the number of hosts in whose order each checkpoint has the rows of a variable."""
     told = [order.get(name) for order in orders]
     if None in told and told != [None, None]:
         values = both[told.index(None)]

@@ -38,8 +38,8 @@ def take_turns(hooks: Iterable[Any]) -> None:
     """Makes the `CheckpointSaverHook`s of a training write one after the other.
 
     An `AsyncCheckpointSaverHook` writes in a thread of its own. Another hook that saves would write
-    the first and the last checkpoint into the same temporary files. That of TensorFlow 2.15 also
-    does not find the graph in its thread.
+    the first and the last checkpoint into the same temporary files. The asynchronous hook of
+    TensorFlow 2.15 also does not find the graph in its thread.
     """
     turn = threading.Lock()
     for hook in hooks:
