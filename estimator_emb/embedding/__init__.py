@@ -7,7 +7,7 @@ them, and TensorFlow's objects of the same names, as `optimization_parameters`. 
 `to_legacy` and `from_legacy` translate between the two. `from_tensorflow` translates TensorFlow's
 objects to ours, and `to_tensorflow` translates ours, or a whole spec, to those that `TPUEmbedding`
 and `TPUEmbeddingV2` of `tf.tpu.experimental.embedding` take. `checkpoint_to_tensorflow` writes the
-tables and slots of a program for them, and `checkpoint_from_tensorflow` takes them back.
+tables and slots of a program for them, and `checkpoint_from_tensorflow` reads them back.
 """
 
 from estimator_emb.embedding.checkpoints import (

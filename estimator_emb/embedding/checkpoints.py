@@ -203,7 +203,7 @@ def checkpoint_from_tensorflow(
 
     Returns:
       The new checkpoint. Its global step is that of a variable `step` in the old one; without one,
-        there is none.
+      there is none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or it is not of `TPUEmbedding`, but of

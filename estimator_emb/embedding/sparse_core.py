@@ -35,7 +35,7 @@ def sparse_core_config(
 
     Returns:
       A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`, in which tables are not stacked,
-        and dropping of ids is not allowed.
+      and dropping of ids is not allowed.
 
     Raises:
       ValueError: this TensorFlow has no SparseCoreEmbeddingConfig, or an argument is out of its

@@ -106,8 +106,8 @@ def to_tensorflow(
 
     Returns:
       For a spec, a `SpecTranslation`. Else the same structure of objects of
-        `tf.tpu.experimental.embedding`, with the value of every field. Features that share a table
-        share its translation.
+      `tf.tpu.experimental.embedding`, with the value of every field. Features that share a table
+      share its translation.
 
     Raises:
       ValueError: an object is of another class; `step` is missing; something is left out, and

@@ -176,7 +176,7 @@ def to_legacy(value: Any) -> Any:
 
     Returns:
       An `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy vocabulary, with
-        the value of every field. Initializers and combiners stay the same objects.
+      the value of every field. Initializers and combiners stay the same objects.
 
     Raises:
       ValueError: a field without counterpart is not at its default: of an optimizer, a function as
@@ -238,7 +238,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
 
     Returns:
       An optimizer, a `TableConfig` or a `FeatureConfig` of this package, with the value of every
-        field. Initializers and combiners stay the same objects.
+      field. Initializers and combiners stay the same objects.
 
     Raises:
       ValueError: a field without counterpart is not at its default: of a table,
