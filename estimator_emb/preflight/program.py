@@ -63,7 +63,7 @@ def _innermost(passed: list[tuple[str, Any]]) -> str | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether a class or column of ours refuses the program's arguments, on a TPU too."""
+    """Returns whether an estimator's class or a column refuses the arguments, on a TPU too."""
     passed = list(traceback.extract_tb(error.__traceback__))
     inside = list(
         itertools.takewhile(
