@@ -198,7 +198,7 @@ def _notes(
 
 
 def _of_generation(config: Any) -> Iterator[Finding]:
-    """Yields the refusal of the generation that a program names."""
+    """Yields a finding if use_tpu=True refuses the generation that the program names."""
     try:
         check_runtime(getattr(config.tpu_config, "tpu_generation", None))
     except ValueError as error:

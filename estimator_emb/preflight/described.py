@@ -112,7 +112,7 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         embedding_config_spec=request.spec,
     )
     each = tpu_config.num_cores_per_replica
-    # The threads of a session report errors to each other by it; there is no session.
+    # The threads of a session would report errors to each other by this; there is no session.
     made._rendezvous = collections.defaultdict(lambda: None)
     made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(
         replicas * (each or 1), divided=bool(each)

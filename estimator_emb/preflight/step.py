@@ -175,7 +175,7 @@ def _build(
             split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program.ProgramError as error:
             # model_fn may fail because of a finding in the inputs, or because it assigns a
-            # reference variable, which TensorFlow refuses and `static` names.
+            # reference variable, which TensorFlow refuses and `static` reports.
             reference = "Non-resource Variables are not supported" in str(error.__cause__)
             if not (reference or step.findings):
                 raise

@@ -36,7 +36,7 @@ _MOST_CORES = 4096
 
 
 def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
-    """Returns the generation that the program names, else v4 and, without tables on it, v6e."""
+    """Returns the generation that the program names; else v4, and v6e if no table needs v4."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
         return (named,)

@@ -150,7 +150,6 @@ def _activations(stack: Stack) -> str:
 
 
 def _config(limits: SparseCoreLimits, **more: Any) -> str:
-    """Returns a custom call's backend_config, as a string of StableHLO."""
     config = {
         "max_ids_per_partition": limits.max_ids_per_partition,
         "max_unique_ids_per_partition": limits.max_unique_ids_per_partition,
