@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train off a TPU.
 
-Where it runs is the business of a backend, which `backends.choose` makes once; the hooks of
-tensorflow-estimator ask it.
+A backend, which `backends.choose` makes once, knows where it runs.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ class TPUEstimator(StockTPUEstimator):
     optimizer trains the rest. With `use_tpu=False`, feature columns other than those of the tables
     read the ids. `params` holds 'batch_size', 'use_tpu' and 'context'.
 
-    Every argument has the name, the place and the default that it has in tensorflow-estimator.
+    The arguments have the names, order and defaults of tensorflow-estimator.
 
     Args:
       model_fn: called with some of `features`, `labels`, `mode`, `params` and `config`, by name, to
@@ -48,30 +47,29 @@ class TPUEstimator(StockTPUEstimator):
         temporary folder.
       config: a `RunConfig`, which must be given; its `tpu_config` says how a program with
         `use_tpu=True` runs.
-      params: a dict that model_fn and input_fn are given, with 'batch_size', 'use_tpu' and
-        'context' added, which it must not hold itself.
+      params: a dict for model_fn and input_fn, which get it with 'batch_size', 'use_tpu' and
+        'context' added; it must not hold these keys itself.
       use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
-      train_batch_size: samples of a step of training, over all cores. With `use_tpu=True` it must
-        be given, and be a multiple of the number of cores.
+      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it must be
+        given, and be a multiple of the number of cores.
       eval_batch_size: likewise for `evaluate`, which needs it where the program evaluates on a TPU.
       predict_batch_size: likewise for `predict`.
-      batch_axis: for each input the axis that holds samples, where input_fn is called once for each
+      batch_axis: for each input the axis of the samples, where input_fn is called once for each
         core; None means axis 0.
       eval_on_tpu: False evaluates on the host.
-      export_to_tpu: adds a graph for TPUs to SavedModels; where no TPU is, it has no effect.
+      export_to_tpu: adds a graph for TPUs to SavedModels; it has no effect without a TPU.
       export_to_cpu: adds a graph for CPU and GPU to SavedModels.
       warm_start_from: a checkpoint, a folder of checkpoints or SavedModel, or
         `WarmStartSettings`, from which the variables start.
-      embedding_config_spec: the embedding tables. None, for a model without.
+      embedding_config_spec: the embedding tables; None for a model without tables.
       export_saved_model_api_version: an `ExportSavedModelApiVersion`, which says how
         `export_saved_model` builds the graph for TPUs.
 
     Raises:
-      TypeError: `model_fn` is no function, or a batch size no integer.
-      ValueError: `config` is no `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` holds a key of the estimator's own, TF_CONFIG says what
-        cannot be, TensorFlow reads `model_dir` as a pattern, or the spec is not one that can train
-        where the program runs.
+      TypeError: `model_fn` is not a function, or a batch size is not an integer.
+      ValueError: `config` is not a `RunConfig`, an argument of model_fn is unknown, a batch size is
+        missing or not positive, `params` holds a key that the estimator adds, TF_CONFIG is invalid,
+        TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -168,18 +166,18 @@ class TPUEstimator(StockTPUEstimator):
         Args:
           input_fn: called with some of `params`, `mode` and `config`, by name; returns a Dataset of
             (features, labels) whose batches have `params["batch_size"]` samples.
-          hooks: `SessionRunHook`s, which fire once in a session call.
-          steps: how many steps to train, from where training begins.
-          max_steps: the global step at which training ends. Without `steps` and `max_steps` it ends
-            with its input, where `use_tpu=False`.
+          hooks: `SessionRunHook`s, which run once in each session call.
+          steps: the number of steps to train, from where training begins.
+          max_steps: the global step at which training ends. Without `steps` and `max_steps`, and
+            with `use_tpu=False`, training ends with its input.
           saving_listeners: `CheckpointSaverListener`s.
 
         Returns:
           This estimator.
 
         Raises:
-          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or
-            there is a checkpoint that does not fit the program.
+          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or a
+            checkpoint does not fit the program.
           RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
             and the value.
@@ -213,11 +211,11 @@ class TPUEstimator(StockTPUEstimator):
 
         Args:
           input_fn: as of `train`.
-          steps: how many batches. With `use_tpu=True` it must be given; None reads the input to its
-            end.
+          steps: the number of batches, which must be given with `use_tpu=True`; None reads the
+            input to its end.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          name: of this evaluation, where there are several: its summaries go to `eval_<name>`.
+          name: name of this evaluation among several; its summaries go to `eval_<name>`.
 
         Returns:
           {name of a metric: its value}, with 'loss' and 'global_step'.
@@ -243,7 +241,7 @@ class TPUEstimator(StockTPUEstimator):
         all_hooks: Any,
         output_dir: Any,
     ) -> Any:
-        # Last: of a loop that the end of the input cuts short, its own hook says more.
+        # Last, because the hook of a loop that the end of the input cuts short says more.
         hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
         return super()._evaluate_run(
             checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
@@ -261,10 +259,10 @@ class TPUEstimator(StockTPUEstimator):
 
         Args:
           input_fn: as of `train`; labels are ignored.
-          predict_keys: names of the predictions that are wanted; None for all.
+          predict_keys: names of the predictions to yield; None for all.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          yield_single_examples: False yields the predictions of a batch as they are.
+          yield_single_examples: False yields the predictions of a whole batch at a time.
 
         Yields:
           {name: array} for each sample, or for each batch.
@@ -282,7 +280,7 @@ class TPUEstimator(StockTPUEstimator):
             errors.explained(explain, self.backend.emulates_tpu),
             contextlib.closing(predictions),
         ):
-            # The graph is built for the first one. This estimator may then do something else.
+            # The first prediction builds the graph; after it the estimator may do something else.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))
             yield from first
@@ -300,13 +298,13 @@ class TPUEstimator(StockTPUEstimator):
         """Writes a SavedModel with the weights of a checkpoint.
 
         Args:
-          export_dir_base: the folder in which a new one, with the time as its name, is made.
+          export_dir_base: the folder in which a new folder, named by the time, is made.
           serving_input_receiver_fn: returns a `ServingInputReceiver`: what a caller of the model
             feeds, and the features that model_fn gets.
           assets_extra: {path in `assets.extra` of the SavedModel: file to copy there}, or None.
           as_text: whether the SavedModel is written as text.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          experimental_mode: the mode of which the graph is written.
+          experimental_mode: the mode whose graph is written.
 
         Returns:
           The path of the new folder.
@@ -326,7 +324,7 @@ class TPUEstimator(StockTPUEstimator):
         return path
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint in `model_dir`; None where there is none."""
+        """Returns the path of the latest checkpoint in `model_dir`, or None."""
         return self._directory.latest()
 
     def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:

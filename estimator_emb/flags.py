@@ -33,7 +33,7 @@ from estimator_emb.spec.options import RunConfig
 
 @dataclasses.dataclass(frozen=True)
 class TPUFlags:
-    """The holders of the flags that `define` defines; `holder.value` is the value of a flag."""
+    """The holders of the flags that `define` defines; `holder.value` is a flag's value."""
 
     model_dir: flags.FlagHolder
     use_tpu: flags.FlagHolder
@@ -54,8 +54,8 @@ class TPUFlags:
     def run_config(self, **kwargs: Any) -> RunConfig:
         """Returns the `RunConfig` that the flags ask for.
 
-        Where --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, `RunConfig` has
-        its own default. The name of a TPU is looked up only if the program is to run on a TPU.
+        Where --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, the default of
+        `RunConfig` stays. The name of a TPU is looked up only if the program is to run on a TPU.
 
         Args:
           **kwargs: arguments of `RunConfig`, which take precedence over the flags. If `tpu_config`
@@ -127,7 +127,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
       The holders of the flags.
 
     Raises:
-      TypeError: `defaults` names a flag that there is not.
+      TypeError: `defaults` names an unknown flag.
     """
     known = [field.name for field in dataclasses.fields(TPUFlags)]
     unknown = sorted(set(defaults) - set(known))

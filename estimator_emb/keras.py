@@ -7,9 +7,9 @@
 `epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
 `tf.keras.optimizers.legacy` adds it to the root.
 
-The arithmetic is inherited from Keras. The code here makes it work in a v1 graph, such as that of
-an Estimator's model_fn, where Keras's optimizer returns nothing that would run the update, and its
-ops run in any order.
+Keras does the arithmetic. The code here makes it work in a v1 graph, such as that of an Estimator's
+model_fn, where Keras's optimizer returns nothing that would run the update, and its ops run in any
+order.
 """
 
 import functools
@@ -35,7 +35,7 @@ def _in_v1_graph() -> bool:
 
 def _unordered() -> bool:
     """Returns whether the ops of this graph run in any order, and only if fetched."""
-    # A tf.function orders its ops. The bodies of tf.cond and tf.while_loop do as the graph around.
+    # A tf.function orders its ops. Bodies of tf.cond and tf.while_loop follow the outer graph.
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 
@@ -76,8 +76,8 @@ class Adagrad(_KerasAdagrad):
     the tables through a variable in that list.
 
     The variables of the optimizer, `learning_rate` included, are global variables of the graph and
-    therefore in its checkpoints: a training that continues from a checkpoint keeps the rate that
-    was saved. A schedule that it is given, it evaluates.
+    therefore in its checkpoints: training that continues from a checkpoint keeps the saved rate,
+    unless the rate is a schedule, which is evaluated.
 
     Args:
       learning_rate: step size, a finite number >= 0, or a
@@ -89,18 +89,18 @@ class Adagrad(_KerasAdagrad):
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
       global_clipnorm: largest L2 norm of all gradients together. Default None. One limit acts:
-        `clipnorm`, else `global_clipnorm`, else `clipvalue`; what is not positive is ignored.
+        `clipnorm`, else `global_clipnorm`, else `clipvalue`; one that is not positive is ignored.
       use_ema: True keeps a moving average `m` of every variable. Default False.
       ema_momentum: factor in [0, 1], as in the formula above. Default 0.99.
       ema_overwrite_frequency: steps between two overwrites of `w`, >= 1. Default None: only
         `finalize_variable_values` overwrites.
-      jit_compile: True compiles the update by XLA if a GPU is visible. Default True.
+      jit_compile: True compiles the update with XLA if a GPU is visible. Default True.
       name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
 
     Raises:
-      ValueError: a number is negative or not finite although it must be, `ema_momentum` or
+      ValueError: a number is negative or not finite where it must not be, `ema_momentum` or
         `ema_overwrite_frequency` is out of its range, `clipnorm` and `global_clipnorm` are both
-        given, or an argument is one of the legacy optimizer.
+        given, or an argument belongs to the legacy optimizer.
       TypeError: an argument is unknown, or in a v1 graph `learning_rate` is a Tensor or a function.
 
     Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
@@ -123,8 +123,8 @@ class Adagrad(_KerasAdagrad):
         """Takes a step down the gradient of `loss`.
 
         Args:
-          loss: a callable without arguments that returns the loss, or a Tensor; that needs `tape`,
-            but not in a v1 graph.
+          loss: a callable without arguments that returns the loss, or a Tensor, which needs `tape`
+            except in a v1 graph.
           var_list: variables to update, or a callable without arguments that returns them.
           tape: the `tf.GradientTape` that recorded the loss.
 
@@ -132,8 +132,7 @@ class Adagrad(_KerasAdagrad):
           None; in a v1 graph, what `apply_gradients` returns.
 
         Raises:
-          ValueError: outside a v1 graph, `loss` is a Tensor without a tape; or as
-          `apply_gradients`.
+          ValueError: as `apply_gradients`; or outside a v1 graph, a Tensor has no tape.
         """
         step = self.apply_gradients(self.compute_gradients(loss, var_list, tape))
         return step if _in_v1_graph() else None
@@ -145,7 +144,7 @@ class Adagrad(_KerasAdagrad):
         """
         if not _in_v1_graph() or tape is not None:
             return super().compute_gradients(loss, var_list, tape)
-        # A tape of our own would record only what the callable adds to the graph, and not how that
+        # A tape opened here would record only what the callable adds to the graph, and not how that
         # depends on the embedding tables.
         loss = loss() if callable(loss) else loss
         variables = list(var_list() if callable(var_list) else var_list)
@@ -162,7 +161,7 @@ class Adagrad(_KerasAdagrad):
 
         Args:
           grads_and_vars: pairs of gradient and variable. Unless `build` was called, the first call
-            must have all variables. A pair whose gradient is None is left out.
+            must name all variables. A pair whose gradient is None is left out.
           name: prefix of the names of new variables; None means the optimizer's name.
           skip_gradients_aggregation: True leaves out `aggregate_gradients`. False by default.
           **kwargs: `experimental_aggregate_gradients=False` does the same.
@@ -171,10 +170,10 @@ class Adagrad(_KerasAdagrad):
           The variable `iterations`; in a v1 graph a Tensor, as the class describes it.
 
         Raises:
-          ValueError: no pair has a gradient; or in a v1 graph, a variable is no resource variable
-            or of another graph, or the optimizer was created outside the graph.
-          KeyError: the first call did not have a variable.
-          NotImplementedError: there is a distribution strategy in a v1 graph.
+          ValueError: no pair has a gradient; or in a v1 graph, a variable is not a resource
+            variable or belongs to another graph, or the optimizer was created outside the graph.
+          KeyError: a variable was not in the first call.
+          NotImplementedError: a v1 graph has a distribution strategy.
         """
         apply = super().apply_gradients
         if not (_in_v1_graph() and _unordered()):
@@ -210,7 +209,7 @@ class Adagrad(_KerasAdagrad):
         return [(None if g is None else total(g), variable) for g, variable in pairs]
 
     def update_step(self, grad: Any, variable: tf.Variable) -> Any:
-        """Updates a variable and its accumulator by the formula, and does nothing else of a step.
+        """Updates a variable and its accumulator by the formula, and does no other part of a step.
 
         Returns None; in a v1 graph, outside a tf.function, a Tensor that updates when it is run.
         """
@@ -263,7 +262,7 @@ class Adagrad(_KerasAdagrad):
         Unless they are given, its shape is that of `model_variable` and its initial value is zero.
         """
         if _in_v1_graph() and isinstance(initial_value, tf.Variable):
-            # The initializers of a graph run in any order, so the other may not have run.
+            # The initializers of a graph run in any order: the other variable's may come later.
             other = initial_value
             initial_value = tf.cond(
                 other.is_initialized(), other.read_value, lambda: other.initial_value
@@ -273,7 +272,7 @@ class Adagrad(_KerasAdagrad):
         )
 
     def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
-        """Returns the output of a new op that does all that `act` does, in the program's order."""
+        """Returns the output of a new op that runs the ops of `act` in the program's order."""
 
         @tf.function(autograph=False)
         def run() -> tf.Tensor:
@@ -304,8 +303,8 @@ class Adagrad(_KerasAdagrad):
                 )
 
     def _start_averages(self, variables: list[tf.Variable]) -> None:
-        # An Estimator warm-starts variables after model_fn, when their averages have their former
-        # initial values already.
+        # An Estimator warm-starts variables after model_fn, when the averages already have the
+        # former initial values.
         def copy() -> None:
             for variable in variables:
                 index = self._index_dict[self._var_key(variable)]
@@ -354,7 +353,6 @@ class Adagrad(_KerasAdagrad):
 
     def _serialize_hyperparameter(self, hyperparameter: Any) -> Any:
         if _in_v1_graph() and isinstance(hyperparameter, tf.Variable):
-            # There is no session to ask, but the constructor's value, in the type that numpy()
-            # returns.
+            # Without a session, the constructor's value is given, in the type that numpy() returns.
             return tf.get_static_value(hyperparameter.initial_value)[()]
         return super()._serialize_hyperparameter(hyperparameter)
