@@ -3,9 +3,9 @@
 
 A table in a checkpoint of ours is one tensor [vocabulary_size, dimension] in the order of its ids.
 The legacy TPUEstimator wrote that only under `partition_strategy='div'`. Under 'mod', host i of H
-held the rows of the ids i, i + H, i + 2H, ..., and the parts of the hosts were saved one after the
-other, so that row r of the saved tensor is not id r. `convert` writes such a checkpoint again in
-the order of the ids.
+held the rows of the ids i, i + H, i + 2H, ..., and the hosts' parts were saved one after the other,
+so that row r of the saved tensor is not id r. `convert` rewrites such a checkpoint in the order of
+the ids.
 """
 
 from estimator_emb.checkpoints.formats.conversion import Conversion, convert

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train without a TPU.
 
-A backend, which `backends.choose` creates, does everything that depends on where the program runs;
-the methods below call it.
+A backend, which `backends.choose` makes once, does what depends on where the program runs.
 """
 
 import contextlib
@@ -36,9 +35,9 @@ class TPUEstimator(StockTPUEstimator):
     With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
     in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
     optimizer trains the rest. With `use_tpu=False`, feature columns other than those of the tables
-    read the ids.
+    read the ids. `params` holds 'batch_size', 'use_tpu' and 'context'.
 
-    Arguments have the names, order and defaults of tensorflow-estimator.
+    The arguments have the names, order and defaults of tensorflow-estimator.
 
     Args:
       model_fn: called with some of `features`, `labels`, `mode`, `params` and `config`, by name, to
@@ -46,31 +45,31 @@ class TPUEstimator(StockTPUEstimator):
         emulated TPU it is called for the batch of one core.
       model_dir: the folder of checkpoints and summaries. None takes that of `config`, or a new
         temporary folder.
-      config: a `RunConfig`, required; its `tpu_config` says how a program with `use_tpu=True` runs.
-      params: a dict for model_fn and input_fn. The estimator adds 'batch_size', 'use_tpu' and
-        'context', which it must not contain.
+      config: a `RunConfig`, which must be given; its `tpu_config` says how a program with
+        `use_tpu=True` runs.
+      params: a dict for model_fn and input_fn, which get it with 'batch_size', 'use_tpu' and
+        'context' added; it must not hold these keys itself.
       use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
-      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it is
-        required, and must be a multiple of the number of cores.
+      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it must be
+        given, and be a multiple of the number of cores.
       eval_batch_size: likewise for `evaluate`, if the program evaluates on a TPU.
       predict_batch_size: likewise for `predict`.
-      batch_axis: for each input the axis of samples, if input_fn is called once for each core; None
-        means axis 0.
+      batch_axis: for each input the axis of the samples, where input_fn is called once for each
+        core; None means axis 0.
       eval_on_tpu: False evaluates on the host.
-      export_to_tpu: adds a graph for TPUs to SavedModels; without a TPU, it has no effect.
+      export_to_tpu: adds a graph for TPUs to SavedModels; it has no effect without a TPU.
       export_to_cpu: adds a graph for CPU and GPU to SavedModels.
-      warm_start_from: a checkpoint, a folder of checkpoints, a SavedModel or `WarmStartSettings`,
-        from which variables start.
-      embedding_config_spec: the embedding tables. None for a model without tables.
+      warm_start_from: a checkpoint, a folder of checkpoints or SavedModel, or
+        `WarmStartSettings`, from which the variables start.
+      embedding_config_spec: the embedding tables; None for a model without tables.
       export_saved_model_api_version: an `ExportSavedModelApiVersion`, which says how
         `export_saved_model` builds the graph for TPUs.
 
     Raises:
       TypeError: `model_fn` is not a function, or a batch size is not an integer.
       ValueError: `config` is not a `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` contains a key that the estimator adds, TF_CONFIG is
-        invalid, TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the
-        program runs.
+        missing or not positive, `params` holds a key that the estimator adds, TF_CONFIG is invalid,
+        TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -162,22 +161,22 @@ class TPUEstimator(StockTPUEstimator):
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
-        """Trains the model, starting from the latest checkpoint of `model_dir` if there is one.
+        """Trains the model, from the latest checkpoint of `model_dir` if there is one.
 
         Args:
           input_fn: called with some of `params`, `mode` and `config`, by name; returns a Dataset of
             (features, labels) whose batches have `params["batch_size"]` samples.
-          hooks: `SessionRunHook`s, which fire once in a session call.
-          steps: number of steps to train.
-          max_steps: the global step at which training ends. Without `steps` and `max_steps`, only
-            with `use_tpu=False`, it ends with its input.
+          hooks: `SessionRunHook`s, which run once in each session call.
+          steps: the number of steps to train, from where training begins.
+          max_steps: the global step at which training ends. Without `steps` and `max_steps`, and
+            with `use_tpu=False`, training ends with its input.
           saving_listeners: `CheckpointSaverListener`s.
 
         Returns:
           This estimator.
 
         Raises:
-          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or the
+          ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or a
             checkpoint does not fit the program.
           RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
@@ -211,14 +210,14 @@ class TPUEstimator(StockTPUEstimator):
         """Computes the loss and the metrics of a checkpoint.
 
         Args:
-          input_fn: as in `train`.
+          input_fn: as of `train`.
           steps: number of batches, required with `use_tpu=True`; None reads the input to its end.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          name: name of one of several evaluations, whose summaries are in `eval_<name>`.
+          name: name of this evaluation among several; its summaries go to `eval_<name>`.
 
         Returns:
-          {name of a metric: its value}, including 'loss' and 'global_step'.
+          {name of a metric: its value}, with 'loss' and 'global_step'.
 
         Raises:
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
@@ -241,7 +240,7 @@ class TPUEstimator(StockTPUEstimator):
         all_hooks: Any,
         output_dir: Any,
     ) -> Any:
-        # These are last: if the input ends within a loop, the loop's own hook says more.
+        # Last, because the hook of a loop that the end of the input cuts short says more.
         hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
         return super()._evaluate_run(
             checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
@@ -258,11 +257,11 @@ class TPUEstimator(StockTPUEstimator):
         """Yields the predictions of a checkpoint.
 
         Args:
-          input_fn: as in `train`; labels are ignored.
-          predict_keys: names of the wanted predictions; None for all.
+          input_fn: as of `train`; labels are ignored.
+          predict_keys: names of the predictions to yield; None for all.
           hooks: `SessionRunHook`s.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          yield_single_examples: False yields the predictions of whole batches.
+          yield_single_examples: False yields the predictions of a whole batch at a time.
 
         Yields:
           {name: array} for each sample, or for each batch.
@@ -280,7 +279,7 @@ class TPUEstimator(StockTPUEstimator):
             errors.explained(explain, self.backend.emulates_tpu),
             contextlib.closing(predictions),
         ):
-            # The first prediction builds the graph. The program may use this estimator after it.
+            # The first prediction builds the graph; after it the estimator may do something else.
             with self._directory.restoring(path):
                 first = list(itertools.islice(predictions, 1))
             yield from first
@@ -298,9 +297,9 @@ class TPUEstimator(StockTPUEstimator):
         """Writes a SavedModel with the weights of a checkpoint.
 
         Args:
-          export_dir_base: the folder in which a new one is created, with the time as its name.
-          serving_input_receiver_fn: returns a `ServingInputReceiver`: the tensors that a caller of
-            the model feeds, and the features for model_fn.
+          export_dir_base: the folder in which a new folder, named by the time, is made.
+          serving_input_receiver_fn: returns a `ServingInputReceiver`: what a caller of the model
+            feeds, and the features that model_fn gets.
           assets_extra: {path in `assets.extra` of the SavedModel: file to copy there}, or None.
           as_text: whether the SavedModel is written as text.
           checkpoint_path: the checkpoint; None for the latest of `model_dir`.
@@ -324,7 +323,7 @@ class TPUEstimator(StockTPUEstimator):
         return path
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint in `model_dir`; None if there is none."""
+        """Returns the path of the latest checkpoint in `model_dir`, or None."""
         return self._directory.latest()
 
     def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:

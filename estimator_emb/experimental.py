@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of `tf.estimator.experimental`: hooks that end a training early, and others.
-
-They are tensorflow-estimator's own.
-"""
+"""The names of `tf.estimator.experimental`, which are tensorflow-estimator's own."""
 
 from estimator_emb.private.experimental import (
     InMemoryEvaluatorHook,

@@ -33,7 +33,7 @@ from estimator_emb.spec.options import RunConfig
 
 @dataclasses.dataclass(frozen=True)
 class TPUFlags:
-    """The holders of the flags of `define`; `holder.value` is the value of a flag."""
+    """The holders of the flags that `define` defines; `holder.value` is a flag's value."""
 
     model_dir: flags.FlagHolder
     use_tpu: flags.FlagHolder
@@ -54,8 +54,8 @@ class TPUFlags:
     def run_config(self, **kwargs: Any) -> RunConfig:
         """Returns the `RunConfig` that the flags ask for.
 
-        Without --tpu, --save_checkpoints_steps or --keep_checkpoint_max, `RunConfig` has its own
-        default. The name of a TPU is looked up only if the program is to run on a TPU.
+        Where --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, the default of
+        `RunConfig` stays. The name of a TPU is looked up only if the program is to run on a TPU.
 
         Args:
           **kwargs: arguments of `RunConfig`, which take precedence over the flags. If `tpu_config`
@@ -113,7 +113,7 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
     "save_checkpoints_steps": (_COUNT, None, "Steps between checkpoints.", _AT_LEAST_1),
     "keep_checkpoint_max": (_COUNT, None, "How many checkpoints stay; 0: all.", {"lower_bound": 0}),
 }
-"""Flag -> the function that defines it, its default, its help and other arguments."""
+"""Flag -> the function that defines it, its default, its help and further arguments."""
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
@@ -121,7 +121,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
 
     Args:
       flag_values: the flags to which they are added; absl's own `FLAGS` by default.
-      **defaults: default values by flag name, instead of the usual ones.
+      **defaults: default values by flag name, in place of the usual ones.
 
     Returns:
       The holders of the flags.

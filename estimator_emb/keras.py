@@ -7,8 +7,8 @@
 `epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
 `tf.keras.optimizers.legacy` adds it to the root.
 
-The arithmetic is inherited from Keras. This module makes it work in a v1 graph, such as that of a
-model_fn, where Keras's optimizer returns nothing that runs the update, and its ops run in any
+Keras does the arithmetic. The code here makes it work in a v1 graph, such as that of an Estimator's
+model_fn, where Keras's optimizer returns nothing that would run the update, and its ops run in any
 order.
 """
 
@@ -27,7 +27,7 @@ _LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 def _in_v1_graph() -> bool:
-    """Returns whether ops are built for a session or in a `tf.compat.v1.wrap_function`."""
+    """Returns whether ops are built for a session, or in a `tf.compat.v1.wrap_function`."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return not tf.executing_eagerly() and _unordered()
     return True
@@ -35,7 +35,7 @@ def _in_v1_graph() -> bool:
 
 def _unordered() -> bool:
     """Returns whether the ops of this graph run in any order, and only if fetched."""
-    # A tf.function orders its ops; bodies of tf.cond and tf.while_loop follow the outer graph.
+    # A tf.function orders its ops. Bodies of tf.cond and tf.while_loop follow the outer graph.
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 
@@ -61,9 +61,9 @@ class Adagrad(_KerasAdagrad):
 
     then `iterations` grows by 1. A schedule is evaluated at `iterations` before that.
 
-    In a v1 graph `minimize` and `apply_gradients` return a Tensor, the value of `iterations` after
-    the step. Running it takes the whole step, once. An Estimator counts steps with its global step,
-    which must therefore be the optimizer's `iterations`:
+    In a v1 graph `minimize` and `apply_gradients` return a Tensor, the number of `iterations` after
+    the step. A session that runs it takes the whole step, once. An Estimator counts steps by its
+    global step, and therefore the optimizer must count with it too:
 
         def model_fn(features, labels, mode, params):
             ...
@@ -75,33 +75,32 @@ class Adagrad(_KerasAdagrad):
     With an EmbeddingConfigSpec, pass `tf.compat.v1.trainable_variables()` as above: gradients reach
     the tables through a variable in that list.
 
-    The variables of the optimizer, including `learning_rate`, are global variables of the graph and
-    therefore in its checkpoints: a training that continues from a checkpoint keeps the saved rate,
-    unless the rate is a schedule.
+    The variables of the optimizer, `learning_rate` included, are global variables of the graph and
+    therefore in its checkpoints: training that continues from a checkpoint keeps the saved rate,
+    unless the rate is a schedule, which is evaluated.
 
     Args:
       learning_rate: step size, a finite number >= 0, or a
         `tf.keras.optimizers.schedules.LearningRateSchedule`; kept in float32
         (`tf.keras.backend.floatx()`). Default 0.001.
-      initial_accumulator_value: initial value of `a`, a finite number >= 0. Default 0.1.
+      initial_accumulator_value: start of every `a`, a finite number >= 0. Default 0.1.
       epsilon: keeps the root above 0, a finite number. Default 1e-7.
       weight_decay: factor, as in the formula above. Default None, no decay.
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
-      global_clipnorm: largest L2 norm of all gradients together. Default None. Only one limit has
-        an effect: `clipnorm`, else `global_clipnorm`, else `clipvalue`. A limit that is not
-        positive is ignored.
+      global_clipnorm: largest L2 norm of all gradients together. Default None. One limit acts:
+        `clipnorm`, else `global_clipnorm`, else `clipvalue`; one that is not positive is ignored.
       use_ema: True keeps a moving average `m` of every variable. Default False.
       ema_momentum: factor in [0, 1], as in the formula above. Default 0.99.
       ema_overwrite_frequency: steps between two overwrites of `w`, >= 1. Default None: only
-        `finalize_variable_values` overwrites `w`.
-      jit_compile: True compiles the update by XLA if a GPU is visible. Default True.
+        `finalize_variable_values` overwrites.
+      jit_compile: True compiles the update with XLA if a GPU is visible. Default True.
       name: prefix of the names of the accumulators and averages. Default 'Adagrad'.
 
     Raises:
-      ValueError: a number is negative or not finite although it must be, `ema_momentum` or
+      ValueError: a number is negative or not finite where it must not be, `ema_momentum` or
         `ema_overwrite_frequency` is out of its range, `clipnorm` and `global_clipnorm` are both
-        given, or an argument is one of the legacy optimizer.
+        given, or an argument belongs to the legacy optimizer.
       TypeError: an argument is unknown, or in a v1 graph `learning_rate` is a Tensor or a function.
 
     Source: `Adagrad` of keras/src/optimizers/adagrad.py, Keras 2.15.0 (TF 2.15.1), and
@@ -125,7 +124,7 @@ class Adagrad(_KerasAdagrad):
 
         Args:
           loss: a callable without arguments that returns the loss, or a Tensor, which needs `tape`
-            unless in a v1 graph.
+            except in a v1 graph.
           var_list: variables to update, or a callable without arguments that returns them.
           tape: the `tf.GradientTape` that recorded the loss.
 
@@ -133,8 +132,7 @@ class Adagrad(_KerasAdagrad):
           None; in a v1 graph, what `apply_gradients` returns.
 
         Raises:
-          ValueError: outside a v1 graph, `loss` is a Tensor without a tape; or as
-          `apply_gradients`.
+          ValueError: as `apply_gradients`; or outside a v1 graph, a Tensor has no tape.
         """
         step = self.apply_gradients(self.compute_gradients(loss, var_list, tape))
         return step if _in_v1_graph() else None
@@ -146,8 +144,8 @@ class Adagrad(_KerasAdagrad):
         """
         if not _in_v1_graph() or tape is not None:
             return super().compute_gradients(loss, var_list, tape)
-        # A tape would record only the ops of the callable, and not how they depend on the embedding
-        # tables.
+        # A tape opened here would record only what the callable adds to the graph, and not how that
+        # depends on the embedding tables.
         loss = loss() if callable(loss) else loss
         variables = list(var_list() if callable(var_list) else var_list)
         return list(zip(tf.gradients(loss, variables), variables, strict=True))
@@ -163,9 +161,9 @@ class Adagrad(_KerasAdagrad):
 
         Args:
           grads_and_vars: pairs of gradient and variable. Unless `build` was called, the first call
-            must have all variables. Pairs without a gradient are skipped.
+            must name all variables. A pair whose gradient is None is left out.
           name: prefix of the names of new variables; None means the optimizer's name.
-          skip_gradients_aggregation: True skips `aggregate_gradients`. False by default.
+          skip_gradients_aggregation: True leaves out `aggregate_gradients`. False by default.
           **kwargs: `experimental_aggregate_gradients=False` does the same.
 
         Returns:
@@ -173,9 +171,9 @@ class Adagrad(_KerasAdagrad):
 
         Raises:
           ValueError: no pair has a gradient; or in a v1 graph, a variable is not a resource
-            variable or in another graph, or the optimizer was created outside the graph.
-          KeyError: the first call lacked a variable.
-          NotImplementedError: there is a distribution strategy in a v1 graph.
+            variable or belongs to another graph, or the optimizer was created outside the graph.
+          KeyError: a variable was not in the first call.
+          NotImplementedError: a v1 graph has a distribution strategy.
         """
         apply = super().apply_gradients
         if not (_in_v1_graph() and _unordered()):
@@ -211,7 +209,7 @@ class Adagrad(_KerasAdagrad):
         return [(None if g is None else total(g), variable) for g, variable in pairs]
 
     def update_step(self, grad: Any, variable: tf.Variable) -> Any:
-        """Updates only a variable and its accumulator, without the rest of a step.
+        """Updates a variable and its accumulator by the formula, and does no other part of a step.
 
         Returns None; in a v1 graph, outside a tf.function, a Tensor that updates when it is run.
         """
@@ -242,7 +240,7 @@ class Adagrad(_KerasAdagrad):
         _KerasAdagrad.learning_rate.fset(self, learning_rate)
 
     def build(self, var_list: Iterable[tf.Variable]) -> None:
-        """Creates the accumulators, and the averages if `use_ema`; later calls have no effect.
+        """Creates the accumulators, and the averages if `use_ema`. Later calls change nothing.
 
         Raises:
           ValueError, NotImplementedError: as `apply_gradients`.
@@ -261,10 +259,10 @@ class Adagrad(_KerasAdagrad):
     ) -> tf.Variable:
         """Creates a variable `<variable_name>/<name of model_variable>` of that variable's dtype.
 
-        By default, its shape is that of `model_variable` and its initial value is zero.
+        Unless they are given, its shape is that of `model_variable` and its initial value is zero.
         """
         if _in_v1_graph() and isinstance(initial_value, tf.Variable):
-            # Initializers run in any order, so that of the other variable may not have run.
+            # The initializers of a graph run in any order: the other variable's may come later.
             other = initial_value
             initial_value = tf.cond(
                 other.is_initialized(), other.read_value, lambda: other.initial_value
@@ -274,7 +272,7 @@ class Adagrad(_KerasAdagrad):
         )
 
     def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
-        """Returns the output of a new op that does what `act` does, in the order of the program."""
+        """Returns the output of a new op that runs the ops of `act` in the program's order."""
 
         @tf.function(autograph=False)
         def run() -> tf.Tensor:
@@ -305,7 +303,8 @@ class Adagrad(_KerasAdagrad):
                 )
 
     def _start_averages(self, variables: list[tf.Variable]) -> None:
-        # An Estimator warm-starts variables after model_fn, so initial averages may be outdated.
+        # An Estimator warm-starts variables after model_fn, when the averages already have the
+        # former initial values.
         def copy() -> None:
             for variable in variables:
                 index = self._index_dict[self._var_key(variable)]
@@ -317,7 +316,7 @@ class Adagrad(_KerasAdagrad):
         frequency = self.ema_overwrite_frequency
         if not (_in_v1_graph() and self.use_ema and frequency):
             return super()._internal_apply_gradients(grads_and_vars)
-        # Keras tests `tensor == 0`, which in a v1 graph compares objects and is never true.
+        # Keras asks whether `tensor == 0`, which in a v1 graph compares objects and is never true.
         self.ema_overwrite_frequency = None
         try:
             iterations = super()._internal_apply_gradients(grads_and_vars)
@@ -343,7 +342,7 @@ class Adagrad(_KerasAdagrad):
                     f"{learning_rate!r}."
                 )
             return super()._build_learning_rate(learning_rate)
-        # Keras evaluates the schedule at `iterations`, which may not be initialized yet.
+        # Keras evaluates the schedule at `iterations`, which may not be initialised yet.
         with tf.init_scope():
             self._current_learning_rate = tf.Variable(
                 learning_rate(tf.constant(0, tf.int64)),
@@ -354,6 +353,6 @@ class Adagrad(_KerasAdagrad):
 
     def _serialize_hyperparameter(self, hyperparameter: Any) -> Any:
         if _in_v1_graph() and isinstance(hyperparameter, tf.Variable):
-            # Without a session, only the constructor's value is known; in the type of numpy().
+            # Without a session, the constructor's value is given, in the type that numpy() returns.
             return tf.get_static_value(hyperparameter.initial_value)[()]
         return super()._serialize_hyperparameter(hyperparameter)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feature columns for programs with TPU embedding tables.
 
-The columns are TensorFlow's own, of all kinds that it has. The functions that make them are here
-together, because TensorFlow has them in four modules, two of them private.
+The columns are TensorFlow's own, of every kind. TensorFlow spreads the functions that make them
+over four modules, two of them private; here they are together.
 
 `embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`, from
 any categorical column of one feature. The input layers turn columns into the input of a model.
 """
 
-# ruff: noqa: I001 - Keras 2, which the input layers are part of, must be bound first.
+# ruff: noqa: I001 - Keras 2, which has the input layers, must be bound first.
 import estimator_emb  # noqa: F401
 
 from feature_columns.categorical import (

@@ -2,7 +2,7 @@
 """Categorical columns, which turn the values of a feature into ids.
 
 A feature may be a dense tensor, a `tf.SparseTensor` or a `tf.RaggedTensor`, with any number of
-values for a sample. In a dense tensor of integers, -1 stands for no value; in one of strings, ''.
+values for a sample. In a dense tensor, -1 means no value among integers, and '' among strings.
 """
 
 from collections.abc import Sequence
@@ -35,19 +35,19 @@ def categorical_column_with_hash_bucket(
 def categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> Any:
-    """Makes a column whose values are ids already.
+    """Makes a column whose values are already ids.
 
     Args:
-      key: the feature's key. Its values are of any integer type.
+      key: the key of a feature of any integer type.
       num_buckets: the number of ids, at least 1.
-      default_value: the id of values outside [0, num_buckets), itself inside. With
-        None such a value is an error of the step, which names the feature and the value.
+      default_value: the id, in [0, num_buckets), of values outside that range. With None, such a
+        value is an error of the step, which names the feature and the value.
 
     Returns:
       A categorical column with ids in [0, num_buckets).
 
     Raises:
-      ValueError: `num_buckets` is less than 1, or `default_value` is outside.
+      ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
     return tf.feature_column.categorical_column_with_identity(key, num_buckets, default_value)
 
@@ -60,18 +60,18 @@ def categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: tf.DType = tf.string,
 ) -> Any:
-    """Makes a column whose ids are the numbers of lines in a file.
+    """Makes a column whose ids are line numbers in a file.
 
-    The arguments are in the order of TensorFlow 1, in which `num_oov_buckets` comes before
-    `default_value` and `dtype`.
+    As in TensorFlow 1, `num_oov_buckets` comes before `default_value` and `dtype`.
 
     Args:
       key: the feature's key.
       vocabulary_file: path of a text file with one value on each line.
-      vocabulary_size: how many lines count, at least 1; None means all. The file must have as many.
-      num_oov_buckets: ids after the vocabulary, over which other values are hashed.
-      default_value: the id of other values, where `num_oov_buckets` is 0; None means -1, which is
-        no id: the value is left out.
+      vocabulary_size: the number of lines to use, at least 1, which the file must have; None means
+        all.
+      num_oov_buckets: number of ids after the vocabulary, over which other values are hashed.
+      default_value: the id of other values, where `num_oov_buckets` is 0; None means -1, which
+        leaves the value out.
       dtype: the type of the values: `tf.string`, or an integer type.
 
     Returns:
@@ -94,15 +94,15 @@ def categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> Any:
-    """Makes a column whose ids are places in a list.
+    """Makes a column whose ids are positions in a list.
 
     Args:
       key: the feature's key.
       vocabulary_list: the values, all different: strings or integers.
       dtype: the type of the values; None takes that of the list.
-      default_value: the id of other values; -1 is no id: the value is left out.
-      num_oov_buckets: ids after the vocabulary, over which other values are hashed; it must be 0
-        where `default_value` is given.
+      default_value: the id of other values; -1 leaves the value out.
+      num_oov_buckets: number of ids after the vocabulary, over which other values are hashed; it
+        must be 0 where `default_value` is given.
 
     Returns:
       A categorical column with ids in [0, len(vocabulary_list) + num_oov_buckets).
@@ -117,31 +117,31 @@ def categorical_column_with_vocabulary_list(
 
 
 def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:
-    """Makes a column of every combination of a sample's values of several features, hashed.
+    """Makes a column of hashed combinations of the values of several features.
 
-    It reads several features, so that it can have no table in an `EmbeddingConfigSpec`; use it with
+    It reads several features and so cannot have a table in an `EmbeddingConfigSpec`; use it with
     `linear_model`, or in `indicator_column`.
 
     Args:
-      keys: at least two of these: keys of string features, and categorical columns. A hashed
-        column is none of them: give its key, as values are hashed once.
+      keys: at least two, each the key of a string feature or a categorical column. In place of a
+        hashed column give its key, because values are hashed once.
       hash_bucket_size: the number of ids, at least 1.
-      hash_key: seed of the hash; None for TensorFlow's own.
+      hash_key: seed of the hash; None for TensorFlow's own seed.
 
     Returns:
       A categorical column with ids in [0, hash_bucket_size).
 
     Raises:
-      ValueError: there are fewer than two keys, one is neither a text nor a categorical column, or
-        is a hashed column, or `hash_bucket_size` is less than 1.
+      ValueError: there are fewer than two keys, one is neither a string nor a categorical column,
+        or is a hashed column, or `hash_bucket_size` is less than 1.
     """
     return tf.feature_column.crossed_column(keys, hash_bucket_size, hash_key)
 
 
 def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
-    """Makes a column of the intervals in which numbers lie.
+    """Makes a column of the intervals that numbers lie in.
 
-    Boundaries (0, 1) make three: below 0, from 0 to below 1, and 1 or more.
+    Boundaries (0, 1) make three intervals: below 0, from 0 to below 1, and 1 or more.
 
     Args:
       source_column: a `numeric_column` of shape (n,).
@@ -152,8 +152,8 @@ def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
       float32 [batch, n * (len(boundaries) + 1)], of zeros and ones.
 
     Raises:
-      ValueError: the source is no numeric column or has several dimensions, or the boundaries are
-        empty, not ascending, or neither list nor tuple.
+      ValueError: the source is not a numeric column or has several dimensions, or the boundaries
+        are empty, not ascending, or neither list nor tuple.
     """
     return tf.feature_column.bucketized_column(source_column, boundaries)
 
@@ -164,9 +164,9 @@ def weighted_categorical_column(
     """Makes a column whose values have weights, which the table's combiner applies.
 
     Args:
-      categorical_column: any categorical column that is no sequence.
+      categorical_column: any categorical column that is not a sequence.
       weight_feature_key: key of the feature with the weights: dense, sparse or ragged like the
-        values, with a weight for each of them.
+        values, with one weight for each value.
       dtype: type of the weights, convertible to float.
 
     Returns:

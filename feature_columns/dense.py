@@ -18,17 +18,17 @@ def numeric_column(
 
     Args:
       key: the feature's key.
-      shape: shape of the feature of one sample.
+      shape: shape of the feature in one sample.
       default_value: value that `tf.io.parse_example` gives an example without the feature: a
-        number, or numbers of that shape. With None, an example must have it.
-      dtype: a real type, which becomes float32.
-      normalizer_fn: function from the converted feature to one of the same shape; None for none.
+        number, or numbers of that shape. With None, every example must have the feature.
+      dtype: a real type, which is converted to float32.
+      normalizer_fn: function of the float32 feature that returns one of the same shape, or None.
 
     Returns:
       A dense column: float32 [batch, size of `shape`].
 
     Raises:
-      TypeError: `shape` or `default_value` is of another type, or `normalizer_fn` no function.
+      TypeError: `shape` or `default_value` is of another type, or `normalizer_fn` not a function.
       ValueError: a dimension is not positive, or `dtype` cannot be converted to float32.
     """
     return tf.feature_column.numeric_column(key, shape, default_value, dtype, normalizer_fn)
@@ -38,7 +38,7 @@ def indicator_column(categorical_column: Any) -> Any:
     """Makes a column that counts how often each id occurs in a sample.
 
     Args:
-      categorical_column: any categorical column. A weighted one adds up weights.
+      categorical_column: any categorical column; a weighted one sums weights in place of counting.
 
     Returns:
       A dense column: float32 [batch, number of ids].

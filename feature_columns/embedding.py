@@ -22,15 +22,16 @@ def embedding_column(
     """Makes a column with a table of its own, which the spec's optimizer trains.
 
     Args:
-      categorical_column: a categorical column of one feature: any but a `crossed_column` and a
-        `bucketized_column`. It says how many rows the table has.
+      categorical_column: a categorical column of one feature: any but a `crossed_column` or a
+        `bucketized_column`. Its number of ids is the number of rows of the table.
       dimension: the length of a row, at least 1.
-      combiner: how the rows of a sample become one: 'sum'; 'mean', divided by the sum of weights;
-        or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines nothing.
+      combiner: how the rows of a sample become one: 'sum'; 'mean', the sum divided by that of the
+        weights; or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines
+        nothing.
       initializer: function that returns the initial table for a shape and a dtype; None means a
         truncated normal distribution of mean 0 and standard deviation 1 / sqrt(dimension).
-      max_sequence_length: for a sequence column, the number of positions: longer sequences are cut
-        off, shorter ones end in zeros. 0 for any other column.
+      max_sequence_length: for a sequence column, the number of positions: longer sequences are cut,
+        shorter ones padded with zeros. 0 for any other column.
       learning_rate_fn: function of the global step that returns the learning rate of this table, a
         number or a float32 scalar; None means the optimizer's rate.
       embedding_lookup_device: 'tpu_embedding_core', which None means; 'tpu_tensor_core' for a table
@@ -45,9 +46,9 @@ def embedding_column(
 
     Raises:
       TypeError: `categorical_column` is not categorical.
-      ValueError: `dimension` is less than 1, `initializer` is no function, `max_sequence_length` is
-        given for a column that is no sequence, or is 0 for one that is, or the lookup device is
-        unknown or does not go with the rest.
+      ValueError: `dimension` is less than 1, `initializer` is not a function, `max_sequence_length`
+        is given for a column that is not a sequence, or is 0 for one that is, or the lookup device
+        is unknown or does not go with the other arguments.
     """
     return columns.embedding_column(
         categorical_column,
@@ -77,13 +78,13 @@ def shared_embedding_columns(
     """Makes columns that share one table.
 
     Args:
-      categorical_columns: as in `embedding_column`, all with the same number of ids. Sequences may
-        be among them.
+      categorical_columns: as in `embedding_column`, sequences included, all with the same number
+        of ids.
       dimension: as in `embedding_column`.
       combiner: as in `embedding_column`.
       initializer: as in `embedding_column`.
-      shared_embedding_collection_name: name of the table; None for the names of the categorical
-        columns in the order of the alphabet, and 'shared_embedding', joined by '_'.
+      shared_embedding_collection_name: name of the table; None joins the sorted names of the
+        categorical columns and 'shared_embedding' with '_'.
       max_sequence_lengths: the `max_sequence_length` of each column; None for 0 everywhere.
       learning_rate_fn: as in `embedding_column`.
       embedding_lookup_device: as in `embedding_column`.
@@ -96,8 +97,8 @@ def shared_embedding_columns(
 
     Raises:
       TypeError: a column is not categorical.
-      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or another
-        number than `max_sequence_lengths`.
+      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or there
+        are more or fewer of them than of `max_sequence_lengths`.
     """
     shared: list[Any] = columns.shared_embedding_columns(
         categorical_columns,

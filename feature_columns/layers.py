@@ -10,39 +10,38 @@ DenseFeatures = tf.compat.v1.keras.layers.DenseFeatures
 """A layer that puts the values of dense columns side by side; the class is Keras 2's.
 
 `DenseFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the features
-that model_fn is given. Its variables are `dense_features/<column's name>/embedding_weights`.
+of model_fn. Its variables are `dense_features/<column's name>/embedding_weights`.
 
 Args:
   feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
-  trainable: True, the default, makes the variables of columns outside of the spec trainable.
+  trainable: True, the default, makes the variables of columns outside the spec trainable.
   name: name of the layer; None for `dense_features`.
 
 Returns:
-  float32 [batch, D], D the sum of the columns' dimensions, the columns in the order of their names.
+  float32 [batch, D], D the sum of the columns' dimensions, with the columns sorted by name.
 
 Raises:
-  ValueError: a column is categorical: wrap it in an `embedding_column` or an `indicator_column`; or
-    it is a sequence, which `SequenceFeatures` takes.
+  ValueError: a column is categorical, and needs an `embedding_column` or an `indicator_column`
+    around it; or it is a sequence, which `SequenceFeatures` takes.
 """
 
 SequenceFeatures = tf.keras.experimental.SequenceFeatures
 """A layer that puts sequences side by side; the class is Keras 2's.
 
 `SequenceFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the
-features that model_fn is given. Its variables are `sequence_features/<column's
-name>/embedding_weights`.
+features of model_fn. Its variables are `sequence_features/<column's name>/embedding_weights`.
 
 Args:
   feature_columns: embedding columns of sequences, shared ones included.
-  trainable: True, the default, makes the variables of columns outside of the spec trainable.
+  trainable: True, the default, makes the variables of columns outside the spec trainable.
   name: name of the layer; None for `sequence_features`.
 
 Returns:
-  float32 [batch, T, D], T the columns' `max_sequence_length` and D the sum of their dimensions, the
-  columns in the order of their names; and int64 [batch], the number of positions of each sample.
+  float32 [batch, T, D], T the columns' `max_sequence_length` and D the sum of their dimensions,
+  with the columns sorted by name; and int64 [batch], the number of positions of each sample.
 
 Raises:
-  ValueError: a column is no sequence.
+  ValueError: a column is not a sequence.
   tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
 """
 
@@ -61,17 +60,16 @@ def input_layer(
     as a layer.
 
     Args:
-      features: key -> feature, as model_fn is given them.
+      features: key -> feature, as model_fn gets them.
       feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
-      weight_collections: graph collections to which variables of columns outside of the spec are
+      weight_collections: graph collections to which variables of columns outside the spec are
         added; None for none.
       trainable: True, the default, makes such variables trainable.
       cols_to_vars: a dict that is filled: column -> list of its variables.
       cols_to_output_tensors: a dict that is filled: column -> its part of the result.
 
     Returns:
-      float32 [batch, D], D the sum of the columns' dimensions, the columns in the order of their
-      names.
+      float32 [batch, D], D the sum of the columns' dimensions, with the columns sorted by name.
 
     Raises:
       ValueError: a column is categorical, or a sequence.
@@ -101,9 +99,9 @@ def linear_model(
     program's own optimizer trains.
 
     Args:
-      features: key -> feature, as model_fn is given them.
+      features: key -> feature, as model_fn gets them.
       feature_columns: dense or categorical columns.
-      units: how many numbers the model computes for a sample.
+      units: the number of results for each sample.
       sparse_combiner: how the weights of a categorical column's values become one: 'sum', 'mean' or
         'sqrtn'.
       weight_collections: graph collections to which the variables are added; None for none.
@@ -128,7 +126,7 @@ def linear_model(
 
 
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
-    """Returns the specification by which `tf.io.parse_example` reads the features of columns.
+    """Returns the specification with which `tf.io.parse_example` reads the features of columns.
 
     Args:
       feature_columns: columns of any kind.
@@ -137,7 +135,7 @@ def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
       {key: `tf.io.FixedLenFeature` or `tf.io.VarLenFeature`}, weights included.
 
     Raises:
-      ValueError: two columns need one key in different ways, or an object is no column.
+      ValueError: two columns read the same key differently, or an object is not a column.
     """
     spec: dict[str, Any] = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     return spec

@@ -33,7 +33,7 @@ def sequence_categorical_column_with_hash_bucket(
 def sequence_categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> Any:
-    """Makes a column of a sequence whose values are ids already.
+    """Makes a column of a sequence whose values are already ids.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions], of any integer type.
@@ -44,7 +44,7 @@ def sequence_categorical_column_with_identity(
       A sequence column with ids in [0, num_buckets).
 
     Raises:
-      ValueError: `num_buckets` is less than 1, or `default_value` is outside.
+      ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
     return tf.feature_column.sequence_categorical_column_with_identity(
         key, num_buckets, default_value
@@ -59,7 +59,7 @@ def sequence_categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: tf.DType = tf.string,
 ) -> Any:
-    """Makes a column of a sequence whose ids are the numbers of lines in a file.
+    """Makes a column of a sequence whose ids are line numbers in a file.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions].
@@ -88,7 +88,7 @@ def sequence_categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> Any:
-    """Makes a column of a sequence whose ids are places in a list.
+    """Makes a column of a sequence whose ids are positions in a list.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions].
@@ -117,15 +117,14 @@ def sequence_input_layer(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Puts the sequences of columns side by side, as the input of an RNN.
 
-    Its variables are `sequence_input_layer/<column>_embedding/embedding_weights`. Columns come in
-    the order of their names. `SequenceFeatures` does the same as a Keras layer, and takes shared
-    columns too.
+    Its variables are `sequence_input_layer/<column>_embedding/embedding_weights`. The columns are
+    sorted by name. `SequenceFeatures` does the same as a Keras layer, and takes shared columns too.
 
     Args:
       features: key -> feature.
       feature_columns: one sequence column or several, made by `embedding_column` of a
         `sequence_categorical_column_with_*`, or TensorFlow's own sequence columns.
-      weight_collections: graph collections that variables of TensorFlow's own columns are added to.
+      weight_collections: graph collections to which variables of TensorFlow's columns are added.
       trainable: True, the default, makes such variables trainable.
 
     Returns:
@@ -133,7 +132,7 @@ def sequence_input_layer(
       positions of each sample.
 
     Raises:
-      ValueError: no column is given, or one is no sequence column.
+      ValueError: no column is given, or one is not a sequence column.
       tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
 
     Source: `sequence_input_layer` of tensorflow/contrib/feature_column, TF 1.15.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base of the backends: the places where a model runs and its tables live.
 
-A `Backend` stands between `TPUEstimator` and such a place. The hooks of tensorflow-estimator ask
-it, each in a line or two; `choose` makes it, once. It knows what the program asked for, and nothing
-of the estimator: estimators that are copied share it, and a method that needs the estimator is
-given it. What every graph gets wherever it runs is not here, but in `completed`.
+A `Backend` stands between `TPUEstimator` and such a place; the hooks of tensorflow-estimator call
+it. `choose` makes it, once. It holds the program's request and no estimator, because copies of an
+estimator share it; a method that needs the estimator receives it. `completed` has what every graph
+gets, wherever it runs.
 """
 
 import abc
@@ -26,21 +26,17 @@ Function = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorRequest:
-    """What a program asked for when it constructed its estimator.
+    """The arguments with which a program constructed its estimator.
 
     Attributes:
-      model_fn: the program's.
       spec: checked; None without embedding tables.
-      tables: those of the spec.
       config: a `RunConfig`, or anything else, which tensorflow-estimator refuses.
       use_tpu: whether the program asks for a TPU, real or emulated.
-      train_batch_size: samples of a step over all cores; None where the program gave none.
-      eval_batch_size: likewise.
-      predict_batch_size: likewise.
+      train_batch_size, eval_batch_size, predict_batch_size: samples of a step over all cores, or
+        None.
       batch_axis: for each input the axis that holds samples; None for axis 0.
       eval_on_tpu: whether an evaluation runs where training does.
-      export_to_tpu: whether SavedModels get a graph for TPUs.
-      export_to_cpu: whether SavedModels get a graph for CPU and GPU.
+      export_to_tpu, export_to_cpu: whether SavedModels get a graph for TPUs, and for CPU and GPU.
     """
 
     model_fn: Function
@@ -62,10 +58,9 @@ class TableGraph:
     """The tables in the graph of one mode, for `completed`.
 
     Attributes:
-      lookup: a `Lookup`, or a `HostedLookup` where a TPU runs the model.
-      next_step: keeps the lookup of the next step; None where lookups are not ahead.
-      dropped: leaves bad ids out; None where they are errors.
-      summarizes: whether figures of the tables are among the summaries.
+      lookup: a `Lookup`, or a `HostedLookup` if a TPU runs the model.
+      next_step: keeps the lookup of the next step; None if lookups are not ahead.
+      dropped: leaves bad ids out; None if they are errors.
     """
 
     lookup: Any
@@ -76,11 +71,11 @@ class TableGraph:
 
 @dataclasses.dataclass
 class Call:
-    """What an estimator is doing, which tensorflow-estimator does not tell its hooks.
+    """The current call of an estimator, which tensorflow-estimator does not tell its hooks.
 
     Attributes:
-      counts_steps: whether the program said how many steps to train.
-      predict_keys: names of the predictions that are handed out by example; None for all.
+      counts_steps: whether the program gave the number of steps to train.
+      predict_keys: names of the predictions that are returned by example; None for all.
       exporting: whether graphs are for a SavedModel.
       hooks: classes of the hooks that the program gives to `train`.
       graph: the tables in the graph that is being built, once its backend has made them.
@@ -94,18 +89,12 @@ class Call:
 
 
 class Backend(abc.ABC):
-    """A place where a model runs and where its tables live.
-
-    Args:
-      request: what the program asked for.
+    """A place where a model runs and its tables live; raises ValueError for what it cannot run.
 
     Attributes:
-      emulates_tpu: whether the program is shown a TPU that is not there.
+      emulates_tpu: whether the program sees a TPU that is not there.
       in_session: whether a session of this process, or of its cluster, runs the model's ops.
       reads_ahead: whether input is read before the step that trains with it begins.
-
-    Raises:
-      ValueError: the place does not go with what was asked for.
     """
 
     emulates_tpu: ClassVar[bool] = False
@@ -120,25 +109,22 @@ class Backend(abc.ABC):
         return self  # It never changes.
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Returns what tensorflow-estimator's constructor is given in place of the program's."""
+        """Returns the changed arguments for tensorflow-estimator's constructor."""
         return {"eval_on_tpu": self.request.eval_on_tpu and self.request.use_tpu}
 
     def attach(self, estimator: Any) -> None:  # noqa: B027
-        """Completes an estimator whose constructor of tensorflow-estimator has run."""
+        """Completes an estimator after tensorflow-estimator's constructor."""
 
     def check_prediction(self) -> None:  # noqa: B027
-        """Raises NotImplementedError where a model cannot predict."""
+        """Raises NotImplementedError if a model cannot predict here."""
 
     def log_export(self) -> None:  # noqa: B027
-        """Says in the log which of the wanted SavedModels is not written."""
+        """Logs which of the wanted SavedModels is not written."""
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         """Returns the program's input_fn as this place calls it.
 
-        Args:
-          input_fn: the program's.
-          mode: a `ModeKeys`.
-          context: the estimator's, of the TPU or what stands for it.
+        `context` is that of the estimator's TPU, or its stand-in.
         """
         return input_fn
 
@@ -146,15 +132,12 @@ class Backend(abc.ABC):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         """Returns the program's model_fn as an `Estimator` calls it.
 
-        Where it builds tables, it sets `graph` of the estimator's current call.
-
-        Args:
-          estimator: whose hook asks; its constructor has not run to its end.
-          augment: tensorflow-estimator's `_augment_model_fn`, of the estimator.
+        If it builds tables, it sets `graph` of the estimator's current call. The estimator's
+        constructor may still be running; `augment` is its `_augment_model_fn`.
         """
 
     def finish_graph(self) -> None:  # noqa: B027
-        """Adds to a graph that was built what no other backend needs."""
+        """Completes a graph with what only this backend needs."""
 
     def _recorded_model_fn(self) -> Function:
         """Returns the program's model_fn, which now records the scopes of its columns."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of the backends, and the only branch on where a program runs.
+"""Lists the backends, and is the only branch on where a program runs.
 
-It is said, never guessed: `BACKENDS` holds what a program says to ask for each.
+The program names the place, and nothing guesses it: `BACKENDS` has the words for each.
 """
 
 import dataclasses
@@ -18,13 +18,7 @@ from estimator_emb.spec import options
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A backend, and how a program asks for it.
-
-    Attributes:
-      backend: its class.
-      said: what a program says to run on it.
-      is_asked: whether a request says so.
-    """
+    """A backend, and the settings by which a program asks for it, as messages name them."""
 
     backend: type[Backend]
     said: str
@@ -51,9 +45,5 @@ BACKENDS = (
 
 
 def choose(request: EstimatorRequest) -> Backend:
-    """Makes the backend that a program asked for.
-
-    Raises:
-      ValueError: it does not go with the rest of what was asked for.
-    """
+    """Makes the backend that a program asked for; raises ValueError if the request does not fit."""
     return next(choice.backend(request) for choice in BACKENDS if choice.is_asked(request))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completes what every graph needs around its model, whichever backend builds it.
 
-`TPUEstimator` calls these three functions for all backends. So a check, a hook, a saver or a
-summary that each graph should have is added here, and nowhere else.
+`TPUEstimator` calls these functions for all backends. A check, hook, saver or summary for every
+graph is added here, and nowhere else.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _HOOKS_OF = {
 
 
 def before_model_fn(backend: Backend, mode: str, call: Call) -> None:
-    """Checks a call, before model_fn builds the graph of a mode."""
+    """Checks a call before model_fn builds the graph of a mode."""
     call.graph = None
     if backend.in_session and not call.exporting:
         request = backend.request
@@ -73,14 +73,9 @@ def check_export() -> None:
 def before_training(
     backend: Backend, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
 ) -> tuple[Any, Sequence[Any]]:
-    """Returns spec and hooks of a training, just before its session.
+    """Returns the spec and the hooks of a training, just before its session.
 
-    Args:
-      backend: where it trains.
-      spec: the `EstimatorSpec`.
-      worker_hooks: those of tensorflow-estimator.
-      hooks: those of the program, and ours.
-      config: the estimator's `RunConfig`.
+    `worker_hooks` are those of tensorflow-estimator, and `hooks` those of the program and ours.
     """
     if backend.in_session:
         if backend.request.spec is not None:

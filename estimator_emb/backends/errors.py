@@ -26,9 +26,7 @@ _NOT_FETCHABLE = "has been marked as not fetchable"
 def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
     """Makes errors of a session readable, and adds to those about TPUs what to do.
 
-    Args:
-      error: as `errors.explained` gives it.
-      emulates_tpu: whether the program is shown a TPU that is not there.
+    The `error` is what `errors.explained` returned.
     """
     if isinstance(error, tf.errors.OpError):
         input_errors.explain(error)

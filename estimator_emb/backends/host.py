@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model and its tables on the host, alone or in a cluster: what `use_tpu=False` runs.
+"""The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`.
 
-Every program whose tables are on the host exports in this way, and predicts so where the model is
-on a TPU.
+Programs with a model on a TPU and tables on the host also export and predict in this way.
 """
 
 import functools
@@ -34,7 +33,7 @@ logger = logging.getLogger("estimator_emb")
 
 
 class HostTables(Backend):
-    """Base of the backends that keep tables in host memory: in this process or on its servers."""
+    """Base of the backends that keep tables in host memory, of this process or of its servers."""
 
     why_not_for_tpus = "off a TPU"
     """Why a SavedModel has no graph for TPUs, as the log says it."""
@@ -48,7 +47,7 @@ class HostTables(Backend):
 
     @property
     def _without_tpu_graph(self) -> bool:
-        """True where a graph for TPUs would hold ops that only a TPU's own graph can have."""
+        """True if a graph for TPUs would hold ops that only a TPU's own graph can have."""
         return self.emulates_tpu or self.request.spec is not None
 
     def constructor_arguments(self) -> dict[str, Any]:
@@ -81,7 +80,7 @@ class HostTables(Backend):
         def needs_batch(name: str) -> bool:
             call: Call = estimator.current_call
             by_example = call.predict_keys is None or name in call.predict_keys
-            # Emulated cores gather what they predict, whoever wants it.
+            # Emulated cores always gather their predictions.
             return not call.exporting and (self.emulates_tpu or by_example)
 
         return program_checks.checked_model_fn(
@@ -117,18 +116,7 @@ class HostTables(Backend):
         mode: str,
         kwargs: dict[str, Any],
     ) -> Any:
-        """Builds tables around a model that is one core and sees the whole batch.
-
-        Args:
-          estimator: the estimator.
-          model_fn: the program's, checked.
-          features: of the whole batch.
-          mode: a `ModeKeys`.
-          kwargs: the other arguments of model_fn.
-
-        Returns:
-          The `EstimatorSpec` of model_fn, whose train_op also trains the tables.
-        """
+        """Returns model_fn's `EstimatorSpec` on one core, with tables that its train_op trains."""
         call: Call = estimator.current_call
         training, exporting = mode == ModeKeys.TRAIN, call.exporting
         servers = () if exporting else serving.addresses(estimator.config)
@@ -185,13 +173,10 @@ class HostTables(Backend):
         return spec
 
     def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
-        """Returns the program's model_fn for a TPU; what has no part in one runs on one core.
+        """Returns the program's model_fn for a TPU; graphs without a TPU run on one core.
 
-        Args:
-          estimator: as in `model_fn`.
-          augment: as in `model_fn`.
-          build: called with the context of a mode, the checked model_fn, and what an `Estimator`
-            gives a model_fn; returns the `TableGraph` and the `EstimatorSpec`.
+        `build` gets the context of a mode, the checked model_fn, and the arguments that an
+        `Estimator` gives a model_fn; it returns the `TableGraph` and the `EstimatorSpec`.
         """
         model_fn = self._checked_model_fn(estimator)
         on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)

@@ -11,9 +11,7 @@ HOST_DEVICE = "/device:CPU:0"
 class HostContext(TPUContext):
     """`params['context']` on the host: one host with one core.
 
-    Args:
-      call_from_input_fn: True in an input_fn, False in a model_fn; some members are for one of them
-        only, as on a TPU.
+    As on a TPU, some members are for an input_fn only (`call_from_input_fn`), some for a model_fn.
     """
 
     def __init__(self, call_from_input_fn: bool):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the arguments of every subcommand, and refuses those that are wrong."""
+"""Parses the arguments of every subcommand, and refuses wrong ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ class WrongArguments(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options anywhere among the names, and leaves a program its arguments.
-
-    Args:
-      name: of the subcommand.
-      description: for the help text, as it stands.
-    """
+    """A parser that takes options anywhere among the names, and leaves a program its arguments."""
 
     def __init__(self, name: str, description: str):
         super().__init__(
@@ -46,7 +41,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Returns the options; exits if they are wrong or ask for help."""
         if self._takes_program:
             return self._parse_before_program(list(args))
         # Behind '--', argparse takes names that begin with '-' only where all options come first.
@@ -73,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 def number(
     kind: type[int] | type[float], what: str, allows: Callable[[Any], bool]
 ) -> Callable[[str], Any]:
-    """Returns a type of arguments: the numbers that `allows` takes, and `what` describes."""
+    """Returns a type of arguments: numbers that `allows` accepts and `what` describes."""
 
     def parsed(text: str) -> Any:
         """Reads a number of the command line."""
@@ -90,11 +84,7 @@ at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
 def check_package(module: str, needed_by: str, extra: str) -> None:
-    """Checks, without importing it, that a package is installed.
-
-    Raises:
-      WrongArguments: it is not.
-    """
+    """Raises WrongArguments, without importing the package, where it is not installed."""
     if importlib.util.find_spec(module) is None:
         raise WrongArguments(f"{needed_by} needs {module}: pip install 'estimator-emb[{extra}]'")
 
@@ -102,8 +92,8 @@ def check_package(module: str, needed_by: str, extra: str) -> None:
 def check_plot(file: str | None) -> None:
     """Checks, before anything is read or run, that --plot can be drawn.
 
-    Raises:
-      WrongArguments: the file is no .png, its folder does not exist, or matplotlib is missing.
+    Raises WrongArguments where the file is no .png, its folder does not exist, or matplotlib is
+    missing.
     """
     if file is None:
         return

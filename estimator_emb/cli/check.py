@@ -2,9 +2,8 @@
 """Checks whether a TPU will accept a program, without a TPU: `estimator-emb check`.
 
 It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
-first time. Then it checks that call, prints what it found, and ends the program. For
-`train_and_evaluate` it checks both steps. Nothing is trained, and the rest of the program does not
-run.
+first time. Then it checks that call, prints what it found, and ends the program without training.
+For `train_and_evaluate` it checks both steps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ DETAILS = ""
 
 
 class _Left(BaseException):
-    """An exception that ends the program, which no `except Exception` of the program catches."""
+    """An exception that ends the program, as no `except Exception` catches it."""
 
 
 def _generations(text: str) -> tuple[str, ...]:
@@ -85,8 +84,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Checks the program.
 
-    Returns:
-      0 if nothing is refused, 1 if something is, 2 if it could not be checked.
+    Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked.
     """
     program_files.check_program(options)
     load_package()
@@ -153,7 +151,7 @@ def main(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
-    """Makes Estimators inside be checked when they would train, evaluate or predict."""
+    """Checks Estimators inside, in place of training, evaluating or predicting."""
     from estimator_emb import TPUEstimator, preflight
     from estimator_emb.private.estimator import Estimator, TrainingExecutor
     from estimator_emb.private.patches import Changes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the subcommands that read checkpoints: errors in one line, and a bar of the progress."""
+"""Runs the subcommands that read checkpoints, with errors in one line and a progress bar."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ def status_of(
 
 @contextlib.contextmanager
 def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar where stderr is a terminal; yields what moves it to bytes done, of all.
+    """Yields a function that moves a progress bar on a terminal, by bytes done and bytes in all.
 
-    Args:
-      stays: whether the bar is left on the terminal at the end.
+    With `stays`, the bar is left on the terminal at the end.
     """
     import tqdm
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program as a cluster of processes on this machine: `estimator-emb cluster`.
 
-This process watches over all of them. It needs no TensorFlow.
+This process, which needs no TensorFlow, watches over all of them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Runs a program as a cluster.
 
-    Returns:
-      The chief's exit status, 128 + its number for a signal; 1 in place of 0 where a server died.
+    Returns the chief's exit status, or 128 + the number of the signal that ended it; 1 in place of
+    0 where a server died.
     """
     program_files.check_program(options)
     run_options.variables(options, os.environ)  # Refuses options that do not go together.
-    # This command itself, however it was started, with `run` in place of `cluster`.
+    # The command by which this process was started, with `run` in place of `cluster`.
     ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     command = [sys.executable, *ours, "run", *run_options.words(options), *options.program]
     variables = dict(os.environ)
@@ -94,18 +94,10 @@ def main(options: argparse.Namespace) -> int:
 def start(
     command: list[str], variables: dict[str, str], workers: int, servers: int, evaluator: bool
 ) -> int:
-    """Runs a command once for each task of a cluster, and waits for their end.
+    """Runs a command once for each task of a cluster, and returns the status of `main`.
 
-    Args:
-      command: the program and its arguments.
-      variables: the environment of every process, to which TF_CONFIG and what a cluster on
-        loopback needs are added.
-      workers: how many processes train, the chief among them.
-      servers: the number of parameter servers.
-      evaluator: whether there is an evaluator.
-
-    Returns:
-      The status of this command: see `main`.
+    `workers`, among them the chief, train. The environment `variables` of every process get a
+    TF_CONFIG, and what a cluster on loopback needs.
     """
     jobs = {"chief": 1, "worker": workers - 1, "ps": servers}
     cluster = _cluster({job: count for job, count in jobs.items() if count})
@@ -132,7 +124,7 @@ def start(
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
-    """Returns free addresses on loopback: {job: [address]}."""
+    """Returns free addresses on loopback by job."""
     with contextlib.ExitStack() as sockets:
         return {
             job: [
@@ -160,7 +152,6 @@ class _Launcher:
         self._reminded = 0.0
 
     def start(self, job: str, index: int, variables: dict[str, str], group: int) -> None:
-        """Starts one process, in a process group."""
         name = job if job in ("chief", "evaluator") else f"{job} {index}"
         popen = subprocess.Popen(
             self._command,
@@ -182,8 +173,7 @@ class _Launcher:
     def wait(self, wakeup: int) -> int:
         """Returns the status of the command when all processes have ended.
 
-        Args:
-          wakeup: gives the numbers of the signals that arrive.
+        The numbers of arriving signals are read from `wakeup`.
         """
         self._selector.register(wakeup, selectors.EVENT_READ)
         while self._running():
@@ -210,7 +200,7 @@ class _Launcher:
         return status or int(self._stopping and bool(self._servers_died))
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
-        """Returns the processes that run, or have ended, of some jobs; of all if none is named."""
+        """Returns the processes of some jobs, by default all, that run, or have ended."""
         return [
             one
             for one in self._processes
@@ -218,7 +208,7 @@ class _Launcher:
         ]
 
     def _read(self, key: Any) -> bool:
-        """Shows what there is to read of a stream. Returns whether there was anything."""
+        """Shows what is to be read of a stream, and returns whether there was anything."""
         _, lines, fd = key.data
         try:
             data = os.read(key.fd, 1 << 16)
@@ -231,7 +221,7 @@ class _Launcher:
         return bool(data)
 
     def _drain(self, process: processes.Process) -> None:
-        """Shows what an ended process has left. A process that it started may write on."""
+        """Shows the rest of an ended process's output; a process that it started may write on."""
         for key in list(self._selector.get_map().values()):
             if key.data is not None and key.data[0] is process:
                 for _ in range(16):  # What fills a pipe.
@@ -240,7 +230,7 @@ class _Launcher:
                 self._screen.write(key.data[1].end(), key.data[2])
 
     def _react(self, process: processes.Process) -> None:
-        """Says how a process ended, and does what follows from it for the others."""
+        """Reports how a process ended, and does what follows from it for the others."""
         status = process.popen.returncode
         if status != 0 and not process.told:
             text = f"{process.name} {process.how_ended()} after {process.seconds():.0f} s."
@@ -290,7 +280,7 @@ class _Launcher:
             process.kill_at = time.monotonic() + seconds
 
     def _enforce(self) -> None:
-        """Sends the signals that are due, and says for whom it waits."""
+        """Sends the signals that are due, and reports which process it waits for."""
         now = time.monotonic()
         if self._stopping and not self._running("chief", "worker"):
             for process in self._running("ps"):

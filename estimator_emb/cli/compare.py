@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells whether a program trains the same under two settings: `estimator-emb compare`.
 
-Each side is a process of its own. This one imports TensorFlow, to read what they have left, when
-they have ended.
+Each side is a process of its own. When both have ended, this one imports TensorFlow to read what
+they have left.
 """
 
 from __future__ import annotations
@@ -115,9 +115,8 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Compares two sides, and prints the report.
 
-    Returns:
-      0 if the sides are the same, 1 if they differ, 2 if they could not be compared, 128 + its
-      number for a signal.
+    Returns 0 if the sides are the same, 1 if they differ, 2 if they could not be compared, or 128 +
+    the number of a signal.
     """
     both = sides(options)
     arguments.check_plot(options.plot)
@@ -171,7 +170,7 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
 
 
 def _linked(start: str, folder: str) -> str:
-    """Links a checkpoint to another prefix, which it returns.
+    """Links a checkpoint to another prefix, and returns that.
 
     The checkpoint's own folder may be the program's model directory, which a side finds empty.
     """
@@ -182,11 +181,7 @@ def _linked(start: str, folder: str) -> str:
 
 
 def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
-    """Returns the event of the start of each model directory that a side has trained.
-
-    Raises:
-      side_processes.CannotRun: a model directory has none.
-    """
+    """Returns the start event of each model directory that a side has trained."""
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
         raise side_processes.CannotRun(
@@ -213,7 +208,7 @@ def _report(
 
 
 def _prefix(path: str) -> str:
-    """Returns the prefix of a checkpoint, which the user gives, or else the folder."""
+    """Returns the prefix of the checkpoint that the user gives by its prefix or folder."""
     prefix = path
     state = os.path.join(path, "checkpoint")
     if os.path.isfile(state):
@@ -234,11 +229,7 @@ def _cannot(why: str) -> int:
 
 
 def sides(options: argparse.Namespace) -> list[Side]:
-    """Returns sides A and B, as the user asks for them.
-
-    Raises:
-      WrongArguments: there can be no such side.
-    """
+    """Returns sides A and B; raises WrongArguments where there can be no such side."""
     if options.a_model_dir is not None or options.b_model_dir is not None:
         return _finished(options)
     program_files.check_program(options, by_this_python=False)

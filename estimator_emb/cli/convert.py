@@ -71,9 +71,8 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Converts a checkpoint and prints what was done.
 
-    Returns:
-      0; 2 if an argument is wrong, or if the checkpoint cannot be read or written, and then nothing
-      is left behind.
+    Returns 0; 2 if an argument is wrong, or the checkpoint cannot be read or written. Then nothing
+    is left behind.
     """
     return status_of("convert", _convert, options)
 

@@ -76,8 +76,8 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exports tables, or prints the rows nearest to one.
 
-    Returns:
-      0; 2 if an argument is wrong or the checkpoint cannot be read; then nothing is left behind.
+    Returns 0; 2 if an argument is wrong or the checkpoint cannot be read. Then nothing is left
+    behind.
     """
     work = _export if options.like is None else _show_nearest
     return status_of("export", work, options)

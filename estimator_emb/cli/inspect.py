@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the variables of a checkpoint, and what their values say: `estimator-emb inspect`."""
+"""Lists the variables of a checkpoint, and examines their values: `estimator-emb inspect`."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Prints what a checkpoint holds.
 
-    Returns:
-      0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
+    Returns 0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
     """
     arguments.check_plot(options.plot)
     return status_of("inspect", _inspect, options)

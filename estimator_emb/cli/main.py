@@ -12,12 +12,10 @@ from estimator_emb.cli import arguments
 
 
 class Subcommand(NamedTuple):
-    """A line of the table of subcommands.
+    """A subcommand: its module, and its line in the help text.
 
-    Attributes:
-      module: has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
-        with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
-      summary: its line in the help text.
+    The module has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
+    with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
     """
 
     module: str
@@ -59,16 +57,10 @@ SUBCOMMANDS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs a subcommand.
+    """Runs a subcommand, by default that of this process's arguments, and returns its status.
 
-    Args:
-      args: the subcommand's name and its own arguments; None means those of this process.
-
-    Returns:
-      The exit status; 2 if `args` name no subcommand, or a package is missing or does not fit.
-
-    Raises:
-      SystemExit: the arguments ask for help, or are wrong.
+    That is 2 where the arguments name no subcommand, or a package is missing or does not fit.
+    Raises SystemExit where they ask for help, or are wrong.
     """
     args = sys.argv[1:] if args is None else args
     if not args or args[0] in ("-h", "--help", "help"):
@@ -90,7 +82,7 @@ def main(args: list[str] | None = None) -> int:
     module: Any = importlib.import_module(SUBCOMMANDS[name].module)
     parser = parser_of(name)
     options = parser.parse(args[1:])
-    # What TensorFlow's C++ notes of this machine is left out, unless the user has chosen.
+    # Without TensorFlow's C++ notes about this machine, unless the user has chosen.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         return int(module.main(options))

@@ -42,11 +42,9 @@ class _File:
     """A source file.
 
     Attributes:
-      path: as the user has named it.
+      path: its name as the user has given it.
       real: the file itself, behind all symbolic links.
-      data: its bytes.
-      encoding: their encoding.
-      has_bom: whether they begin with a byte order mark, which `text` leaves out.
+      has_bom: whether `data` begins with a byte order mark, which `text` leaves out.
       text: the source, with its own line ends.
     """
 
@@ -77,10 +75,10 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, or shows how they would be.
+    """Rewrites programs, or shows how they would change.
 
-    Returns:
-      0 if something changes; 2 if nothing does, or a file cannot be used. Then none is written.
+    Returns 0 if something changes; 2 if nothing does, or a file cannot be used. Then none is
+    written.
     """
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws how the norms of the rows of tables are distributed."""
+"""Draws the distribution of the norms of tables' rows."""
 
 import os
 import uuid
@@ -11,18 +11,13 @@ import numpy as np
 from estimator_emb.checkpoints.reading.statistics import TableStatistics, norms_of_bins
 
 MOST_TABLES = 24
-"""How many tables a figure has at most: the largest."""
+"""A figure has at most this many tables, the largest."""
 
 _BARS = 60
 
 
 def draw(tables: Sequence[TableStatistics], file: str) -> None:
-    """Writes a figure with one panel for each table, of at most 24 tables.
-
-    Args:
-      tables: what `checkpoint.statistics` returns.
-      file: path of a .png file, which is replaced if it exists.
-    """
+    """Writes a figure to a .png file, with one panel for each of the largest tables."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

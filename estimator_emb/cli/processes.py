@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that `estimator-emb cluster` watches over, and that end when it does.
+"""The processes of `estimator-emb cluster`, which end when it does.
 
-They are a process group of their own, whose first member ends all others as soon as the pipe that
-it reads ends: when the command is done, and also when it is killed.
+They are a process group of their own. Its first member ends all others as soon as the pipe that it
+reads ends: when the command is done, and also when it is killed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import time
 from collections.abc import Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends the command."""
+"""The signals that end the command."""
 
 _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
-"""What absl and TensorFlow write before a message: its level, the time, the place."""
+"""The level, time and place that absl and TensorFlow write before a message."""
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def caught_signals() -> Iterator[int]:
     reading, writing = os.pipe()
     for fd in (reading, writing):
         os.set_blocking(fd, False)
-    # What is ignored stays so: `nohup`, and a shell's background, ask for it.
+    # Ignored signals stay ignored: `nohup`, and a shell's background, ask for it.
     numbers = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
     before = {one: signal.signal(one, lambda *_: None) for one in [*numbers, signal.SIGCHLD]}
     wakeup = signal.set_wakeup_fd(writing)
@@ -46,7 +46,7 @@ def caught_signals() -> Iterator[int]:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[int]:
-    """Yields the id of a process group that ends with this process, however this process ends."""
+    """Yields the id of a process group that ends with this process, however this one ends."""
     reading, writing = os.pipe()
     keeper = os.fork()
     if keeper == 0:
@@ -92,12 +92,11 @@ class Process:
     told: bool = False
 
     def send(self, number: int) -> None:
-        """Sends the process a signal, by which it may end."""
         self.told = True
         self.popen.send_signal(number)
 
     def how_ended(self) -> str:
-        """Returns what became of an ended process, to stand after its name."""
+        """Returns how an ended process ended, to stand after its name."""
         status = self.popen.returncode
         if status >= 0:
             return f"ended with status {status}"
@@ -110,7 +109,6 @@ class Process:
         return (self.ended or time.monotonic()) - self.started
 
     def state(self) -> str:
-        """Returns the line that shows how the process is."""
         seconds = self.seconds()
         line = self.last[-1].decode(errors="replace") if self.last else ""
         line = _HEAD_OF_LOG.sub("", line)

@@ -18,14 +18,9 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Checks that the options name one program, which Python can run.
+    """Raises WrongArguments where the options do not name one program that can run.
 
-    Args:
-      options: of a subcommand.
-      by_this_python: False where another one may run it, which knows other modules and syntax.
-
-    Raises:
-      WrongArguments: they do not, or give a prefix two folders.
+    `by_this_python` is False where another Python, with other modules and syntax, may run it.
     """
     prefixes = [prefix for prefix, _ in options.map]
     for prefix in prefixes:
@@ -74,7 +69,7 @@ def source_refusal(file: str) -> str | None:
 
 
 def _module_refusal(name: str) -> str | None:
-    """Returns why `python -m name` would find nothing to run. It imports nothing."""
+    """Returns, without importing anything, why `python -m name` would find nothing to run."""
     path: list[str] | None = [os.getcwd(), *sys.path[1:]]
     if getattr(sys.flags, "safe_path", False):
         path = list(sys.path)

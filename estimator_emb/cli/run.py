@@ -22,7 +22,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs the program; returns its exit status as `legacy.launch.launch` does."""
+    """Runs the program; returns the exit status of `legacy.launch.launch`."""
     program_files.check_program(options)
     os.environ.update(run_options.variables(options, os.environ))
     load_package()

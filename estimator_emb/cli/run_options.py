@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of `estimator-emb run`, each in one place.
 
-`cluster` hands them on to its processes, `compare` gives them to each of its sides, `check` and
-`compare` take those that say how any program is started. An option has its effect by an environment
-variable, or by an argument of `legacy.launch.launch`.
+`cluster` hands them on to its processes, `compare` gives them to each of its sides; `check` and
+`compare` also take those that say how any program is started. An option takes effect by an
+environment variable, or by an argument of `legacy.launch.launch`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ from estimator_emb.names.environment import EnvironmentVariable
 class RunOption:
     """An option of `estimator-emb run`.
 
-    Args:
-      flag: begins with two dashes.
-      help: its line in the help text.
-      variable: the environment variable that it sets; None for none.
-      launch: the argument of `launch` that it is; None for none.
-      of_any_program: whether `check` and `compare` take it too.
-      **parsing: further arguments of `ArgumentParser.add_argument`.
+    It sets the environment variable `variable`, or the argument `launch` of `legacy.launch.launch`.
+    `check` and `compare` take it too where `of_any_program`. `**parsing` are further arguments of
+    `ArgumentParser.add_argument`.
     """
 
     def __init__(
@@ -49,11 +45,11 @@ class RunOption:
 
     @property
     def name(self) -> str:
-        """Its name among parsed options."""
+        """The option's name among parsed options."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     def words(self, options: argparse.Namespace) -> list[str]:
-        """Returns the words of a command line that give it the value that it has in `options`."""
+        """Returns the words of a command line that give the option its value in `options`."""
         value = getattr(options, self.name)
         if self.parsing.get("action") is argparse.BooleanOptionalAction and value is False:
             return [f"--no-{self.flag.removeprefix('--')}"]
@@ -65,7 +61,7 @@ class RunOption:
 
 
 def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """Returns a type of arguments: what names a slice of a TPU that can be emulated."""
+    """Returns a type of arguments that name a slice of a TPU that can be emulated."""
 
     def parsed(text: str) -> Any:
         value = kind(text)
@@ -164,19 +160,15 @@ def words(options: argparse.Namespace, of: tuple[RunOption, ...] = RUN_OPTIONS) 
 
 
 def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `launch` that the options are."""
+    """Returns the arguments of `launch` among the options."""
     return {one.launch: getattr(options, one.name) for one in RUN_OPTIONS if one.launch is not None}
 
 
 def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that the options set.
+    """Returns the environment variables that the options of `run` set.
 
-    Args:
-      options: those of `run`.
-      given: the environment, which counts where an option is not given.
-
-    Raises:
-      WrongArguments: the options do not go together, or not with the environment.
+    The environment `given` counts where an option is not given. Raises WrongArguments where the
+    options do not go together, or not with the environment.
     """
     device = options.device or given.get(environment.DEVICE.name) or "host"
     if device not in environment.DEVICE.choices:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `estimator-emb cluster` shows: the lines of all processes, and below them one line each."""
+"""The display of `estimator-emb cluster`: the lines of all processes, above the state of each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ import time
 from collections.abc import Sequence
 
 _LONGEST_LINE = 1 << 20
-"""Bytes of a line that are kept until its end comes; a longer one is shown in pieces."""
+"""Bytes; a longer line is shown in pieces."""
 
 _SECONDS_BETWEEN_DRAWINGS = 0.2
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
 class Lines:
-    """Divides what a process writes to one stream into lines.
+    """Divides what a process writes to one stream into lines that begin with `prefix`.
 
-    Args:
-      prefix: begins every line.
-      last: takes the lines without the prefix; those of both streams of a process, in one.
+    `last`, shared by both streams of the process, takes the lines without it.
     """
 
     def __init__(self, prefix: str, last: collections.deque[bytes]):
@@ -41,7 +39,7 @@ class Lines:
         return self._prefixed(lines)
 
     def end(self) -> bytes:
-        """Returns the line that nothing ended, with an end; b'' where there is none."""
+        """Ends the last line, and returns it; b'' where there is none."""
         lines, self._rest = [self._rest] if self._rest else [], b""
         return self._prefixed(lines)
 
@@ -53,8 +51,7 @@ class Lines:
 class Screen:
     """Writes lines to stdout and stderr, and on a terminal keeps the state of processes below.
 
-    Attributes:
-      closed: whether nobody reads stdout or stderr any more.
+    `closed` is True when nobody reads stdout or stderr any more.
     """
 
     def __init__(self) -> None:
@@ -75,11 +72,9 @@ class Screen:
         self.write(f"estimator-emb: {text}\n".encode(errors="replace"), 2)
 
     def draw(self, states: Sequence[str], now: bool = False) -> None:
-        """Shows one line for each process, where stderr is a terminal.
+        """Shows one line for each process, as far as they fit, where stderr is a terminal.
 
-        Args:
-          states: the lines; those that do not fit on the terminal are left out.
-          now: draws however short the time since the last drawing is.
+        `now` draws however short the time since the last drawing is.
         """
         moment = time.monotonic()
         recent = moment - self._drawn_at < _SECONDS_BETWEEN_DRAWINGS

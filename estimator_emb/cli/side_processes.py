@@ -22,7 +22,7 @@ from estimator_emb.cli import processes
 from estimator_emb.cli import screen as screen_lib
 
 _MOST_BYTES = 2 << 30
-"""How large the checkpoints of a side may be in all if there is one of every step."""
+"""A side has a checkpoint of every step only where all of them are no larger than this."""
 
 _SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
@@ -36,7 +36,7 @@ class CannotRun(Exception):
 
 
 class Interrupted(Exception):
-    """A signal that ends the command; the argument is its number."""
+    """The arrival of a signal, given by its number, that ends the command."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Side:
     model_dir: str | None = None
 
     def described(self) -> str:
-        """Returns what the user has said of this side, in a line."""
+        """Returns the user's description of this side in a line."""
         if self.model_dir is not None:
             return self.model_dir
         parts = [self.settings or "as it is"]
@@ -74,11 +74,9 @@ class Side:
 
 
 class SideRunner:
-    """Runs sides, one after the other, and shows how far they are.
+    """Runs sides, one after the other, in a process group, and shows their progress.
 
-    Args:
-      folder: a temporary folder, for all that the sides write.
-      group: the process group in which they run.
+    They write everything into the temporary `folder`.
     """
 
     def __init__(self, folder: str, group: int):
@@ -87,20 +85,12 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end.
+        """Runs a side to its end and returns the events of `comparison/processes/side.py`.
 
-        Args:
-          side: as the user asks for it.
-          steps: of each model directory and each evaluation.
-          again: whether it has run before, with the same result if nothing is left to chance.
-          **start: `start`, `all_start` and `every_step` of `comparison/processes/side.py`.
-
-        Returns:
-          The events that it has recorded, as that file describes them.
-
-        Raises:
-          CannotRun: it did not train, or failed.
-          Interrupted: a signal came. All processes have ended.
+        Each model directory and each evaluation takes `steps`. `again` is True for a second run,
+        with the same result if nothing is left to chance. That file describes `start`, `all_start`
+        and `every_step`. Raises CannotRun where the side did not train, or failed, and Interrupted,
+        after the end of all processes, where a signal came.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
@@ -185,7 +175,6 @@ class SideRunner:
         self._screen.draw([], now=True)
 
     def _check(self, side: Side, name: str, status: int, record: _Record, log: str) -> None:
-        """Raises CannotRun where the side has not done what is to be compared."""
         program = " ".join(side.program[:2]) if side.program[0] == "-m" else side.program[0]
         refused = next((one for one in record.events if one["event"] == "refused"), None)
         if refused is not None:
@@ -209,7 +198,7 @@ class SideRunner:
 
 
 def _end_of(log: str, label: str) -> str:
-    """Keeps a log; returns its new path and its last lines, as a sentence."""
+    """Keeps a log; returns its new path and its last lines as a sentence."""
     with open(log, errors="replace") as file:
         last = collections.deque(file, _LAST_LINES)
     handle, kept = tempfile.mkstemp(f"-{label}.log", "estimator-emb-compare-")
@@ -222,7 +211,7 @@ def _end_of(log: str, label: str) -> str:
 
 
 class _Record:
-    """The events of a side, as far as they are written."""
+    """The events that a side has written so far."""
 
     def __init__(self, path: str):
         self.events: list[dict[str, Any]] = []
@@ -230,7 +219,6 @@ class _Record:
         self._position = 0
 
     def read(self) -> None:
-        """Reads the events that are new."""
         if not os.path.exists(self._path):
             return
         with open(self._path) as file:
@@ -249,7 +237,6 @@ class _Record:
         return sum(one["event"] == event for one in self.events)
 
     def state(self, steps: int) -> str:
-        """Returns what the side does."""
         if not self.events:
             return "starts"
         last = self.events[-1]
@@ -258,7 +245,6 @@ class _Record:
         return f"{self.steps:,} steps trained" if self.steps else "builds its graph"
 
     def summary(self) -> str:
-        """Returns what the side has done."""
         environment = next(one for one in self.events if one["event"] == "environment")
         parts = [f"TensorFlow {environment['tensorflow']}"]
         for event, one, several in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `estimator-emb --version` prints, for reports of faults; it imports no TensorFlow."""
+"""The output of `estimator-emb --version`, for reports of faults; it imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 
 
 def text() -> str:
-    """Returns the versions of this package and what it stands on, the machine and the kernels."""
+    """Returns the versions of this package and of what it needs, the machine and the kernels."""
     own = runpy.run_path(str(_PACKAGE / "version.py"))["__version__"]
     brings = metadata.packages_distributions().get("tensorflow", ["tensorflow"])
     return "\n".join(

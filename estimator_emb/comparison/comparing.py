@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares what two sides have recorded, and decides whether they are the same.
 
-What would make a verdict silently wrong is a finding of its own: a variable, a metric, a model
-directory or a step that one side lacks, values that are NaN on both sides, and a training that
-changes nothing.
+Whatever would make a verdict silently wrong is reported: a variable, a metric, a model directory or
+a step that one side lacks, values that are NaN on both sides, and a training that changes nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +25,9 @@ SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
 @dataclasses.dataclass
 class Item:
-    """A loss, variable, metric or prediction that both sides have.
+    """A loss, variable, metric or prediction that both sides have, by its name on side A.
 
-    Attributes:
-      name: its name on side A.
-      shape: the shape of its values.
-      steps: {step: how far the sides are apart after it}.
+    `steps` is {step: distance of the sides after it}.
     """
 
     name: str
@@ -45,7 +41,7 @@ class Item:
 
     @property
     def largest(self) -> tuple[int, distances.Distance]:
-        """Returns the step after which the sides are furthest apart, and how far."""
+        """Returns the step after which the sides are furthest apart, and their distance."""
         return max(self.steps.items(), key=lambda one: (one[1].absolute, -one[0]))
 
     @property
@@ -61,14 +57,10 @@ class Item:
 
 @dataclasses.dataclass
 class OfTraining:
-    """What was compared of one model directory.
+    """The comparison of one model directory.
 
-    Attributes:
-      losses: (step, loss of A, loss of B).
-      loss: how far they are apart.
-      variables: the variables that both sides have.
-      matching: which name of A is which of B.
-      random: ops in a step of A or B that draw random numbers.
+    `losses` has (step, loss of A, loss of B), and `random` the ops of a step that draw random
+    numbers.
     """
 
     losses: list[tuple[int, float, float]]
@@ -80,12 +72,10 @@ class OfTraining:
 
 @dataclasses.dataclass
 class Comparison:
-    """All that was compared.
+    """The whole comparison of two runs.
 
-    Attributes:
-      trainings: one for each model directory.
-      outputs: metrics and predictions: (item, value of A, value of B); None for both of an array.
-      problems: sentences about what only one side has.
+    `outputs` has the metrics and predictions as (item, value of A, value of B), with None for
+    arrays; `problems` are sentences about what only one side has.
     """
 
     trainings: list[OfTraining]
@@ -112,17 +102,7 @@ class Comparison:
 def compare(
     a: Run, b: Run, tolerance: distances.Tolerance, ignore: Sequence[str] = ()
 ) -> Comparison:
-    """Compares two runs.
-
-    Args:
-      a: side A.
-      b: side B.
-      tolerance: how far values may be apart.
-      ignore: patterns of names to leave out.
-
-    Raises:
-      CannotCompare: there is nothing to compare.
-    """
+    """Compares two runs, without the names that the patterns in `ignore` match."""
     problems = []
     if len(a.trainings) != len(b.trainings):
         problems.append(
@@ -250,7 +230,7 @@ def _of_outputs(
 
 
 def check_change(run: Run, label: str) -> None:
-    """Raises CannotCompare where no variable of a side but its global step has changed."""
+    """Raises CannotCompare if no variable of a side but its global step has changed."""
     for training in run.trainings:
         if training.start is None or not training.saved:
             continue
@@ -269,13 +249,7 @@ def check_change(run: Run, label: str) -> None:
 def verdict(
     comparison: Comparison, repeated: Comparison | None, tolerance: distances.Tolerance
 ) -> tuple[int, str]:
-    """Returns the exit status, and the line that says what it means.
-
-    Args:
-      comparison: that of the sides.
-      repeated: that of side A with itself; None where it was not run twice.
-      tolerance: the tolerance of both.
-    """
+    """Returns the exit status and its meaning; `repeated` compares side A with itself."""
     within = f"within {tolerance}"
     chance = None
     if repeated is not None:
@@ -321,7 +295,7 @@ def _number(count: int, one: str, several: str) -> str:
 
 
 def steps_as_text(steps: Sequence[int]) -> str:
-    """Returns steps as text; the first and the last of many."""
+    """Returns steps as text; of many, only the first and the last."""
     if not steps:
         return "no step"
     if len(steps) == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two arrays are apart."""
+"""Measures the distance of two arrays."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from typing import Any
 import numpy as np
 
 _SMALLEST_SCALE = 1e-6
-"""Below it is what rounding leaves of a gradient that is 0."""
+"""Smaller values are what rounding leaves of a gradient that is 0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """How far two values may be apart and be the same.
+    """How far two values may be apart and be the same: |a - b| <= atol scale + rtol max(|a|, |b|).
 
-    It is |a - b| <= atol scale + rtol max(|a|, |b|). The scale of a variable is its largest value,
-    between 1e-6 and 1: the second moments of an Adam may all be 1e-9, and atol alone would let
-    them be anything. Of all else it is 1.
-
-    Attributes:
-      rtol: the part that grows with the values.
-      atol: the part that does not.
+    The scale of a variable is its largest value, between 1e-6 and 1: the second moments of an Adam
+    may all be 1e-9, and atol alone would allow any value. Of all else it is 1.
     """
 
     rtol: float = 1e-4
@@ -35,15 +30,15 @@ class Tolerance:
 
 @dataclasses.dataclass
 class Distance:
-    """How far two arrays of the same shape are apart.
+    """The distance of two arrays of the same shape.
 
     Attributes:
       absolute: the largest |a - b|; inf where only one value is not finite.
-      relative: the largest |a - b| / max(|a|, |b|) of those pairs that are further than
-        atol times the scale apart.
-      past: how many pairs are further apart than the tolerance.
-      nan: how many pairs are both NaN. Nothing can be said of those.
-      count: how many pairs there are.
+      relative: the largest |a - b| / max(|a|, |b|) of the pairs further than atol times the scale
+        apart.
+      past: number of pairs further apart than the tolerance.
+      nan: number of pairs of two NaN, of which nothing can be said.
+      count: number of all pairs.
     """
 
     absolute: float = 0.0
@@ -53,7 +48,7 @@ class Distance:
     count: int = 0
 
     def add(self, other: Distance) -> None:
-        """Adds what is true of further pairs."""
+        """Adds the distance of further pairs."""
         self.absolute = max(self.absolute, other.absolute)
         self.relative = max(self.relative, other.relative)
         self.past += other.past
@@ -73,10 +68,7 @@ def scale_of(*arrays: Any) -> float:
 
 
 def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distance:
-    """Returns how far two arrays of the same shape are apart.
-
-    Floating-point values may differ by the tolerance; integers, booleans and texts may not differ.
-    """
+    """Returns the distance of two arrays; integers, booleans and texts have no tolerance."""
     a, b = np.asarray(a), np.asarray(b)
     if not (_is_float(a) and _is_float(b)):
         return _between_exact(a, b)
@@ -84,7 +76,7 @@ def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distanc
     a, b = a.astype(kind), b.astype(kind)
     nan = np.isnan(a) & np.isnan(b)
     same = nan | (a == b)  # Infinities of one sign are the same; their difference would be NaN.
-    # Each operation here is over all pairs, and most of them are the same: few are left.
+    # Most pairs are the same: only the others are worth the operations below.
     x, y = a[~same], b[~same]
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(x - y)
@@ -108,7 +100,7 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
     if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
         return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
     x, y = (one[unequal].astype(np.float64) for one in (a, b))
-    apart = np.maximum(np.abs(x - y), 1.0)  # Large integers are no float64 of their own.
+    apart = np.maximum(np.abs(x - y), 1.0)  # float64 may round two large integers to one.
     return Distance(
         float(apart.max()),
         float((apart / np.maximum(np.abs(x), np.abs(y))).max()),
@@ -119,12 +111,7 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
 
 
 def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Distance:
-    """Returns how far two values of a variable are apart.
-
-    Args:
-      pieces: reads both anew, and returns pairs of parts of them.
-      tolerance: how far they may be apart.
-    """
+    """Returns the distance of two values of a variable, which `pieces` reads anew in pairs."""
     scale, total = 0.0, Distance()
     for a, b in pieces():
         scale = max(scale, scale_of(a, b))

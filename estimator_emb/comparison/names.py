@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which variable of one side is which of the other, where their names differ.
+"""Pairs the variables of two sides whose names differ.
 
 The process of a side loads this file by itself, also where this package is not installed: it
 imports nothing but the standard library.
@@ -21,7 +21,7 @@ RULES = {
         "tf.compat.v1.train.AdamOptimizer has"
     ),
 }
-"""Name of a rule -> what it says."""
+"""Name of a rule -> its description."""
 
 _SLOTS = {
     "Adam/m": "Adam",
@@ -41,14 +41,11 @@ _BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")
 
 @dataclasses.dataclass
 class Matching:
-    """Which variable is which.
+    """The pairs of variables of two sides.
 
-    Attributes:
-      pairs: (name in A, name in B, rule or '' for equal names), sorted by name in A.
-      only_a: names of A alone.
-      only_b: names of B alone.
-      left_out: names that rule "beta" explains; they count for nothing.
-      ignored: names that the user does not want compared.
+    `pairs` has (name in A, name in B, rule or '' for equal names), sorted by name in A. `left_out`
+    has the names that rule "beta" explains, which count for nothing, and `ignored` those that the
+    user leaves out.
     """
 
     pairs: list
@@ -61,15 +58,10 @@ class Matching:
 def match(
     a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]], ignore: Sequence[str] = ()
 ) -> Matching:
-    """Returns which variable of side A is which of side B.
+    """Pairs the variables of two sides, given as {name: shape}, except those that `ignore` names.
 
     Equal names are the same variable. A name that only one side has is matched by a rule if the
     shapes are equal too, and exactly one name of the other side fits.
-
-    Args:
-      a: {name: shape} of side A.
-      b: {name: shape} of side B.
-      ignore: patterns with * and ? of names to leave out.
     """
     ignored = {name for name in {*a, *b} if any(fnmatch.fnmatchcase(name, one) for one in ignore)}
     a = {name: tuple(shape) for name, shape in a.items() if name not in ignored}

@@ -11,13 +11,7 @@ _MOST_LINES = 8
 
 
 def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
-    """Draws the losses of both sides, and by step how far losses and variables are apart.
-
-    Args:
-      comparison: what to draw; a row of two diagrams for each model directory.
-      sides: what A and B are, for the title.
-      path: of the new PNG file.
-    """
+    """Draws losses and differences into a new PNG file, two diagrams for each model directory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,7 +24,7 @@ def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
     for (left, right), training in zip(axes, comparison.trainings, strict=True):
         steps = [step for step, _, _ in training.losses]
         if steps:
-            # Where both are the same, B is drawn over A, and A is wider.
+            # B is drawn over A: a wider A stays visible where both are the same.
             left.plot(steps, [a for _, a, _ in training.losses], "C0-", lw=5, alpha=0.4, label="A")
             left.plot(steps, [b for _, _, b in training.losses], "C1.-", lw=1.2, label="B")
             left.legend(frameon=False)

@@ -20,14 +20,11 @@ class CannotCompare(Exception):
 
 @dataclasses.dataclass
 class Training:
-    """What a side has left of the training of one model directory.
+    """The training of one model directory on a side.
 
-    Attributes:
-      start: prefix of the checkpoint of its first values, or None.
-      losses: {global step: loss}; {} where nothing has recorded them.
-      saved: {global step: prefix of a checkpoint}.
-      random: the ops of a step that draw random numbers.
-      unsaved: variables that the program's saver leaves out of its checkpoints.
+    `start` is the prefix of the checkpoint of its first values; `saved` and `losses` have the
+    global step as key. `random` lists the ops of a step that draw random numbers, and `unsaved` the
+    variables that the program's saver leaves out.
     """
 
     start: str | None = None
@@ -39,12 +36,9 @@ class Training:
 
 @dataclasses.dataclass
 class Outputs:
-    """What an evaluation, or a call of predict, returned.
+    """The values that an evaluation, or a call of predict, returned under a name for messages.
 
-    Attributes:
-      name: its name in messages.
-      values: name -> array.
-      counts: name -> what must be equal, such as the number of predictions.
+    `counts` is name -> a number that must be equal, such as the number of predictions.
     """
 
     name: str
@@ -54,15 +48,10 @@ class Outputs:
 
 @dataclasses.dataclass
 class Run:
-    """What one side did.
+    """What one side did, each list in the order of the events.
 
-    Attributes:
-      versions: of Python, TensorFlow and this package.
-      trainings: of its model directories, in the order in which they began to train.
-      evaluations: in the order in which they ended.
-      predictions: of the calls of predict, in the order in which they began.
-      ended_after: after how many steps the program was ended, as it would have trained on; None
-        where it ended by itself.
+    `ended_after` is the number of steps after which the program was ended; None where it ended by
+    itself.
     """
 
     versions: str = ""
@@ -123,11 +112,7 @@ def _metric(one: Mapping[str, Any]) -> np.ndarray:
 
 
 def of_model_dir(path: str) -> Run:
-    """Returns what a finished run has left in its model directory.
-
-    Raises:
-      CannotCompare: there is no checkpoint.
-    """
+    """Returns the finished run of a model directory; CannotCompare without a checkpoint."""
     state = tf.train.get_checkpoint_state(path)
     prefixes = [] if state is None else list(state.all_model_checkpoint_paths)
     prefixes = [one for one in prefixes if tf.io.gfile.exists(f"{one}.index")]

@@ -18,20 +18,10 @@ def report(
     b: Sequence[Mapping[str, Any]],
     repeat: Callable[[], Sequence[Mapping[str, Any]]] | None,
 ) -> int:
-    """Compares two sides, and prints what was found.
+    """Compares two sides, prints the report, and returns the exit status.
 
-    Args:
-      options: of the command.
-      sides: what the sides are asked to be.
-      a: the events of side A; none for finished runs.
-      b: those of side B.
-      repeat: runs side A again, and returns its events; None for finished runs.
-
-    Returns:
-      The exit status.
-
-    Raises:
-      CannotCompare: nothing could be compared.
+    `a` and `b` are the events of the sides, and `repeat` runs side A again and returns its events;
+    finished runs have no events and no `repeat`. Raises CannotCompare if nothing could be compared.
     """
     tolerance = distances.Tolerance(options.rtol, options.atol)
     if repeat is None:

@@ -17,7 +17,7 @@ _MOST_ROWS = 25
 
 
 def head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[Run]) -> str:
-    """Returns what the sides are, and where they started."""
+    """Returns the head of the report: the sides, and where they started."""
     lines = []
     for side, run in zip(sides, runs, strict=True):
         lines.append(f"{side.label}: {side.described()}")
@@ -37,7 +37,7 @@ def head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[Run])
 
 
 def body(comparison: Comparison, repeated: Comparison | None) -> str:
-    """Returns what was compared and how far it is apart."""
+    """Returns the body of the report: what was compared, and the differences."""
     lines = []
     for index, training in enumerate(comparison.trainings):
         if len(comparison.trainings) > 1:

@@ -16,12 +16,9 @@ from estimator_emb.names.legacy import LACKING
 def prepare(tpu_embedding: str) -> None:
     """Makes `import tensorflow_estimator` work on this TensorFlow; a second call changes nothing.
 
-    Args:
-      tpu_embedding: name of the module in place of tensorflow.python.tpu.tpu_embedding; the other
-        stand-ins are in this folder.
-
-    Raises:
-      ImportError: Keras 3 is already bound to `tf.keras`, or tf-keras is missing.
+    The module named `tpu_embedding` stands for tensorflow.python.tpu.tpu_embedding; the other
+    stand-ins are in this folder. Raises ImportError where Keras 3 is already bound to `tf.keras`,
+    or tf-keras is missing.
     """
     legacy_keras.require()
     tf_export.restore_estimator_names()

@@ -14,9 +14,8 @@ logging = tf.compat.v1.logging
 class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     """A `CheckpointSaverHook` that writes in a thread of its own while training goes on.
 
-    If the previous checkpoint is still being written when the next one is due, that one is left
-    out; the one at the end of training is always written. An error in the thread is raised at the
-    next checkpoint. The arguments are those of `tf.compat.v1.train.CheckpointSaverHook`.
+    A checkpoint that is due while the previous one is still being written is left out; the one at
+    the end of training is always written. An error in the thread is raised at the next checkpoint.
 
     Source: the class of that name in tensorflow/python/tpu/async_checkpoint.py, TF 2.15.1.
     """

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets custom gradients live only as long as their graph, and find local variables.
 
-`tf.custom_gradient` in a graph registers a function for the one op that it makes, under a name of
-its own, and never takes it out again. The function refers to tensors, so that TensorFlow keeps
-every graph that has such an op until the process ends: a program that trains many times grows by a
-graph a call.
+`tf.custom_gradient` in a graph registers, for the one op that it makes, a function that refers to
+tensors, and never takes it out again. So TensorFlow keeps every graph with such an op until the
+process ends: a program that trains many times grows by a graph a call.
 """
 
 import contextlib
@@ -24,8 +23,8 @@ _KEPT = "_estimator_emb_custom_gradients"
 def find_local_variables() -> None:
     """Has custom gradients look for trainable variables among the local ones too, from now on.
 
-    TensorFlow looks among the global ones alone. The helper variable is none of them, as a
-    program's `Saver` would save it.
+    TensorFlow looks only among the global ones. The helper variable is local, because a program's
+    `Saver` would save a global one.
     """
 
     def make(find_global: Any) -> Any:
@@ -52,10 +51,7 @@ def ending_with_graph() -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgotten() -> Iterator[None]:
-    """Takes custom gradients registered inside out again, also those in loops and functions.
-
-    It is for graphs that nobody needs afterwards.
-    """
+    """Removes custom gradients registered inside, for graphs that nobody needs afterwards."""
     registry = gradient_registry._registry
     before = set(registry)
     try:
@@ -99,7 +95,7 @@ def _forget(names: list[str]) -> None:
 
 
 class _InGraph:
-    """A gradient function that lives in a graph, and does not keep it alive."""
+    """A gradient function that lives in a graph without keeping it alive."""
 
     def __init__(self, graph: tf.Graph, name: str):
         self._graph = weakref.ref(graph)

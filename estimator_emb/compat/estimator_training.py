@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces `tensorflow.python.distribute.estimator_training`.
+"""Replaces `tensorflow.python.distribute.estimator_training`, which TensorFlow >= 2.16 lacks.
 
-TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `run_config.py`
-(`init_run_config`), `training.py` (`should_run_distribute_coordinator`, `train_and_evaluate`) and
-`estimator.py` (`estimator_train`, `estimator_evaluate`).
+tensorflow-estimator imports it in `run_config.py` (`init_run_config`), `training.py`
+(`should_run_distribute_coordinator`, `train_and_evaluate`) and `estimator.py` (`estimator_train`,
+`estimator_evaluate`).
 
-It is the bridge between a `RunConfig` which carries a distribution strategy and TensorFlow's
-distribute coordinator (`tensorflow.python.distribute.distribute_coordinator`, still part of
-TensorFlow). `init_run_config` picks one of three ways to run, kept in
-`config._distribute_coordinator_mode`:
+It connects a `RunConfig` that has a distribution strategy to TensorFlow's distribute coordinator
+(`tensorflow.python.distribute.distribute_coordinator`). `init_run_config` picks one of three ways
+to run, and keeps it in `config._distribute_coordinator_mode`:
 
 * `None`: the coordinator has no part. A strategy without a cluster, a cluster without a training
   strategy (parameter servers by TF_CONFIG), or a cluster with a `master` job.
@@ -35,7 +34,6 @@ from estimator_emb.private.graphs import (
 
 logging = tf.compat.v1.logging
 
-# Job names of a cluster, as TF_CONFIG spells them.
 CHIEF = "chief"
 EVALUATOR = "evaluator"
 PS = "ps"
@@ -45,18 +43,11 @@ _STANDALONE = CoordinatorMode.STANDALONE_CLIENT
 _INDEPENDENT = CoordinatorMode.INDEPENDENT_WORKER
 
 
-# ---- Choosing the mode ------------------------------------------------------------------------
-
-
 def init_run_config(config, tf_config: dict[str, Any]) -> None:
-    """Fills the distributed settings of a `RunConfig` which has a strategy.
+    """Fills, in place, the distributed settings of a `RunConfig` under construction.
 
-    Args:
-      config: the `RunConfig` under construction; changed in place.
-      tf_config: the parsed TF_CONFIG, `{}` when it is not set.
-
-    Raises:
-      ValueError: if a strategy, or the cluster, is given in two places.
+    `tf_config` is the parsed TF_CONFIG, `{}` where it is not set. Raises ValueError where a
+    strategy or the cluster is given in two places.
     """
     experimental = config._experimental_distribute
     for option in ("train_distribute", "eval_distribute"):
@@ -112,11 +103,7 @@ def should_run_distribute_coordinator(config) -> bool:
     return True
 
 
-# ---- Settings of one task ---------------------------------------------------------------------
-
-
 def _apply_worker_context(config, context) -> None:
-    """Makes `config` that of the task which `context` describes."""
     cluster, task_type = context.cluster_spec, context.task_type
     config._service = None
     config._cluster_spec = cluster
@@ -157,15 +144,10 @@ def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
 
 
 def _estimator_of_task(estimator, phase: str, strategy):
-    """Copies `estimator` for the current task of the coordinator.
+    """Returns a copy of `estimator` for the coordinator's current task, and its worker context.
 
-    Args:
-      estimator: the user's `Estimator`, left untouched: tasks may run in threads.
-      phase: "train" or "eval", whose strategy is replaced.
-      strategy: the strategy as the coordinator configured it for this task.
-
-    Returns:
-      The copy, and the worker context it was set up from.
+    It is a copy because tasks may run in threads. `strategy`, as the coordinator configured it for
+    this task, replaces that of `phase` ("train" or "eval").
     """
     context = current_worker_context()
     local = copy.deepcopy(estimator)
@@ -176,20 +158,10 @@ def _estimator_of_task(estimator, phase: str, strategy):
     return local, context
 
 
-# ---- Running ----------------------------------------------------------------------------------
-
-
 def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
     """Runs `tf.estimator.train_and_evaluate` through the distribute coordinator.
 
-    Args:
-      estimator: the `Estimator` to train and evaluate.
-      train_spec: its `TrainSpec`.
-      eval_spec: its `EvalSpec`.
-      executor_cls: class which runs the continuous evaluation of an evaluator task.
-
-    Raises:
-      ValueError: if the `RunConfig` was not set up for the coordinator.
+    `executor_cls` runs the continuous evaluation of an evaluator task.
     """
     config = estimator.config
     mode = config._distribute_coordinator_mode
@@ -229,11 +201,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
 
 
 def estimator_train(estimator, train_distributed_fn: Callable, hooks):
-    """Runs `Estimator.train` as a standalone client; `train_distributed_fn` does the training.
-
-    Returns:
-      The copy of `estimator` which was trained.
-    """
+    """Runs `Estimator.train` as a standalone client, and returns the copy that was trained."""
 
     def train(local, strategy, chief_hooks):
         train_distributed_fn(local, strategy, chief_hooks)
@@ -243,27 +211,12 @@ def estimator_train(estimator, train_distributed_fn: Callable, hooks):
 
 
 def estimator_evaluate(estimator, evaluate_distributed_fn: Callable, hooks):
-    """Runs `Estimator.evaluate` as a standalone client.
-
-    Returns:
-      What `evaluate_distributed_fn` returns: the metrics.
-    """
+    """Runs `Estimator.evaluate` as a standalone client, and returns the metrics."""
     return _run_one_phase(estimator, "eval", "evaluate", evaluate_distributed_fn, hooks)
 
 
 def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks):
-    """Runs one phase in-graph: one client, whose graph spans the servers of the cluster.
-
-    Args:
-      estimator: the `Estimator` whose method was called.
-      phase: "train" or "eval", as the names of the strategy options have it.
-      method: name of the `Estimator` method, for the messages.
-      phase_fn: called with a copy of the estimator, the strategy and the chief's hooks.
-      hooks: hooks given to the method.
-
-    Raises:
-      ValueError: if the phase can not run this way.
-    """
+    """Runs one phase in-graph: one client, whose graph spans the servers of the cluster."""
     config = estimator._config
     mode = config._distribute_coordinator_mode
     strategy = getattr(config, f"_{phase}_distribute")

@@ -16,11 +16,10 @@ _OURS = "estimator-emb[tensorflow]"
 
 
 def tensorflow() -> ModuleType:
-    """Imports TensorFlow.
+    """Imports TensorFlow, or raises ImportError with a line for pip.
 
-    Raises:
-      ImportError: there is none, it is of a version that is not supported, or it does not work
-        with a package that is beside it. The message ends with a line for pip.
+    There may be none, its version may not be supported, or it may not work with another package
+    here.
     """
     needed = f"estimator_emb needs TensorFlow {_IN_WORDS}, and"
     spec = importlib.util.find_spec("tensorflow")
@@ -50,13 +49,9 @@ def tensorflow() -> ModuleType:
 def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     """Checks the versions of tf-keras and protobuf, which pip does not.
 
-    Args:
-      tensorflow_version: such as '2.20.0'.
-      needs_tf_keras: whether tf-keras must be there, which is Keras 2 for TensorFlow >= 2.16.
-
-    Raises:
-      ImportError: tf-keras is missing or of another minor version, or TensorFlow < 2.21 has
-        protobuf 7, with which it cannot write a graph. The message ends with a line for pip.
+    Raises ImportError, with a line for pip, where TensorFlow < 2.21 has protobuf 7, with which it
+    cannot write a graph, or `needs_tf_keras` (Keras 2 for TensorFlow >= 2.16) and tf-keras is
+    missing or of another minor version.
     """
     release = _release(tensorflow_version)
     problems, wanted = [], []
@@ -65,7 +60,7 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
     tf_keras = _version("tf-keras")
-    # Without a version it may be there by other means than pip's.
+    # It may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
     if needs_tf_keras and (missing or (tf_keras and _release(tf_keras) != release)):
         problems.append(
@@ -87,7 +82,6 @@ def _release(version: str) -> str:
 
 
 def _version(name: str) -> str | None:
-    """Returns the version of a package; None if pip does not know it."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -101,7 +95,6 @@ def _is_supported(version: str) -> bool:
 
 
 def _line() -> str:
-    """Returns the command that replaces this TensorFlow by one that is supported."""
     distribution = _distribution()
     if distribution is None or distribution.name == "tensorflow":
         return f"pip install '{_OURS}'"
@@ -111,13 +104,13 @@ def _line() -> str:
 
 
 def _distribution() -> metadata.Distribution | None:
-    """Returns pip's entry of the TensorFlow that is installed; None if it has none."""
+    """Returns pip's entry of the installed TensorFlow; None where it has none."""
     names = metadata.packages_distributions().get("tensorflow")
     return metadata.distribution(names[0]) if names else None
 
 
 def _unfit(distribution: metadata.Distribution) -> dict[str, str]:
-    """Returns {requirement that is not met: what is there instead}."""
+    """Returns each unmet requirement with what is there instead."""
     from packaging import requirements
 
     unfit = {}

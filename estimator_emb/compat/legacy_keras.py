@@ -21,9 +21,8 @@ _ON = ("1", "true", "True")
 def require() -> None:
     """Makes TensorFlow use Keras 2; TensorFlow 2.15 has no other.
 
-    Raises:
-      ImportError: `tf.keras` is Keras 3 already; or TensorFlow or tf-keras does not fit, see
-        `installed`.
+    Raises ImportError where `tf.keras` is Keras 3 already, or TensorFlow or tf-keras does not fit
+    (see `installed`).
     """
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
         os.environ[_VARIABLE] = "1"  # Set before the import, it also avoids loading Keras 3.
@@ -55,7 +54,7 @@ def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:
 
 
 def _is_2_15() -> bool:
-    """Returns whether the TensorFlow that would be imported still has what 2.16 dropped."""
+    """Returns whether the TensorFlow to be imported still has what 2.16 dropped."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         return False

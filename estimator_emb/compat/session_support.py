@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces `tensorflow.python.tpu.session_support`.
+"""Replaces `tensorflow.python.tpu.session_support`, which TensorFlow >= 2.16 lacks.
 
-TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, for
-the worker watchdog and for the hook which saves a checkpoint when a TPU worker is about to go away.
-
-What it offers:
-
-* `WorkerHeartbeatManager` asks the TPU workers for their health, and shuts them down. It uses the
-  `WorkerHeartbeat` op, which has a kernel on TPU hosts only; `all_worker_devices` lists them.
-* `WatchdogManager`, `start_worker_watchdog`, `stop_worker_watchdog`: a thread which pings the
-  workers, so that they end when this program, their coordinator, no longer does.
-* `GracefulShutdownHook`: on a worker which is not well, saves a checkpoint and then calls
-  `ShutdownLameWorkers`, `ShutdownAllWorkers` or `ResetComputation`.
-* `CoordinatorResetError`: makes a monitored session start again.
+tensorflow-estimator imports it in `tpu/tpu_estimator.py`, for the worker watchdog and for the hook
+that saves a checkpoint when a TPU worker is about to go away. The `WorkerHeartbeat` op, which asks
+the workers for their health, has a kernel on TPU hosts only.
 """
 
 from __future__ import annotations
@@ -30,18 +21,18 @@ from estimator_emb.private.tpu import tpu_ops
 
 logging = tf.compat.v1.logging
 
-# Exit code that the job manager of a worker sees when the coordinator shuts the worker down.
+# The exit code that a worker's job manager sees after a shutdown by the coordinator.
 _RESTART_EXIT_CODE = 42
 # How long the watchdog waits at most, after a failed ping, before it tries a new session.
 _RETRY_SECS = 1.0
-# How much longer than the time given to the workers a shutdown waits.
+# A shutdown waits this much longer than the time that it gives to the workers.
 _SHUTDOWN_MARGIN_SECS = 10.0
 
 _watchdog: WatchdogManager | None = None
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
-    """The error on which a monitored session starts again, as an `AbortedError`."""
+    """The error on which a monitored session starts again, as on any `AbortedError`."""
 
     def __init__(self):
         super().__init__(None, None, "Resetting session loop due to worker shutdown.")
@@ -58,17 +49,12 @@ def all_worker_devices(session) -> list[str]:
 
 
 class WorkerHeartbeatManager:
-    """A manager of workers by their heartbeat ops. Usually `from_devices` creates it."""
+    """Workers and the ops, in the same order, that ask for their health and shut them down.
+
+    Usually `from_devices` creates it.
+    """
 
     def __init__(self, session, devices: Sequence[str], heartbeat_ops, request_placeholder):
-        """Creates a manager.
-
-        Args:
-          session: session to run the ops in.
-          devices: a device of each worker.
-          heartbeat_ops: the heartbeat op of each worker, in the order of `devices`.
-          request_placeholder: string placeholder, for the request which the ops send.
-        """
         self._session = session
         self._devices = devices
         self._ops = heartbeat_ops
@@ -76,7 +62,7 @@ class WorkerHeartbeatManager:
 
     @staticmethod
     def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
-        """Adds heartbeat ops for `devices` to the default graph; returns their manager."""
+        """Adds heartbeat ops for `devices` to the default graph, and returns their manager."""
         if devices:
             logging.info("Creating a heartbeat manager for %s", devices)
         else:
@@ -95,7 +81,6 @@ class WorkerHeartbeatManager:
         return len(self._devices)
 
     def configure(self, message: event_pb2.WorkerHeartbeatRequest) -> None:
-        """Sends `message` to all the workers."""
         logging.info("Configuring worker heartbeat: %s", text_format.MessageToString(message))
         self._session.run(self._ops, {self._request_placeholder: message.SerializeToString()})
 
@@ -117,7 +102,7 @@ class WorkerHeartbeatManager:
         return responses
 
     def lame_workers(self) -> WorkerHeartbeatManager | None:
-        """Returns a manager of the workers that do not answer that they are well, or `None`."""
+        """Returns a manager of the workers that do not report good health, or `None`."""
         lame = [
             (device, op)
             for response, device, op in zip(self.ping(), self._devices, self._ops, strict=True)
@@ -131,9 +116,9 @@ class WorkerHeartbeatManager:
         )
 
     def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int = 0) -> None:
-        """Makes the workers exit with `exit_code` after a time, and waits until they should have.
+        """Makes the workers exit after a time, and waits until they should have.
 
-        The time lets them finish what a shutdown makes them do, like flushing logs.
+        In that time they finish what a shutdown makes them do, like flushing logs.
         """
         logging.info("Shutting down %s.", self)
         self.configure(
@@ -149,10 +134,11 @@ class WorkerHeartbeatManager:
 
 
 class WatchdogManager(threading.Thread):
-    """A thread that pings workers; a worker that gets no ping for a time shuts down.
+    """A thread that pings workers, so that they end when this program, their coordinator, does.
 
-    Use it as a context manager, which ends the watch on exit, or call `configure_and_run` for a
-    watch up to the end of the program.
+    A worker without a ping for `shutdown_timeout` seconds shuts down. Use it as a context manager,
+    which ends the watch on exit, or call `configure_and_run` for a watch up to the end of the
+    program. Pings use a session of their own, with the target of `session`.
     """
 
     def __init__(
@@ -162,14 +148,6 @@ class WatchdogManager(threading.Thread):
         ping_interval: float = 60,
         shutdown_timeout: float = 2 * 3600,
     ):
-        """Creates a watchdog, which does nothing yet.
-
-        Args:
-          session: a session connected to the workers. Pings use another session of the same target.
-          devices: devices of the workers to watch, all of them by default.
-          ping_interval: seconds between two pings.
-          shutdown_timeout: seconds without a ping after which a worker shuts down.
-        """
         super().__init__(daemon=True)
         self.ping_interval = ping_interval
         self.shutdown_timeout = shutdown_timeout
@@ -180,7 +158,6 @@ class WatchdogManager(threading.Thread):
         self._stopping = threading.Event()
 
     def configure_and_run(self) -> None:
-        """Sets the workers' timeout and starts to ping them."""
         logging.info(
             "Starting the worker watchdog: timeout %d seconds, ping interval %d seconds.",
             self.shutdown_timeout,
@@ -190,7 +167,6 @@ class WatchdogManager(threading.Thread):
         self.start()
 
     def stop(self) -> None:
-        """Ends the pings, then the workers' timeout."""
         logging.info("Stopping the worker watchdog.")
         # In this order, because the thread may connect again, which sets the timeout.
         self._stopping.set()
@@ -221,7 +197,7 @@ class WatchdogManager(threading.Thread):
         self._connect(event_pb2.WAIT_FOR_COORDINATOR, int(self.shutdown_timeout * 1000))
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
-        """Opens a new session, in a graph of its own, and configures the workers through it."""
+        """Configures the workers through a new session, in a graph of its own."""
         graph = tf.Graph()
         session = tf.compat.v1.Session(
             target=self._session_target, graph=graph, config=self._session_config
@@ -263,10 +239,11 @@ def stop_worker_watchdog() -> None:
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """A hook that looks for workers that are not well after each step.
+    """A hook that looks for workers in bad health after each step.
 
-    When there are some, saves a checkpoint, then calls each of `on_shutdown_hooks` with
-    `(run_context, all_workers, lame_workers)`; the last two are `WorkerHeartbeatManager`s.
+    When there are some, it saves a checkpoint, then calls each of `on_shutdown_hooks` with
+    `(run_context, all_workers, lame_workers)`; the last two are `WorkerHeartbeatManager`s. The
+    saver is by default the one of the SAVERS collection, if any.
     """
 
     def __init__(
@@ -275,13 +252,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         saver=None,
         on_shutdown_hooks: Sequence[Callable] | None = None,
     ):
-        """Creates the hook.
-
-        Args:
-          checkpoint_prefix: path prefix of the checkpoint.
-          saver: saves the checkpoint; by default the one of the SAVERS collection, if any.
-          on_shutdown_hooks: what to call after the checkpoint.
-        """
         self._checkpoint_prefix = checkpoint_prefix
         self._saver = saver
         self._on_shutdown_hooks = on_shutdown_hooks or []
@@ -289,7 +259,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._heartbeat_supported = False
 
     def after_create_session(self, session, coord) -> None:
-        """Connects to the workers. That there are none, or none with heartbeats, is no error."""
+        """Connects to the workers; only warns where there are none, or none with heartbeats."""
         del coord
         if tf.compat.v1.train.get_global_step() is None and self.saver() is not None:
             raise ValueError(
@@ -320,7 +290,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
             self._heartbeat_supported = True
 
     def saver(self):
-        """Returns the saver to use, or `None` if there is none or more than one."""
+        """Returns the saver to use, or `None` where there is none or more than one."""
         if self._saver:
             return self._saver
         savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
@@ -353,21 +323,21 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
 
 class ShutdownLameWorkers:
-    """An action that shuts the lame workers down; training waits for them to come back."""
+    """Shuts the workers in bad health down; training waits for them to come back."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         lame_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
 
 
 class ShutdownAllWorkers:
-    """An action that shuts all the workers down; training waits for them to come back."""
+    """Shuts all workers down; training waits for them to come back."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)
 
 
 class ResetComputation:
-    """An action that shuts all the workers down and makes the monitored session start again."""
+    """Shuts all workers down and makes the monitored session start again."""
 
     def __call__(self, run_context, all_workers, lame_workers) -> None:
         all_workers.shutdown(exit_code=_RESTART_EXIT_CODE)

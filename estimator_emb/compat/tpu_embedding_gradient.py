@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces `tensorflow.python.tpu.tpu_embedding_gradient`.
+"""Replaces `tensorflow.python.tpu.tpu_embedding_gradient`, which TensorFlow >= 2.16 lacks.
 
-TensorFlow >= 2.16 lacks that module. tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and
-so does the TPUEmbedding class of TensorFlow 1 (`tensorflow.python.tpu.tpu_embedding`).
+tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and so does the TPUEmbedding class of
+TensorFlow 1 (`tensorflow.python.tpu.tpu_embedding`).
 
 TPU embedding tables are no TensorFlow variables, so no optimizer asks for the gradient of their
-activations. The functions here get it all the same, in either of two ways:
+activations. The functions here get it in either of two ways:
 
 * `get_gradients_through_compute_gradients` asks an optimizer for it.
 * `create_dummy_table_variables` makes one trainable variable for each table, and
-  `hook_dummy_table_variables_to_activations` passes the activations through an op which depends on
+  `hook_dummy_table_variables_to_activations` passes the activations through an op that depends on
   it. Any optimizer then differentiates that op, whose gradient function (still in
   `tensorflow.python.tpu.ops.tpu_ops`) leaves the gradient of the activations in a graph
   collection; `get_gradients_through_dummy_table_variables` collects them.
@@ -29,24 +29,15 @@ logging = tf.compat.v1.logging
 
 _VARIABLE_COLLECTION = "tpu_embedding_dummy_table_variables"
 _VARIABLE_NAME = "tpu_embedding_dummy_table_variable_{}"
-# The gradient function of `TPUEmbeddingActivations` writes to the collection of this name. Its
-# item i is the gradient for the feature i of the table, `None` until there is one.
+# The gradient function of `TPUEmbeddingActivations` writes to this collection. Its item i is the
+# gradient for the feature i of the table, `None` until there is one.
 _GRADIENT_COLLECTION = "tpu_embedding_gradients_table_{}"
 
 
 def get_gradients_through_compute_gradients(
     optimizer, loss, activations: Mapping[str, Any]
 ) -> collections.OrderedDict:
-    """Computes the gradients of `loss` with respect to `activations` by `optimizer`.
-
-    Args:
-      optimizer: a `tf.compat.v1.train.Optimizer`, usually a `CrossShardOptimizer`.
-      loss: the loss tensor.
-      activations: activation tensors by feature name.
-
-    Returns:
-      Gradient tensors by feature name, in the order of `activations`.
-    """
+    """Returns the gradients of `loss` by feature name, as `optimizer` computes them."""
     pairs = optimizer.compute_gradients(loss, list(activations.values()))
     return collections.OrderedDict(
         (feature, gradient) for feature, (gradient, _) in zip(activations, pairs, strict=True)
@@ -54,22 +45,16 @@ def get_gradients_through_compute_gradients(
 
 
 def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict, Any]:
-    """Creates one dummy variable for each table, and room for the gradients of its features.
+    """Creates a dummy variable for each table, and a graph collection for its features' gradients.
 
-    Args:
-      tpu_embedding: the `TPUEmbedding` whose tables they are for.
-
-    Returns:
-      The variables by table name, and the op which initializes them.
-
-    Raises:
-      RuntimeError: if the graph already has gradients for a table.
+    Returns the variables by table name, and the op that initializes them; raises RuntimeError where
+    the graph already has gradients for a table.
     """
     graph = tf.compat.v1.get_default_graph()
     dummies = collections.OrderedDict()
     for table_id, (table, features) in enumerate(tpu_embedding.table_to_features_dict.items()):
-        # It is not in GLOBAL_VARIABLES, so that no checkpoint has it. (Slots that an optimizer
-        # creates for it are there.)
+        # It is not in GLOBAL_VARIABLES, so that no checkpoint has it. (An optimizer's slots for it
+        # are there.)
         dummies[table] = tf.compat.v1.get_variable(
             _VARIABLE_NAME.format(table),
             shape=[1],
@@ -92,16 +77,7 @@ def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict
 def hook_dummy_table_variables_to_activations(
     tpu_embedding, activations: Mapping[str, Any], dummy_table_variables: Mapping[str, Any]
 ) -> collections.OrderedDict:
-    """Makes the activations depend on the dummy variables, with their values unchanged.
-
-    Args:
-      tpu_embedding: the `TPUEmbedding` which the two other arguments come from.
-      activations: activation tensors by feature name.
-      dummy_table_variables: variables of `create_dummy_table_variables`.
-
-    Returns:
-      The tensors to use instead of `activations`.
-    """
+    """Returns the activations with unchanged values, now dependent on the dummy variables."""
     table_ids = {table: i for i, table in enumerate(tpu_embedding.table_to_config_dict)}
     hooked = collections.OrderedDict()
     for feature, activation in activations.items():
@@ -116,15 +92,9 @@ def hook_dummy_table_variables_to_activations(
 
 
 def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.OrderedDict:
-    """Collects the gradients which an optimizer has computed for the hooked activations.
+    """Returns, by feature name, the gradients that an optimizer computed for hooked activations.
 
     A feature whose activations have no part in the loss gets zeros, and its table a warning.
-
-    Args:
-      tpu_embedding: the `TPUEmbedding` whose activations were hooked.
-
-    Returns:
-      Gradient tensors by feature name, table after table.
     """
     graph = tf.compat.v1.get_default_graph()
     by_table = {
@@ -158,7 +128,6 @@ def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.Or
 
 
 def _zero_gradient(tpu_embedding, table: str, feature: str):
-    """Returns zeros in the shape of the activations of `feature`."""
     shape = [tpu_embedding.batch_size_per_core, tpu_embedding.table_to_config_dict[table].dimension]
     sequence_length = tpu_embedding.feature_to_config_dict[feature].max_sequence_length
     if sequence_length:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints that go to TensorFlow 2's TPUEmbedding, and come from there."""
+"""Moves checkpoints to TensorFlow 2's TPUEmbedding, and from there."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +32,9 @@ class Moved:
 
     Attributes:
       checkpoint: prefix of the new checkpoint.
-      variables: name of a variable in the old checkpoint -> its name in the new one; of a variable
-        of TensorFlow 2, the attributes that lead to it, such as `embedding/words/accumulators`.
+      variables: name of a variable in the old checkpoint -> its name in the new one. A variable of
+        TensorFlow 2 is named by the attributes that lead to it, such as
+        `embedding/words/accumulators`.
       left_out: names of the slots in the old checkpoint that have no counterpart.
       translation: the program's spec in TensorFlow's objects; None in a checkpoint that comes from
         TensorFlow 2.
@@ -81,21 +82,18 @@ def checkpoint_to_tensorflow(
       destination: path of a new folder; the checkpoint in it is `ckpt-1`.
       variables: name of a table in the spec ('tbl_' and the column's name for a column) -> name of
         its variable, where the checkpoint has none or several of that name. None by default.
-      sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles
-        the rows when it restores them.
+      sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles the
+        rows when it restores them.
       strict: as in `to_tensorflow`.
       step: as in `to_tensorflow`.
       batch_size: as in `to_tensorflow`.
       order: as in `estimator_emb.checkpoint.table`.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
-
-    Returns:
-      What was written.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
 
     Raises:
-      ValueError: `to_tensorflow` refuses the spec; `destination` exists; a table is not in the
-        checkpoint, in another shape, or without the slots of its optimizer; or the checkpoint is
-        damaged.
+      ValueError: `to_tensorflow` refuses the spec; `destination` exists; a table is missing in the
+        checkpoint, has another shape there, or lacks the slots of its optimizer; or the checkpoint
+        is damaged.
     """
     translation = to_tensorflow(spec, sparse_core, strict, step, batch_size)
     destination = tf.compat.path_to_str(destination).rstrip("/")
@@ -126,7 +124,6 @@ def checkpoint_to_tensorflow(
 
 
 def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, str]) -> list[str]:
-    """Returns the names of the tables' variables, which are in the checkpoint in their shapes."""
     unknown = sorted(set(variables) - {table.name for table in tables})
     if unknown:
         raise ValueError(
@@ -164,7 +161,7 @@ def _variable(values: Values, table: Table, name: str | None) -> str:
 
 
 def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationParameters] | None:
-    """Returns the class of the TF2 vocabulary that has a table's slots; None for no slots."""
+    """Returns the TF2 class with the slots of a table; None for no slots."""
     if table.optimizer is None:
         return None
     missing = [
@@ -190,9 +187,9 @@ def checkpoint_from_tensorflow(
 ) -> Moved:
     """Writes tables and slots of a checkpoint of TensorFlow 2's TPUEmbedding as programs here do.
 
-    A program takes them by `WarmStartSettings`, the slots too if `vars_to_warm_start` is a list of
-    patterns; or by its model_dir, if it has no other variables. Rows are in the order of their ids,
-    and the checkpoint says so.
+    A program loads them by `WarmStartSettings`, the slots too if `vars_to_warm_start` is a list of
+    patterns; or from its model_dir, if it has no other variables. Rows are in the order of their
+    ids, and the checkpoint says so.
 
     Args:
       path: prefix of the checkpoint, which `tf.train.Checkpoint` has saved with a `TPUEmbedding` or
@@ -202,16 +199,16 @@ def checkpoint_from_tensorflow(
         the name of their scope in model_fn; `estimator-emb inspect` lists those of a checkpoint.
         Any other table keeps its name. None, the default, renames none.
       slots: False leaves the slots out. True by default.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
 
     Returns:
-      What was written. The global step is that of a variable `step` in the checkpoint; without one,
+      The new checkpoint. Its global step is that of a variable `step` in the old one; without one,
       there is none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or it is not of `TPUEmbedding`, but of
-        `TPUEmbeddingV2` or something else; `destination` exists; `variables` names a table that is
-        not there, or two variables alike; or a table has the slots of no optimizer.
+        `TPUEmbeddingV2` or something else; `destination` exists; `variables` names a missing table,
+        or two variables alike; or a table has the slots of no optimizer.
     """
     destination = tf.compat.path_to_str(destination)
     for end in ("", ".index"):
@@ -247,7 +244,6 @@ def checkpoint_from_tensorflow(
 
 
 def _latest(path: str) -> str:
-    """Returns the prefix of a checkpoint, or of the latest in a folder of tf.train.Checkpoint."""
     path = tf.compat.path_to_str(path)
     if tf.io.gfile.isdir(path):
         return tf.train.latest_checkpoint(path) or saved_variables.prefix(path)
@@ -257,7 +253,6 @@ def _latest(path: str) -> str:
 def _optimizer_of(
     values: Values, table: str, keys: Mapping[str, str]
 ) -> type[OptimizationParameters] | None:
-    """Returns the optimizer that has the slots of a table; None without slots."""
     names = set(keys) - {WEIGHTS}
     if not names:
         return None

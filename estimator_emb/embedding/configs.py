@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes that describe tables and features in the TF2 vocabulary."""
+"""Describes tables and features in the TF2 vocabulary."""
 
 import dataclasses
 import math
@@ -61,12 +61,12 @@ class TableConfig:
 
     Args:
       vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
-      dim: number of columns, an int >= 1. The legacy `TableConfig` calls it `dimension`.
+      dim: number of columns, an int >= 1; `dimension` in the legacy `TableConfig`.
       initializer: function that returns the initial table for a shape and a dtype; None means a
         truncated normal of mean 0 and standard deviation 1/sqrt(dim), as in the legacy class.
       optimizer: this table's own optimizer, one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or
-        TensorFlow's of that name; None means the global one. The legacy class calls it
-        `optimization_parameters`.
+        TensorFlow's of that name; None means the global one. It is `optimization_parameters` in the
+        legacy class.
       combiner: how the rows of one sample's ids become one activation: 'mean', 'sum' or 'sqrtn';
         'mean' by default, as in the legacy class, which takes None too.
       name: the table's name; in the legacy vocabulary the key in `table_to_config_dict`.

@@ -10,31 +10,32 @@ from estimator_emb.embedding.specs import SpecTranslation
 from estimator_emb.names.generations import SPARSE_CORES
 
 _IDS_PER_SAMPLE = 64
-"""Ids of a sample for which TPUEmbeddingV2 has room by default."""
+"""The most ids of a sample that TPUEmbeddingV2 holds by default."""
 
 
 def sparse_core_config(
     translation: SpecTranslation, generation: str, chips: int, ids_per_sample: Mapping[str, int]
 ) -> Any:
-    """Returns how much room the SparseCore needs for the ids of a batch, so that none is dropped.
+    """Returns a configuration of the SparseCore that is large enough to drop no id of a batch.
 
-    A SparseCore has an equal part of the samples of its chip. Of each table it sends at most
+    A SparseCore has an equal part of the samples of its chip. For each table it sends at most
 
         samples * (ids of a sample, of all features of the table)
 
-    ids to another one, and no more different ones than the rows of that one, which holds every
-    (chips * SparseCores of a chip)-th. By itself, TPUEmbeddingV2 has room for 256 of both.
+    ids to another SparseCore. The different ids among them are at most the rows that the other
+    holds: every (chips * SparseCores of a chip)-th row. The default of TPUEmbeddingV2 is 256 for
+    both.
 
     Args:
-      translation: of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the samples of a
-        chip.
+      translation: the result of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the
+        number of samples of a chip.
       generation: 'v5p', whose chips have 4 SparseCores, or 'v6e', whose chips have 2.
       chips: number of chips, each of which is a replica.
       ids_per_sample: feature key -> the most ids that a sample of it has, an int >= 1.
 
     Returns:
-      A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`, in which each table stays a table
-      of its own, and dropping of ids is not allowed.
+      A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`, in which tables are not stacked,
+      and dropping of ids is not allowed.
 
     Raises:
       ValueError: this TensorFlow has no SparseCoreEmbeddingConfig, or an argument is out of its

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
+"""Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses
 import logging
@@ -23,7 +23,7 @@ class Loss:
     """A setting of a spec that has no counterpart in TensorFlow 2.
 
     Attributes:
-      owner: whose setting it is: the spec, a table or a feature, by its name.
+      owner: the spec, the table or the feature that has the setting, by its name.
       setting: the setting and its value.
       effect: what is different without it.
       instead: what a program can do about it.
@@ -46,8 +46,8 @@ class SpecTranslation:
       features: feature key -> `tf.tpu.experimental.embedding.FeatureConfig`, for `TPUEmbedding` or
         `TPUEmbeddingForServing`. Features of one table share its `TableConfig`, which has the name
         of the table in the spec, and its own optimizer.
-      weight_keys: feature key -> key of its weights in the input, for those features that have
-        weights. There, `lookup` and `enqueue` take them beside the ids, as `weights`.
+      weight_keys: feature key -> key of its weights in the input, for the features that have
+        weights. TensorFlow's `lookup` and `enqueue` take them beside the ids, as `weights`.
       pipeline_execution_with_tensor_core: that of the spec, an argument of `TPUEmbedding`.
       losses: the settings that have no counterpart.
     """
@@ -84,28 +84,28 @@ def to_tensorflow(
     """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
 
     In a spec, a table's own rate becomes that of its optimizer, `clipping_limit` becomes limits in
-    it, and a combiner None becomes 'sum', which is the same for one id per sample. A setting
-    without a counterpart is left out, listed in `losses` with its effect, and told in the log:
-    `experimental_gradient_multiplier_fn`, the vocabulary of a column, and others. A table whose
-    optimizer TensorFlow 2 lacks gets None.
+    it, and a combiner None becomes 'sum', which is the same for one id per sample. Settings without
+    a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary of a column, are
+    left out, logged, and listed in `losses` with their effects. A table whose optimizer TensorFlow
+    2 lacks gets None.
 
     Args:
       structure: an `EmbeddingConfigSpec` of columns or of config dicts; or an object of this
-        package, or dicts, lists and tuples of such objects, nested at will. TensorFlow's own are
-        accepted too.
+        package, or nested dicts, lists and tuples of such objects. TensorFlow's own are accepted
+        too.
       sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
         v6e and ignores some settings of optimizers: a warning in the log names those that are set.
         False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores
         none.
-      strict: True raises an error for what would be left out or ignored. False by default.
+      strict: True raises an error for whatever would be left out or ignored. False by default.
       step: the variable that counts training steps, or a function without arguments that returns
         the step; for a spec with a `learning_rate_fn`, which is called with it as an int64 scalar.
-      batch_size: of a spec, the samples of a batch on one replica, which `TPUEmbeddingV2` needs as
-        the `output_shape` of every feature. None, the default, leaves it open, as `TPUEmbedding`
-        allows.
+      batch_size: for a spec, the number of samples of a batch on one replica, which
+        `TPUEmbeddingV2` needs as the `output_shape` of every feature. None, the default, leaves it
+        open, as `TPUEmbedding` allows.
 
     Returns:
-      Of a spec, a `SpecTranslation`. Else the same structure of objects of
+      For a spec, a `SpecTranslation`. Else the same structure of objects of
       `tf.tpu.experimental.embedding`, with the value of every field. Features that share a table
       share its translation.
 
@@ -154,7 +154,6 @@ class _Translator:
         self.weight_keys: dict[str, str] = {}
 
     def features(self) -> dict[str, FeatureConfig]:
-        """Returns feature key -> its translation to the TF2 vocabulary of this package."""
         spec = self._spec
         if spec.experimental_gradient_multiplier_fn is not None:
             self._lose(
@@ -299,7 +298,7 @@ class _Translator:
                 f"Table {table.name!r}: its learning_rate_fn is a function of the global step; "
                 "give to_tensorflow the variable that counts steps, as step."
             )
-        # One object for one function: TPUEmbedding sends each of them once to the hardware.
+        # One object per function, as TPUEmbedding sends each object to the hardware.
         arguments["learning_rate"] = self._rates.setdefault(function, _Rate(function, self._step))
 
     def _for_sparse_core(self, owner: str, arguments: dict[str, Any]) -> None:
@@ -341,7 +340,7 @@ class _Rate:
 
 
 def _clipped_too(parameters: OptimizationParameters, limit: float) -> tuple[float, float]:
-    """Returns the limits that act as [-limit, limit] does before those of the optimizer."""
+    """Returns limits that act as [-limit, limit] does before those of the optimizer."""
     low = -np.inf if parameters.clip_gradient_min is None else parameters.clip_gradient_min
     high = np.inf if parameters.clip_gradient_max is None else parameters.clip_gradient_max
     return float(min(max(-limit, low), high)), float(min(max(limit, low), high))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
+"""Translates between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
 
 import dataclasses
 import inspect
@@ -28,8 +28,7 @@ def from_tensorflow(structure: Any) -> Any:
 
     Args:
       structure: an object of a class of `tf.tpu.experimental.embedding` that this package has too,
-        or dicts, lists and tuples of such objects, nested at will. Objects of ours stay as they
-        are.
+        or nested dicts, lists and tuples of such objects. Objects of ours stay as they are.
 
     Returns:
       The same structure of our objects. Features that shared a table share its translation.
@@ -44,7 +43,7 @@ def from_tensorflow(structure: Any) -> Any:
 
 
 def check_sparse_core(owner: str, sparse_core: bool) -> None:
-    """Raises a ValueError if `sparse_core`, and this TensorFlow has no TPUEmbeddingV2."""
+    """Raises a ValueError if `sparse_core` is asked of a TensorFlow without TPUEmbeddingV2."""
     if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
         raise ValueError(
             f"{owner}: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
@@ -53,7 +52,7 @@ def check_sparse_core(owner: str, sparse_core: bool) -> None:
 
 
 def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> Any:
-    """Translates our objects as `to_tensorflow` does, whose arguments these are."""
+    """Translates our objects with the arguments of `to_tensorflow`."""
     ours = from_tensorflow(structure)
     translated: dict[int, Any] = {}
 
@@ -65,7 +64,7 @@ def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> An
 
 
 def without_checks(features: dict[str, FeatureConfig]) -> dict[str, Any]:
-    """Translates features of ours; the caller has checked that nothing is lost."""
+    """Translates our features; the caller has checked that nothing is lost."""
     translated: dict[int, Any] = {}
     return {key: _to_tensorflow(feature, translated) for key, feature in features.items()}
 
@@ -79,13 +78,13 @@ IGNORED_BY_SPARSE_CORE = {
     "low_dimensional_packing_status": False,
     "allow_zero_accumulator": False,
 }
-"""Argument of an optimizer that TPUEmbeddingV2 never reads -> the value that it acts by."""
+"""Argument of an optimizer that TPUEmbeddingV2 never reads -> the value used instead."""
 
 
 def _to_tensorflow(
     value: Any, translated: dict[int, Any], check: Callable[[Any], None] | None = None
 ) -> Any:
-    """Translates one object of ours; `translated` has those translated before, by their id()."""
+    """Translates one object of ours; `translated` has earlier ones by their id()."""
     if value is None:
         return None
     if id(value) in translated:
@@ -137,7 +136,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
     Args:
       spec: a spec of columns or of config dicts. Three of its fields say how TPUEstimator runs, and
-        have no place in the result: `pipeline_execution_with_tensor_core`, which is an argument of
+        are not translated: `pipeline_execution_with_tensor_core`, which is an argument of
         `TPUEmbedding`, `partition_strategy` and `profile_data_directory`.
 
     Returns:
@@ -145,7 +144,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
     Raises:
       ValueError: `from_legacy` refuses a table or a feature, a table has no optimizer, or the spec
-        has what the TF2 vocabulary lacks: a `clipping_limit` or an
+        has settings that the TF2 vocabulary lacks: `clipping_limit` or
         `experimental_gradient_multiplier_fn`.
     """
     spec = config.validated(spec)
@@ -171,16 +170,17 @@ def to_legacy(value: Any) -> Any:
     """Translates an object of the TF2 vocabulary, ours or TensorFlow's own, to the legacy one.
 
     Args:
-      value: an optimizer, a `TableConfig` or a `FeatureConfig`. The name of a config is not part of
-        the result: it is the key for it in `table_to_config_dict` or `feature_to_config_dict`.
+      value: an optimizer, a `TableConfig` or a `FeatureConfig`. The name of a config is not
+        translated: it is the key of the result in `table_to_config_dict` or
+        `feature_to_config_dict`.
 
     Returns:
       An `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy vocabulary, with
       the value of every field. Initializers and combiners stay the same objects.
 
     Raises:
-      ValueError: a field without counterpart is not at its default: of an optimizer, a function
-        as `learning_rate`, `slot_variable_creation_fn` and `low_dimensional_packing_status`; of a
+      ValueError: a field without counterpart is not at its default: of an optimizer, a function as
+        `learning_rate`, `slot_variable_creation_fn` and `low_dimensional_packing_status`; of a
         table, `quantization_config`; of a feature, `validate_weights_and_indices` and
         `output_shape`. Or the table of a feature has no name.
     """
@@ -232,8 +232,8 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
     Args:
       value: an `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy
         vocabulary. TensorFlow 2.15's own `...Parameters` are accepted too.
-      name: for a config, the name of the result, which in the legacy vocabulary is the key of the
-        config; None by default.
+      name: for a config, the name of the result, which is the key of the config in the legacy
+        vocabulary; None by default.
       table: for a `FeatureConfig`, the translation of its table, whose name is the `table_id`.
 
     Returns:
@@ -295,7 +295,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
 
 
 def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
-    """Translates an object of TensorFlow; `tables` has tables translated before, by their id()."""
+    """Translates an object of TensorFlow; `tables` has earlier tables by their id()."""
     if isinstance(value, (*TF2_OPTIMIZERS, QuantizationConfig, TableConfig, FeatureConfig)):
         return value
     if isinstance(optimizer := optimizers.from_tensorflow(value), TF2_OPTIMIZERS):
@@ -326,12 +326,11 @@ def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
 
 
 def _fields(value: Any, ours: Any) -> dict[str, Any]:
-    """Returns the attributes of `value` that are fields of our dataclass."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(ours)}
 
 
 def _changed(value: Any, **defaults: Any) -> dict[str, Any]:
-    """Returns those of the named fields of `value` that are not at their defaults."""
+    """Returns the named fields of `value` that are not at their defaults."""
     return {
         name: getattr(value, name)
         for name, default in defaults.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says how a program without feature columns makes the ids that a column makes."""
+"""Tells how a program without feature columns makes the ids of a column."""
 
 import dataclasses
 from typing import Any
@@ -11,12 +11,10 @@ from estimator_emb.spec.columns import without_wrappers
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How to make a column's ids.
+    """The code that makes a column's ids, and the kind of the column in words.
 
-    Attributes:
-      column: what kind of column it is, in words.
-      code: an expression in `values`, the tensor of the feature, and `column`, the categorical
-        column, whose value is the ids, int64; -1 where a value is to be left out.
+    `code` is an expression in `values`, the tensor of the feature, and `column`, the categorical
+    column. Its value is the ids, int64; -1 where a value is to be left out.
     """
 
     column: str
@@ -24,7 +22,7 @@ class Recipe:
 
 
 def recipe(categorical_column: Any) -> Recipe | None:
-    """Returns how to make the ids of a categorical column; None where the values are the ids."""
+    """Returns the recipe of a categorical column's ids; None where the values are the ids."""
     column = without_wrappers(categorical_column)
     kind = type(column).__name__
     if kind == "HashedCategoricalColumn":

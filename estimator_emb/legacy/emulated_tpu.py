@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers, where a TPU is emulated, for the functions that look TPUs up by name or start them.
+"""Replaces the functions that look TPUs up by name or start them, where a TPU is emulated.
 
-Each call reads the environment variable ESTIMATOR_EMB_DEVICE; where no TPU is emulated,
-TensorFlow's own functions run.
+Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """
 
 from __future__ import annotations

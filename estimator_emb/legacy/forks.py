@@ -48,7 +48,7 @@ def advice_about_copy(error: BaseException) -> str | None:
 
 
 def warn_of_copies() -> None:
-    """Makes Estimators of such a copy say so, once for a file, until the process ends."""
+    """Makes Estimators of such a copy warn, once for each file, until the process ends."""
     patches.LASTING.wrap(Estimator, "__init__", _warning)
 
 
@@ -76,7 +76,7 @@ def _warning(begin: Any) -> Any:
 
 
 def _line_of_copy(file: str) -> int | None:
-    """Returns the line where a copy of tpu_estimator.py in a file defines TPUEstimator, or None."""
+    """Returns the line where a copy of tpu_estimator.py defines TPUEstimator, or None."""
     if "/tensorflow_estimator/python/" in file.replace("\\", "/"):
         return None
     lines = linecache.getlines(file)

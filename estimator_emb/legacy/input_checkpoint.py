@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
-TensorFlow 2.16 has no such hook. TensorFlow 2.15's hook saves by a timer of its own, which may run
-at other times than the model's after a restart, and it restores its newest file, whatever the step
-of the model. The hook here saves just before the model is saved, and restores the position at the
-step of the model. So a training that is killed at any moment continues with the batch after the
-last one that its model has seen.
+TensorFlow 2.16 has no such hook. TensorFlow 2.15's saves by its own timer, which may run at other
+times than the model's after a restart, and it restores its newest file whatever the step of the
+model. The hook here saves just before the model is saved, and restores the position at the model's
+step. So a training that is killed at any moment continues with the batch after the last one that
+its model has seen.
 """
 
 from __future__ import annotations
@@ -44,13 +44,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     the model. The others save their positions by time or by the global step, as the `RunConfig`
     says, and continue from the last position that is not ahead of the model.
 
-    Args:
-      estimator: the `Estimator` whose `train` gets this hook.
-      external_state_policy: what happens if the input depends on a state that cannot be saved:
-        'fail', which None means, 'warn' or 'ignore'.
-
-    Raises:
-      ValueError: `external_state_policy` is none of these, or the estimator saves no checkpoints.
+    `external_state_policy` says what happens if the input depends on a state that cannot be saved:
+    'fail' (None too), 'warn' or 'ignore'.
 
     Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py,
     TF 2.15.1.
@@ -98,7 +93,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._session: Any = None
         """A weak reference to the session in which the input and the model are in step."""
         self._model_step: int | None = None
-        """The step of a checkpoint that was written before that, at the beginning of a session."""
+        """The step of a checkpoint written before that, at the beginning of a session."""
         self._saved_step: int | None = None
         self._in_thread = False
 
@@ -128,7 +123,6 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 self._save_by_timer(session, step)
 
     def before_model_is_saved(self, session: Any, step: int) -> None:
-        """Saves the position for a checkpoint that is about to be written."""
         if threading.current_thread() is not self._thread:
             self._in_thread = True
         elif not self._is_positioned(session):
@@ -137,18 +131,13 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             self._save(session, step)
 
     def after_model_is_saved(self, session: Any, step: int) -> None:
-        """Removes the positions of checkpoints that do not exist any more."""
         if not self._in_thread and self._is_positioned(session):
             self._positions.remove_those_without_model(step)
 
     def attach(self, saver_hooks: list[Any]) -> Any:
-        """Makes the saver of the model call this hook when it saves.
+        """Makes the saver of the model, one of the program's `saver_hooks` if any, call this hook.
 
-        Args:
-          saver_hooks: the saver hooks that the program made.
-
-        Returns:
-          A listener for the saver that the estimator makes; None if the estimator makes none.
+        Returns a listener for the saver that the estimator makes; None where it makes none.
         """
         self._thread = threading.current_thread()
         self._with_model = False
@@ -220,7 +209,6 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
         self._hook = hook
 
     def is_same(self, listener: Any) -> bool:
-        """Returns whether `listener` calls the same hook."""
         return isinstance(listener, _BeforeModel) and listener._hook is self._hook
 
     def before_save(self, session: Any, global_step_value: int) -> None:
@@ -233,8 +221,8 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
 def attach_hooks() -> None:
     """Makes Estimators attach this module's hook to their saver, until the process ends.
 
-    A hook cannot find the other hooks of its session, and programs do not give it to
-    `saving_listeners` too.
+    A hook cannot find the other hooks of its session, and programs do not also pass it as one of
+    the `saving_listeners`.
     """
     patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _of_plain_estimators)
 

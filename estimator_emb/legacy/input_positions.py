@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in which a training saves the positions of its input, one for each step."""
+"""The files that keep the positions of a training's input, one for each step."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ _UNFINISHED = "unfinished_"
 class Positions:
     """The positions of one task's input, `<name>.ckpt-<step>` in the model directory.
 
-    A position appears only when it is complete, so a killed process leaves no damaged one.
-    The file `checkpoint_<name>` names the last one, as TensorFlow's hook writes it.
-
-    Args:
-      directory: the model directory.
-      name: 'input', followed by the task if there are several.
+    A position appears only when it is complete, so a killed process leaves no damaged one. The file
+    `checkpoint_<name>` names the last one, as TensorFlow's hook writes it. `name` is 'input',
+    followed by the task if there are several.
     """
 
     def __init__(self, directory: str, name: str):
@@ -37,15 +34,14 @@ class Positions:
         return os.path.join(self.directory, f"{self._name}.ckpt-{step}")
 
     def are_beside(self, model: str) -> bool:
-        """Returns whether a model that is saved under this prefix is in the same directory."""
+        """Returns whether a model with this prefix is in the same directory."""
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
     def build(self, iterators: list[Any], kept: Any) -> None:
         """Adds to the graph the ops that save and restore.
 
-        Args:
-          iterators: the iterators of the input, as SaveableObjects.
-          kept: batches that a step has left for the next one (`transfer.Kept`), or None.
+        `iterators` are SaveableObjects; `kept` are batches that a step has left for the next one
+        (`transfer.Kept`), or None.
         """
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
@@ -56,7 +52,6 @@ class Positions:
             )
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a position, in order."""
         return sorted(
             int(match[1])
             for file in tf.io.gfile.listdir(self.directory)
@@ -66,7 +61,6 @@ class Positions:
         )
 
     def save(self, session: Any, step: int) -> None:
-        """Writes the position of a step."""
         path = self.path(step)
         unfinished = os.path.join(self.directory, _UNFINISHED + os.path.basename(path))
         self._whole.save(session, unfinished, write_meta_graph=False, write_state=False)
@@ -81,11 +75,7 @@ class Positions:
         )
 
     def restore(self, session: Any, step: int) -> None:
-        """Restores the position of the input at a step.
-
-        Raises:
-          ValueError: the position is that of another input.
-        """
+        """Restores the position at a step; raises ValueError where it is that of another input."""
         path = self.path(step)
         saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
         wanted = _names(self._iterators)
@@ -146,7 +136,7 @@ def _names(saver: Any) -> set[str]:
 
 
 def _difference(saved: set[str], wanted: set[str]) -> str:
-    """Returns in which other way a lookup ahead was made, and how to train."""
+    """Returns how a lookup ahead was made differently, and how to train."""
     by_kernels, kernels_now = (
         any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
         for names in (saved, wanted)

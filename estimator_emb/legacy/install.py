@@ -50,7 +50,7 @@ _API_REPLACED = {
     "tpu": ("TPUEstimator", "TPUConfig", "RunConfig"),
     "tpu.experimental": ("EmbeddingConfigSpec",),
 }
-"""Module of tensorflow-estimator's API -> the names that it is to have from this package."""
+"""Module of tensorflow-estimator's API -> the names that it gets from this package."""
 
 _ALIASES = {
     "tensorflow.estimator": API_V2,
@@ -59,7 +59,7 @@ _ALIASES = {
     "tensorflow.python.estimator": ESTIMATOR,
     **{f"tensorflow.python.tpu.{name}": f"{ESTIMATOR}.tpu.{name}" for name in FROM_TENSORFLOW},
 }
-"""Name in an import -> the module that it finds; submodules likewise."""
+"""Name in an import -> the module found; submodules likewise."""
 
 _API_COPIES = {
     f"{copy}.{module}": f"{api}.{module}"
@@ -71,10 +71,10 @@ _API_COPIES = {
     for module in ("compat", "data", "tpu")
     if f"{copy}.{module}" != "tensorflow.compat"
 }
-"""The same for modules of TensorFlow's API that an import would load a second time."""
+"""Modules of TensorFlow's API that an import would load a second time, likewise."""
 
 _RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
-"""Module that TensorFlow itself imports by a name that tf-keras no longer has -> its name."""
+"""Module that TensorFlow imports by a name that tf-keras no longer has -> its name today."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 
@@ -115,7 +115,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undoes `install`. Without an `install` before, it changes nothing."""
+    """Undoes `install`; without one it changes nothing."""
     global _installed
     if _installed is not None:
         _installed.undo()
@@ -174,7 +174,7 @@ def _extend_api(changes: Changes) -> None:
 
 
 def _supply_moved(changes: Changes) -> None:
-    """Gives private modules of TensorFlow, and what was in them, their old names back."""
+    """Gives private modules of TensorFlow, and the names in them, their old names back."""
     aliases = {
         f"tensorflow.python.{old}": f"tensorflow.python.{new}"
         for old, new in moved.MODULES.items()

@@ -35,17 +35,13 @@ def launch(
 ) -> int:
     """Runs a program that finds `tf.estimator`, with the classes of this package in it.
 
-    The environment says where it trains.
+    The environment says where it trains. `program` is a file, or '-m' and a module, and its own
+    arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. `folders` are prefixes of
+    paths, such as gs://bucket, each with the folder that stands for it. Each call of `train` and
+    `evaluate` ends after `steps_limit` steps, if given.
 
-    Args:
-      program: a file or '-m' and a module, and its own arguments.
-      binds_tf_v1: whether `import tensorflow` gives TensorFlow 1; False by default.
-      folders: prefixes of paths, such as gs://bucket, each with the folder that stands for it.
-      steps_limit: steps after which each call of `train` and `evaluate` ends; None for no limit.
-
-    Returns:
-      0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An exit
-      of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
+    Returns 0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An
+    exit of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
     """
     logger.info(_what_is_emulated())
     install.install()
@@ -64,7 +60,7 @@ def launch(
 
 
 def name_of(program: Sequence[str]) -> str:
-    """Returns how messages name a program: by its file or its module."""
+    """Returns the name of a program in messages: its file or its module."""
     return program[1] if program[0] == "-m" else program[0]
 
 
@@ -73,8 +69,7 @@ def run_program(
 ) -> None:
     """Runs a program with the arguments, `__main__` and sys.path[0] that Python would give it.
 
-    These stay afterwards as the program has left them; `restored` restores them. The arguments are
-    those of `launch`.
+    These stay afterwards as the program has left them; `restored` restores them.
     """
     file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
     if binds_tf_v1:
@@ -148,7 +143,6 @@ def _what_is_emulated() -> str:
 
 
 def _limit_steps(limit: int) -> None:
-    """Makes every `train` and `evaluate` of every estimator end after `limit` steps."""
     train, evaluate = Estimator.train, Estimator.evaluate
 
     @functools.wraps(train)

@@ -125,7 +125,7 @@ _MODULES = {
 
 
 def place(file: str | None, line: int | None) -> str:
-    """Returns '<file>, line <line>', with the file relative to the folder of the process."""
+    """Returns '<file>, line <line>', with the file relative to the current folder."""
     shown = file or "?"
     if os.path.isabs(shown):
         relative = os.path.relpath(shown)
@@ -164,10 +164,9 @@ def explained_syntax_error(error: SyntaxError) -> str:
 
 
 def advice_about_python(error: BaseException) -> str | None:
-    """Returns where and how to change a program that uses names of an older Python.
+    """Returns the line of a program that uses names of an older Python, and what to change.
 
-    Returns:
-      One line with the file and the line to change; None for errors of another kind.
+    Errors of another kind give None.
     """
     if isinstance(error, SyntaxError):
         return explained_syntax_error(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives programs names that Python and NumPy have dropped, with the meaning that they had.
+"""Gives programs names that Python and NumPy have dropped, with their old meaning.
 
 Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays.
 """
@@ -28,7 +28,7 @@ from estimator_emb.private.patches import AliasFinder, Changes
 
 
 class ArgSpec(NamedTuple):
-    """What `inspect.getargspec` returns."""
+    """The result of `inspect.getargspec`."""
 
     args: list[str]
     varargs: str | None
@@ -39,8 +39,7 @@ class ArgSpec(NamedTuple):
 def getargspec(func: Callable[..., Any]) -> ArgSpec:
     """Returns the names of a function's arguments, as `inspect.getargspec` until Python 3.10.
 
-    Raises:
-      ValueError: the function has keyword-only arguments or annotations.
+    Raises ValueError for a function with keyword-only arguments or annotations.
     """
     args, varargs, keywords, defaults, keyword_only, _, annotations = inspect.getfullargspec(func)
     if keyword_only or annotations:
@@ -97,7 +96,7 @@ _NUMPY: dict[str, Any] = {
 
 
 def supply(changes: Changes) -> None:
-    """Adds the names that are absent, by changes that can be undone."""
+    """Adds the absent names by changes that can be undone."""
     for owner, name, value in (
         *(
             (collections, name, getattr(collections.abc, name))
@@ -111,7 +110,7 @@ def supply(changes: Changes) -> None:
         (time, "clock", time.process_time),
         *((np, name, value) for name, value in _NUMPY.items()),
     ):
-        # NumPy's answer to a name that is gone may be a warning, even where it has it.
+        # Not hasattr: NumPy may warn of a name that is gone.
         if name not in vars(owner):
             changes.set_attribute(owner, name, value)
     if importlib.util.find_spec("imp") is None:
@@ -133,7 +132,6 @@ def _imp() -> ModuleType:
 
 
 def _load_source(name: str, pathname: str, file: Any = None) -> ModuleType:
-    """Imports the source file `pathname` as the module `name`, as `imp.load_source` did."""
     spec = importlib.util.spec_from_file_location(
         name, pathname, loader=importlib.machinery.SourceFileLoader(name, pathname)
     )

@@ -95,7 +95,7 @@ def bind() -> None:
 
 
 def unbind() -> None:
-    """Undoes the changes of imports by `bind`. TensorFlow 1's behaviour stays."""
+    """Undoes the changes of imports by `bind`; TensorFlow 1's behaviour stays."""
     global _bound
     if _bound is not None:
         _bound.undo()
@@ -103,10 +103,9 @@ def unbind() -> None:
 
 
 def advice_about_name(error: BaseException) -> str | None:
-    """Returns advice to a program that used a name of TensorFlow 1; None for other errors.
+    """Returns advice about the error of a program that used a name of TensorFlow 1.
 
-    Args:
-      error: what ended the program, which ran with TensorFlow 2's API.
+    The program ran with TensorFlow 2's API. Other errors give None.
     """
     if isinstance(error, ModuleNotFoundError):
         return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
@@ -128,7 +127,7 @@ def advice_about_name(error: BaseException) -> str | None:
 
 
 def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
-    """Replaces the modules of TensorFlow 2's API that have been imported by their short names."""
+    """Replaces the modules of TensorFlow 2's API that were imported by their short names."""
     for name, before in list(sys.modules.items()):
         module = finder.module(name)
         if module is None or module is before:
@@ -144,10 +143,8 @@ def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
 
-    Args:
-      v1: the module `tensorflow.compat.v1`.
-      folder: the folder of the package tensorflow. Some of its packages, such as
-        `tensorflow.lite`, have the name of a module of the API; their files are found as before.
+    `folder` is that of the package tensorflow. Some of its packages, such as `tensorflow.lite`,
+    have the name of a module of the API; their files are found as before.
     """
 
     def __init__(self, v1: ModuleType, folder: str):
@@ -155,7 +152,6 @@ class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._folder = folder
 
     def module(self, fullname: str) -> ModuleType | None:
-        """Returns the module of TensorFlow 1's API with this name; None for other names."""
         for root in _ROOTS:
             if fullname.startswith(root + "."):
                 path = fullname.removeprefix(root + ".").split(".")

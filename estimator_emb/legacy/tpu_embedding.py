@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
 
-Everything here is our own under its legacy name: the classes of configs and parameters, the
-`TPUEmbedding` that drives the embedding hardware, and what goes into it and comes out.
+Everything here is our own under its legacy name.
 """
 
 # ruff: noqa: F401 - programs find them here.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suggests the name that a misspelt one may stand for, of keyword arguments first of all."""
+"""Suggests the name that a misspelt one may stand for, above all for keyword arguments."""
 
 import difflib
 import inspect
@@ -12,14 +12,14 @@ _UNEXPECTED = re.compile(r"(\w+)\.__(new|init)__\(\) got an unexpected keyword a
 
 
 def suggestion(name: object, names: Iterable[object]) -> str:
-    """Returns " Did you mean 'x'?" with one of `names` that resembles `name`; '' if none does."""
+    """Returns " Did you mean 'x'?" with one of `names` that resembles `name`, or ''."""
     lower = {str(known).lower(): known for known in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1, 0.7)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
 
 
 def suggest(error: Exception, *classes: type) -> None:
-    """Adds the right name to Python's error of an argument that one of some classes lacks."""
+    """Adds the right name to Python's error about an argument that one of the classes lacks."""
     found = _UNEXPECTED.fullmatch(str(error))
     for cls in classes if found else ():
         if found and cls.__name__ == found[1]:
@@ -28,11 +28,7 @@ def suggest(error: Exception, *classes: type) -> None:
 
 
 def check_names(owner: str, names: list[str], given: Iterable[str]) -> None:
-    """Raises an error for a keyword argument that does not exist, as Python does, with advice.
-
-    Raises:
-      TypeError: one of `given` is not among `names`; the message suggests one, or lists all.
-    """
+    """Raises TypeError for a name of `given` that `names` lacks; suggests one, or lists all."""
     for name in given:
         if name not in names:
             raise TypeError(_unexpected(owner, name, names))

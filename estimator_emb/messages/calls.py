@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds the calls that a program makes: names, the log, and where tracebacks end."""
+"""Wraps the calls that a program makes: checks names, shows the log, shortens tracebacks."""
 
 import contextlib
 import functools
@@ -16,12 +16,9 @@ def called_by_program(
 ) -> Callable[..., Any]:
     """Wraps a function, or a generator function, that programs call.
 
-    Its log is shown, see `console`; of a generator, the log of its first value. The traceback of an
-    error that leaves it has the program's lines alone.
-
-    Args:
-      function: the function.
-      check: called before it with the keyword arguments.
+    Its log is shown (see `console`), for a generator only until the first value. The traceback of
+    an error that leaves it has only the program's lines. `check` gets the keyword arguments
+    beforehand.
     """
 
     @functools.wraps(function)
@@ -53,12 +50,9 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Wraps a method of a class of ours that programs call; it also suggests names of arguments.
+    """Wraps a method of our class that programs call, and suggests names of arguments.
 
-    Args:
-      cls: the class.
-      method: the name of the method, which the class itself defines.
-      *others: methods whose arguments it takes too, because it passes `**kwargs` on to them.
+    It also takes the arguments of the methods `others`, to which it passes `**kwargs` on.
     """
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)
@@ -77,7 +71,7 @@ def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> No
 
 
 def _shorten_traceback(error: BaseException) -> None:
-    """Leaves the program's lines in the traceback of an error, and of those that it came from.
+    """Leaves only the program's lines in the tracebacks of an error and of its causes.
 
     On Python 3.10, `raise` restores the lines of the error itself.
     """

@@ -2,9 +2,8 @@
 """Shows the log of a program that sets up no logging of its own, while it calls this package.
 
 In such a program, the calls of an estimator write lines of level INFO of the logger "estimator_emb"
-to stderr: what trains where, and how far it is. They leave out what TensorFlow's logger says to
-nobody: that tensorflow-estimator is deprecated; that TensorFlow, tensorflow-estimator or this
-package calls something deprecated; and, in an absl program that asks for no level, what
+to stderr. Left out is what TensorFlow's logger says to nobody: that tensorflow-estimator is
+deprecated; that a library calls something deprecated; and, in an absl program without a level, what
 tensorflow-estimator reports of itself. Warnings about lines of the program itself stay.
 
 A program that gives the root logger, absl or the logger "estimator_emb" a level or a handler has
@@ -33,24 +32,24 @@ _undo = contextlib.ExitStack()
 
 
 def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
-    """Logs a text once for each model directory, or process, although each training would."""
+    """Logs a text once for each model directory, or once for the process."""
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
         logger.log(level, text, stacklevel=2)
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Notes that steps of a graph can increase its global step, so that no warning doubts it.
+    """Keeps TensorFlow from warning that a graph does not increase its global step.
 
-    TensorFlow warns by mistake if two session calls happen to read the same step, one of them after
-    its increment and the next before.
+    It warns by mistake where two session calls happen to read the same step, one after its
+    increment and the next before.
     """
     _counting.add(graph)
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Shows the log inside; also from several threads, and within itself."""
+    """Shows the log inside; may be nested, and used by several threads."""
     global _calls
     with _lock:
         if not _calls:
@@ -93,7 +92,7 @@ def _reset_level() -> None:
 
 
 def _is_set_up() -> bool:
-    """Returns whether the program has set up the root logger, itself or by a flag of absl's."""
+    """Returns whether the program has set up the root logger, itself or by absl's flag."""
     if logging.root.handlers == [absl_logging.get_absl_handler()]:
         verbosity = flags.FLAGS["verbosity"]
         return bool(verbosity.present) or verbosity.value != absl_logging.INFO
@@ -101,7 +100,7 @@ def _is_set_up() -> bool:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Returns whether to show a record of ours, although the program may set up logging inside."""
+    """Returns whether to show our record, even where the program sets up logging inside."""
     if _is_set_up():
         return record.levelno >= logging.root.level
     # A program that silences TensorFlow's INFO means this package's too.
@@ -109,7 +108,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 class _NotByRoot(logging.Filter):
-    """A filter that keeps a handler from writing what a root handler writes to the same stream."""
+    """A filter that keeps a handler from repeating what a root handler writes to its stream."""
 
     def __init__(self, handler: logging.Handler):
         super().__init__()
@@ -134,8 +133,8 @@ def _concerns_program(record: logging.LogRecord) -> bool:
         return True
     if record.levelno < logging.WARNING:
         return bool(tf.get_logger().level) or frames.is_of_program(record.pathname)
-    # TensorFlow begins a deprecation notice with the file and line of the caller. The advice is
-    # that on every name of tensorflow-estimator, whoever uses it.
+    # TensorFlow begins a deprecation notice with the file and line of the caller. Every name of
+    # tensorflow-estimator has the advice below, whoever uses it.
     if not (isinstance(record.args, tuple) and message.startswith("From %s: ")):
         return True
     if record.args[-1] == "Use tf.keras instead.":

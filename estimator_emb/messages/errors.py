@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds to errors what they do not say, and leaves out TensorFlow's stack traces.
+"""Completes errors, and leaves out TensorFlow's stack traces.
 
 TensorFlow adds a hundred lines of its own to the message of an error that a session raises.
 ESTIMATOR_EMB_FULL_TRACEBACK=1 in the environment keeps them, and so does
@@ -26,13 +26,10 @@ _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 def explained(
     explain: Callable[..., Exception | None], *args: Any, chained: bool = True
 ) -> Iterator[None]:
-    """Has a function explain errors that are raised inside.
+    """Has `explain(error, *args)` explain errors that are raised inside.
 
-    Args:
-      explain: called with an error and `args`; returns another error to raise in its place, or
-        None, after it may have changed the message, to raise the error itself.
-      *args: what else it is called with.
-      chained: False leaves the first error out of the traceback of the other.
+    It returns another error to raise in its place, or None for the error itself, whose message it
+    may have changed. `chained=False` leaves the first error out of the other's traceback.
     """
     try:
         yield
@@ -44,15 +41,15 @@ def explained(
 
 
 def is_full() -> bool:
-    """Returns whether errors are to be shown with all their lines."""
+    """Returns whether errors keep all their lines."""
     wanted = os.environ.get(VARIABLE, "") not in ("", "0")
     return wanted or not tf.debugging.is_traceback_filtering_enabled()
 
 
 def shorten(error: tf.errors.OpError) -> None:
-    """Removes TensorFlow's stack traces from the message of an error, in place.
+    """Removes, in place, TensorFlow's stack traces from the message of an error.
 
-    Its other attributes stay; its class becomes a subclass, which the same `except` clauses catch.
+    Its class becomes a subclass, which the same `except` clauses catch.
     """
     if getattr(error, "_is_short", False):
         return
@@ -84,7 +81,7 @@ def cause(message: str) -> list[str]:
 
 
 def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
-    """Returns the graph of the session that raised an error; None where none did."""
+    """Returns the graph of the session that raised an error; None where no session did."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         session = frame.f_locals.get("self")
         if isinstance(session, tf.compat.v1.Session):
@@ -93,10 +90,10 @@ def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
 
 
 def _op_in_function(error: tf.errors.OpError) -> Any:
-    """Returns the op that failed, if it is in a branch or another function of the graph, else None.
+    """Returns the op that failed in a branch or another function of the graph, or None.
 
-    TensorFlow looks the op up only outside of functions, and its message lacks the name of the
-    function. The message of the runtime's error, which it was handling, has that name.
+    TensorFlow looks the op up only outside of functions. Only the message of the runtime's error,
+    which TensorFlow was handling, names the function.
     """
     graph = graph_of(error)
     handled: BaseException | None = error

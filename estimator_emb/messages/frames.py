@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the program's lines from those of the libraries by which it trains."""
+"""Tells the program's lines from those of the libraries that it trains with."""
 
 import contextlib
 import functools
@@ -27,7 +27,7 @@ _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 
 
 def is_of_program(file: str) -> bool:
-    """Returns whether a file is the program's, and not Python's or a library's."""
+    """Returns whether a file is the program's, rather than Python's or a library's."""
     if file.startswith("<") or "__autograph_generated_file" in os.path.basename(file):
         return False
     standard = file.startswith(_STANDARD) and f"-packages{os.sep}" not in file
@@ -35,7 +35,7 @@ def is_of_program(file: str) -> bool:
 
 
 def is_in(file: str, packages: tuple[str, ...]) -> bool:
-    """Returns whether a file belongs to one of some installed packages."""
+    """Returns whether a file belongs to one of these installed packages."""
     return file.startswith(_places(packages))
 
 
@@ -52,7 +52,7 @@ def _places(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_program(frames: types.TracebackType | None) -> types.TracebackType | None:
-    """Returns the frames of a traceback that are the program's; None if there are none."""
+    """Returns the program's frames of a traceback; None where there are none."""
     program_frames = []
     while frames is not None:
         if is_of_program(frames.tb_frame.f_code.co_filename):
@@ -66,7 +66,7 @@ def of_program(frames: types.TracebackType | None) -> types.TracebackType | None
 
 
 def line_of_program(op: Any) -> str | None:
-    """Returns the line of the program that created an op; None if that is unknown."""
+    """Returns the line of the program that created an op; None where it is unknown."""
     own = [frame for frame in _traceback(op) if is_of_program(frame.filename)]
     if not own:
         return None
@@ -76,7 +76,7 @@ def line_of_program(op: Any) -> str | None:
 
 
 def made_by(op: Any) -> str:
-    """Returns a sentence with the line of the program that created an op; '' if none did."""
+    """Returns a sentence with the line of the program that created an op, or ''."""
     op = _on_first_core(op)
     line = line_of_program(op)
     return f"The op {op.name!r} was made by {line}" if line and not _is_of_library(op) else ""
@@ -87,7 +87,7 @@ def _traceback(op: Any) -> Any:
 
 
 def _on_first_core(op: Any) -> Any:
-    """Returns the op of core 0 that an op of another emulated core is a copy of."""
+    """Returns the op of core 0 where `op` is its copy on another emulated core, else `op`."""
     copied = op is not None and _OF_CORE.match(op.name)
     if copied:
         with contextlib.suppress(KeyError):
@@ -96,7 +96,7 @@ def _on_first_core(op: Any) -> Any:
 
 
 def _is_of_library(op: Any) -> bool:
-    """Returns whether our frames are between the program's last line and an op."""
+    """Returns whether our frames lie between the program's last line and an op."""
     files = [frame.filename for frame in _traceback(op)]
     while files and not is_of_program(files[-1]):
         file = files.pop()

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for a terminal: lines whose cells stand below each other, and names of unknown origin."""
+"""Text for a terminal: aligned columns, and names of unknown origin."""
 
 from collections.abc import Sequence
 
 
 def escaped(name: str) -> str:
-    """Returns a name with escapes in place of what ends a line or what a terminal would obey."""
+    """Returns a name that ends no line and that no terminal obeys, by escapes."""
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name
     )
 
 
 def aligned(rows: Sequence[Sequence[str]], right: bool = False) -> str:
-    """Returns rows of cells, escaped, as lines, each column as wide as its longest cell.
-
-    Args:
-      rows: the rows, all of the same number of cells.
-      right: whether cells end below each other; by default they begin there.
-    """
+    """Returns rows of equally many cells, escaped, as aligned lines; `right` aligns the ends."""
     rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(

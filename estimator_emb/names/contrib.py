@@ -20,9 +20,9 @@ class Module:
       members: name -> where it is: its dotted name, below `tf.compat.v1` for tf.
       inner: modules inside it, by dotted names, in which programs also find its members.
       modules: name of a module inside it -> the module that takes its place.
-      package: modules of a package from which names come that `members` lacks, if it is installed.
-      shared: name of a member -> the function of a package that is used instead where the package
-        is installed, as its other functions need it; `elsewhere` has the name too.
+      package: modules of a package that, if installed, have names that `members` lacks.
+      shared: name of a member -> the function that takes its place where a package is installed,
+        as the package's other functions need it; `elsewhere` has the name too.
       elsewhere: name -> what to use in its place.
       rest: what to use in place of the other names; None where there are none.
     """
@@ -617,8 +617,7 @@ MODULES: dict[str, Module] = {
         rest="tf.graph_util",
     ),
 }
-"""Module of tf.contrib -> what is known about it. Those that TF 1.15 no longer had are at gan, lite
-and nccl."""
+"""Modules of tf.contrib, with gan, lite and nccl, which left before TF 1.15."""
 
 
 NAMESPACES = {
@@ -659,7 +658,7 @@ def advice_about(path: str) -> str:
 
 
 def markdown() -> str:
-    """Returns the table of the documentation."""
+    """Returns the table of docs/legacy_names.md."""
     lines = ["| module of `tf.contrib` | is here | for the rest |", "|---|---|---|"]
     for name, module in sorted(MODULES.items()):
         here = "`, `".join(sorted({*module.members, *module.modules}))

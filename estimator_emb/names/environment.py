@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every environment variable of this package: its name, its meaning and its values.
 
-docs/api/index.md has the same list for users. The files that run without this package,
-`comparison/processes/side_*.py`, and the rooms beside this one read theirs by name; a test holds
-that they are here.
+docs/api/index.md has the same list for users. Files that run without this package, such as
+`comparison/processes/side_*.py`, spell the names themselves; a test finds each of them here.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ import os
 class EnvironmentVariable:
     """An environment variable of this package; as a text, its name.
 
-    Attributes:
-      name: begins with ESTIMATOR_EMB_.
-      meaning: what it decides.
-      choices: its values, where there are only these.
+    `choices` are its values, where there are only these.
     """
 
     name: str

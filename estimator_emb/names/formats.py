@@ -11,7 +11,7 @@ class ExportFormat(typing.NamedTuple):
       module: its file in `checkpoints/formats`.
       line: what it is, in a line.
       file: the file that programs open, in the new folder.
-      package: the package that it needs, of the extra `export`; '' for none.
+      package: the package that it needs, from the extra `export`; '' for none.
     """
 
     module: str
@@ -33,4 +33,3 @@ EXPORT_FORMATS = {
     "tf2": ExportFormat("tf2", "a checkpoint for TPUEmbedding of TensorFlow 2", "ckpt-1.index"),
     "keras": ExportFormat("keras", "weights for Embedding layers of Keras 2 or 3", "tables.h5"),
 }
-"""Name -> format."""

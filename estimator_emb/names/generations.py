@@ -18,12 +18,12 @@ class Generation:
       embedding: its embedding hardware: 'TPUEmbedding', which `backends.tpu` drives, 'SparseCore'
         or 'none'.
       chip_gib: memory of one chip in GiB.
-      cores: TensorCores of a chip, each of which libtpu counts as a device.
+      cores: TensorCores of a chip, each a device to libtpu.
       shapes: libtpu's names of its topologies: numbers of chips in each direction.
       slices: the slices that can be emulated, in the same form.
       megacore: whether TensorFlow shows the two TensorCores of a chip as one device.
       sparse_cores: SparseCores of a chip.
-      pjrt: whether its only runtime is PJRT. TensorFlow's older one, on which TPUEstimator stands,
+      pjrt: whether its only runtime is PJRT. TensorFlow's older one, which TPUEstimator needs,
         drives the others. Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends
         with "No TPU platform registered"; nobody has tried it here.
     """
@@ -39,12 +39,11 @@ class Generation:
 
     @property
     def core_bytes(self) -> int:
-        """Returns the memory of one core in bytes."""
         return self.chip_gib * 2**30 // self.cores
 
     @property
     def topologies(self) -> dict[int, str]:
-        """Returns number of devices -> libtpu's name of the topology that has them."""
+        """Returns number of devices -> libtpu's name of the topology."""
         return {self.cores * math.prod(map(int, name.split("x"))): name for name in self.shapes}
 
 
@@ -62,10 +61,8 @@ GENERATIONS = {
     "v5p": Generation("SparseCore", 95, 1, _CUBES, sparse_cores=4, pjrt=True),
     "v6e": Generation("SparseCore", 32, 1, _PLANES, sparse_cores=2, pjrt=True),
 }
-"""Name -> generation."""
 
 PJRT = tuple(name for name, one in GENERATIONS.items() if one.pjrt)
 """Generations on which no TPUEstimator runs."""
 
 SPARSE_CORES = {name: one.sparse_cores for name, one in GENERATIONS.items() if one.sparse_cores}
-"""Generation -> SparseCores of a chip, where it has any."""

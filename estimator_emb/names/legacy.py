@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of tensorflow-estimator: by which names programs know them, and what is ours in them."""
+"""The modules of tensorflow-estimator, by their names in programs, and what is ours in them."""
 
 from __future__ import annotations
 

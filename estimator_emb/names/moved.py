@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where private modules of TensorFlow, and what was in them, have moved.
+"""Where private modules of TensorFlow, and the names in them, have moved.
 
-The tables hold what TensorFlow 2.9, or 1.15, had elsewhere than 2.15 or 2.21 has it. What moved
-without keeping its public names, as the layers of `tensorflow.python.keras`, is left out.
+The tables hold what has another place in TensorFlow 2.9 or 1.15 than in 2.15 or 2.21. What lost its
+public names, such as the layers of `tensorflow.python.keras`, is left out.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ NAMES = {
     "trackable.resource": {"trackable.asset": "Asset", "trackable.autotrackable": "AutoTrackable"},
     "util.nest": {"util.nest": "is_sequence=is_nested"},
 }
-"""Module below tensorflow.python -> where names are now that it had -> these, old=new if renamed.
+"""Module below tensorflow.python -> new module -> names that moved there, old=new if renamed.
 
-It may itself be one that has moved; then its new place is meant.
+Where the first module has moved too, it is given by its new place.
 """

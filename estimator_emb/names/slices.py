@@ -38,7 +38,6 @@ class Slice:
 
     @property
     def cores(self) -> int:
-        """The number of cores of all hosts."""
         return math.prod(self.mesh)
 
     @property
@@ -66,11 +65,7 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Slice:
-    """Returns the slice of a name, such as 'v3-32'.
-
-    Raises:
-      ValueError: `names` does not have it.
-    """
+    """Returns the slice of a name, such as 'v3-32'; raises ValueError where `names` lacks it."""
     if name not in _SLICES:
         raise ValueError(f"must be one of {', '.join(_SLICES)}; got {name!r}.")
     return _SLICES[name]
@@ -79,12 +74,8 @@ def named(name: str) -> Slice:
 def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
     """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
-    Args:
-      cores: at least 1.
-      mesh: the usual mesh of that number; None where there is none.
-
-    Raises:
-      ValueError: `cores` is above eight and no multiple of eight.
+    `mesh` is the usual one of that number, if any. Raises ValueError above eight where `cores` is
+    no multiple of eight.
     """
     if cores <= CORES_PER_HOST:
         mesh = mesh or (cores, 1, 1, 1)
@@ -109,7 +100,7 @@ _SLICES = dict(_slices())
 
 
 def _places(shape: tuple[int, ...], step: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yields the places of a grid: cores of a chip first, then along x, y and z."""
+    """Yields the places of a grid: the cores of a chip first, then along x, y and z."""
     x, y, z, core = (range(0, length, by) for length, by in zip(shape, step, strict=True))
     for k, j, i, c in itertools.product(z, y, x, core):
         yield i, j, k, c

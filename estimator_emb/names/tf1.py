@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that `tf.compat.v1` has and TensorFlow 2's `tf` lacks: who uses them means TensorFlow 1."""
+"""Names that only `tf.compat.v1` has: a program that finds them in `tf` means TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ NAMES = frozenset(module + name for module, names in _NAMES.items() for name in 
 
 
 def part_of(path: str) -> str | None:
-    """Returns the part of `tf.<path>` that is a name of TensorFlow 1 alone; None if none is."""
+    """Returns the part of `tf.<path>` that only TensorFlow 1 has; None where there is none."""
     parts = path.split(".")
     for count in (1, 2):
         name = ".".join(parts[:count])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders a step: what a program reads of a variable, it reads before the step writes it."""
+"""Orders a step so that a program reads variables before the step writes them."""

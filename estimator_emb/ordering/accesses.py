@@ -49,7 +49,7 @@ class Variable:
 
     Attributes:
       name: name of the op that creates the variable.
-      reference: True for a reference variable, of TensorFlow 1, which its readers get as it is.
+      reference: True for a TensorFlow 1 reference variable, whose readers get its buffer.
       reads, writes: ops, in the order of their creation; one that does both is a write.
     """
 
@@ -60,7 +60,7 @@ class Variable:
 
     @property
     def sparse(self) -> bool:
-        """Returns whether an op may write single rows; every read after it copies the variable."""
+        """Whether an op may write single rows; every read after it copies the variable."""
         return not all(op.type.startswith(_DENSE) for op in self.writes)
 
 
@@ -114,7 +114,7 @@ def _by_creation(ops: set[tf.Operation]) -> list[tf.Operation]:
 def _accesses(
     variable: tf.Tensor, effects: Callable[[str], list[str]]
 ) -> Iterator[tuple[tf.Operation, str]]:
-    """Yields the ops that a variable is an input of, each with a string of 'r' and 'w'."""
+    """Yields the ops that have a variable as an input, each with a string of 'r' and 'w'."""
     waiting, seen = [variable], {(variable.op, variable.value_index)}
     while waiting:
         tensor = waiting.pop()
@@ -144,8 +144,8 @@ def _accesses(
 def is_reference(tensor: tf.Tensor) -> bool:
     """Returns whether a tensor is a reference variable, or the op that stands for its value.
 
-    TensorFlow creates that one op with the variable and gives it to every reader, so that it does
-    not say when a reader reads.
+    TensorFlow creates that op with the variable and gives it to every reader, so it does not tell
+    when a reader reads.
     """
     if tensor.dtype._is_ref_dtype:
         return True
@@ -158,7 +158,7 @@ def is_reference(tensor: tf.Tensor) -> bool:
 
 
 def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> str:
-    """Returns what an op does with the resource variable at one of its inputs: '', 'r' or 'w'."""
+    """Returns how an op accesses the resource variable at one of its inputs: '', 'r' or 'w'."""
     if op.type in _NEITHER or op.type in _PASSING:
         return ""
     if op.type in READS:
@@ -193,7 +193,7 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
 
 
 def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
-    """Returns what a function does with each of its arguments; [] if it is unknown or recursive."""
+    """Returns a function's access to each of its arguments; [] if it is unknown or recursive."""
     outer = graph
     while outer is not None and not outer._is_function(name):
         outer = getattr(outer, "outer_graph", None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the writes of a step wait until its batch was found good.
 
-A dense variable whose gradient needs no lookup, and the global step, would otherwise be written in
-a step that ends in an error of the ids. Only the writes get an edge from the check; everything else
-runs as it did.
+A step that ends in an error of the ids would otherwise write the global step, and a dense variable
+whose gradient needs no lookup. Only the writes get an edge from the check; everything else runs as
+it did.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,8 @@ from estimator_emb.ordering import accesses, structure
 def wait(targets: Iterable[Any], checked: tf.Tensor) -> None:
     """Makes every write of a variable that `targets` run wait for `checked`.
 
-    Args:
-      targets: tensors and operations that one step fetches; None among them is passed over.
-      checked: the tensor that cannot be computed if the batch is bad.
+    `targets` are the tensors and operations, or None, that one step fetches; `checked` is a tensor
+    that fails if the batch is bad.
     """
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
     ops = [

@@ -14,12 +14,8 @@ from estimator_emb.private.tpu_estimator import OutfeedHostCallHook
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
     """A hook that orders the reads of a step's variables before their writes; see `reads_first`.
 
-    It does so just before a session is created. It must be the last hook, because the others may
-    add ops to the step until then.
-
-    Args:
-      spec: the spec whose ops a session runs in every step.
-      hooks: the other hooks of that session.
+    It does so just before a session is created. It must be the last hook, because `hooks`, the
+    others of the session, may add ops to the step until then.
     """
 
     def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
@@ -57,16 +53,14 @@ def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
 def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
     """Returns the spec of a training with a `ReadsFirstHook`.
 
-    Args:
-      spec: the spec that model_fn returned.
-      hooks: hooks of the session that are not in the spec.
+    `hooks` are those of the session that are not in the spec.
     """
     hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
     return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
 
 
 def _fetched(value: Any, depth: int = 3) -> Iterator[tf.Operation | tf.Tensor]:
-    """Yields what a session of the default graph can fetch in a structure."""
+    """Yields the ops and tensors in a structure that a session of the default graph can fetch."""
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()

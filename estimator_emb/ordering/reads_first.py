@@ -4,13 +4,13 @@
 TensorFlow runs ops in any order that their inputs allow. If neither of a read and a write of one
 variable waits for the other, either may come first. On a TPU there is no such race: a step reads
 the value before the step, unless the program itself makes the read wait for a write. `order` adds
-the control edges for that. It moves no op, and adds one only where
+the control edges for that. It moves no op, and adds one only in these cases:
 
-* a reader of a reference variable, which gets the variable as it is, must or may run after the
-  write: the reader gets a copy;
-* a read that the step itself does not need, such as that of a summary, would copy a variable that
-  is updated sparsely, in every step: an op before it lets it share the buffer;
-* a function reads: writes wait for its results.
+* A reader of a reference variable, which gets the variable's buffer, must or may run after the
+  write: it gets a copy.
+* A read that the step itself does not need, such as that of a summary, would in every step copy a
+  variable that is updated sparsely: an op before it lets it share the buffer.
+* A function reads: writes wait for its results.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from estimator_emb.ordering.structure import Ops
 logger = logging.getLogger("estimator_emb")
 
 _LARGE = 1 << 16
-"""Bytes above which no step copies a reference variable for what is fetched only now and then."""
+"""Bytes above which no step copies a reference variable for an occasional fetch."""
 
 _ANY_TIME = accesses.VARIABLES | {"Const", "DisableCopyOnRead", "VarHandleOp"}
 """Ops that can run at any time, because they wait for nothing that a step computes."""
@@ -56,12 +56,8 @@ def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> i
     ordered it. A read outside of the step that may be fetched beside it becomes a part of the step
     if it needs nothing but the variable and what the step computes; others stay unordered.
 
-    Args:
-      every_step: what each session call of a step fetches.
-      sometimes: fetched by only some of these calls; nothing by default.
-
-    Returns:
-      The number of edges added.
+    Each session call of a step fetches `every_step`, and only some fetch `sometimes`. Returns the
+    number of edges added.
     """
     return _Ordering(list(every_step), list(sometimes)).apply()
 
@@ -135,7 +131,7 @@ class _Ordering:
                 yield variable, reads, writes
 
     def _may_be_read(self, read: tf.Operation) -> bool:
-        """Returns whether a read that is no part of the step may be fetched beside it."""
+        """Returns whether a read outside of the step may be fetched beside it."""
         return any(_place(output) in self._fetched for output in read.outputs) or any(
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
@@ -173,7 +169,6 @@ class _Ordering:
         return bool(self._after.get(op, 0) >> number & 1)
 
     def _precede(self, read: tf.Operation, writes: Iterable[tf.Operation], number: int) -> None:
-        """Orders a read before writes, whatever loops and branches they stand in."""
         for write in writes:
             for target in self._targets(read, write):
                 place = self._places.of_inputs(target)
@@ -188,7 +183,7 @@ class _Ordering:
     def _results(self, read: tf.Operation) -> list[tf.Operation]:
         """Returns the ops to wait for instead of a read; for a function, its results.
 
-        An op that waits only for the call waits for what the function writes, not for its reads.
+        An op that waits only for the call waits for the function's writes, not for its reads.
         """
         if read.type not in accesses.FUNCTIONS:
             return [read]
@@ -269,7 +264,6 @@ class _Ordering:
 
     @contextlib.contextmanager
     def _beside(self, op: tf.Operation) -> Iterator[None]:
-        """Enters a context for creating ops beside `op`, on its device and in no other context."""
         with tf.control_dependencies(None), tf.device(op.device), tf.name_scope("reads_first"):
             yield
 

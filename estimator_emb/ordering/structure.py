@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the ops of a session call, what each waits for, and in which loop or branch it stands."""
+"""Finds the ops of a session call, the ops each waits for, and its loop or branch."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +22,7 @@ def leading_to(
 ) -> Ops:
     """Returns the ops that a session runs for `roots`, each after those that it waits for.
 
-    Args:
-      roots: the ops that are fetched.
-      before: a dict, to which each op -> the ops that it waits for is added, without the way back
-        of a loop.
+    Adds to `before`, for each op, the ops that it waits for, without the back edges of loops.
     """
     done: Ops = {}
     waiting = [(root, False) for root in roots]
@@ -46,7 +43,7 @@ def leading_to(
 
 
 def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -> Ops:
-    """Returns `done`, and the ops that only the way back of its loops needs."""
+    """Returns `done`, and the ops that only the back edges of its loops need."""
     backs = [
         tensor.op
         for op in done
@@ -58,7 +55,7 @@ def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -
 
 
 def before_of(op: tf.Operation) -> list[tf.Operation]:
-    """Returns the ops that an op waits for: no loop's way back; for an exit, the loop's steps."""
+    """Returns the ops that an op waits for, without back edges; for an exit, the loop's steps."""
     inputs = [tensor.op for tensor in op.inputs]
     if op.type in _MERGES:
         inputs = [previous for previous in inputs if previous.type not in _BACKS]
@@ -68,7 +65,7 @@ def before_of(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
-    """Returns the last ops of a loop's steps, for which an op waits that leaves the loop."""
+    """Returns the last ops of a loop's steps, for which an op that leaves the loop waits."""
     condition = leaving.inputs[0].op.inputs[1]
     merges = [user.inputs[0].op for user in condition.consumers() if user.type in _SWITCHES]
     frames = {
@@ -99,7 +96,7 @@ class Place:
 
     Attributes:
       loops: names of the loops around it, the outermost first.
-      branches: the branches that it stands in: the name of each condition, with the branch taken.
+      branches: the name of each condition around it, with the branch taken.
     """
 
     loops: tuple[bytes, ...] = ()
@@ -116,9 +113,7 @@ TOP = Place()
 class OpPlaces:
     """The places of ops, found from the graph alone, because copied ops have no Python context.
 
-    Args:
-      ops: the ops, in an order in which each comes after those that it waits for.
-      before: op -> the ops that it waits for.
+    Each of `ops` comes after those that it waits for, which are in `before`.
     """
 
     def __init__(self, ops: Ops, before: Mapping[tf.Operation, Sequence[tf.Operation]]):
@@ -134,7 +129,6 @@ class OpPlaces:
         return self._inside.get(op, TOP)
 
     def of_outputs(self, op: tf.Operation) -> Place:
-        """Returns the place of what an op computes."""
         return self._outside.get(op, TOP)
 
     def _find(self, op: tf.Operation, before: Sequence[tf.Operation]) -> None:

@@ -37,18 +37,18 @@ def check_program(
 
     It builds the step of one core, looks its ops up, and asks the compiler. It also builds what
     `use_tpu=True` builds, on a TPU that is only described, and reports what that raises. So it
-    calls model_fn twice and input_fn some times, which reads no record unless input_fn does so
+    calls model_fn twice and input_fn several times, which reads no record unless input_fn does so
     itself. It trains and writes nothing.
 
     Args:
-      estimator: the estimator of the program; with use_tpu=False, the step is built as with
+      estimator: the estimator of the program; if it has use_tpu=False, the step is built as with
         use_tpu=True.
       input_fn: the program's input_fn for this mode.
       mode: 'train', the default, 'eval' or 'infer'.
-      generations: names among `GENERATIONS`, for each of which the compiler is asked and the tables
-        are checked. None, the default, means `TPUConfig.tpu_generation`, else v4 and, unless the
+      generations: names among `GENERATIONS`; for each, the compiler is asked and the tables are
+        checked. None, the default, means `TPUConfig.tpu_generation`, else v4 and, unless the
         program has tables in the embedding hardware, v6e.
-      compile: True asks the compiler, False does not, and None, the default, does if it is
+      compile: True asks the compiler, False does not; None, the default, asks it if it is
         installed.
       replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
       compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
@@ -60,7 +60,7 @@ def check_program(
         generations that have SparseCores; None means the defaults of `SparseCoreLimits`.
 
     Returns:
-      What was found.
+      A `Report` of what was found.
 
     Raises:
       CannotCheck: the step could not be built, or `compile` is True and there is no compiler.
@@ -135,8 +135,6 @@ def check_program(
 
 @dataclasses.dataclass
 class _Built:
-    """The step, if it could be built, and the findings."""
-
     step: step_lib.Step | None
     findings: list[Finding]
     op_count: int = 0
@@ -150,11 +148,7 @@ def _built(
     replicas: int,
     has_steps: bool,
 ) -> _Built:
-    """Builds the step of one core, and what `use_tpu=True` builds.
-
-    Raises:
-      CannotCheck: a function of the program failed, or the checker cannot follow it.
-    """
+    """Builds the step of one core, and what `use_tpu=True` builds."""
     described = Described(estimator, mode, replicas, has_steps)
     if step_lib.is_on_host(estimator, mode):
         note = "This call runs on the TPU's host, and no step of it on the TPU."
@@ -204,7 +198,7 @@ def _notes(
 
 
 def _of_generation(config: Any) -> Iterator[Finding]:
-    """Yields the refusal of the generation that a program names."""
+    """Yields a finding if use_tpu=True refuses the generation that the program names."""
     try:
         check_runtime(getattr(config.tpu_config, "tpu_generation", None))
     except ValueError as error:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the TPU's own compiler about a step, ahead of time and without a TPU.
 
-Two processes of their own do so, so that neither a crash nor an import of theirs reaches the
-program: `processes/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
+Two separate processes do so, to keep their crashes and their imports away from the program:
+`processes/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
 `processes/compile.py` (jax, jaxlib, libtpu) gives that to libtpu. They may run in different
-interpreters, because a new jax and an old TensorFlow cannot be installed in one.
+interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ _PROCESSES = pathlib.Path(__file__).parent / "processes"
 
 
 def interpreter(asked: str | None) -> tuple[str, str]:
-    """Returns (the interpreter that compiles, why it cannot or '')."""
+    """Returns (the path of the Python that compiles, '' or why it cannot)."""
     python = asked or environment.COMPILER_PYTHON.value() or sys.executable
     if python == sys.executable:
         missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
@@ -72,15 +72,8 @@ def compile_step(
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
     """Compiles a step for each generation: for one core, without sums over cores, and for all.
 
-    Args:
-      step: a step without findings.
-      generations: names among `GENERATIONS`.
-      python: path of an interpreter that has jax, jaxlib and libtpu.
-      timeout: seconds that the lowering, and each generation, may take.
-
-    Returns:
-      (what the compiler says, (version of TensorFlow, version of libtpu), notes); None in place of
-      the versions if nothing was compiled.
+    The lowering, and each generation, may take `timeout` seconds. Returns (the compiler's answers,
+    the versions of TensorFlow and libtpu or None if nothing was compiled, notes).
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
@@ -110,7 +103,7 @@ def compile_step(
 
 
 def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, str]:
-    """Lowers a step; returns (whether it has loops, the outcome as in `Compilation`, words)."""
+    """Returns (whether the step has loops, the outcome as in `Compilation`, words)."""
     try:
         lowering.write(step, work)
     except lowering.CannotLower as error:
@@ -138,7 +131,7 @@ def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
 def run_process(
     python: str, process: str, work: pathlib.Path, result: str, timeout: float
 ) -> tuple[Any, str]:
-    """Runs a process; returns (what it wrote to its result file or None, why there is none)."""
+    """Runs a process; returns (the content of its result file or None, why there is none)."""
     file = work / f"{result}.json"
     file.unlink(missing_ok=True)
     environment = _environment(python)
@@ -175,7 +168,7 @@ def _compilations(
         if not answer["ok"]:
             text = _located(answer["error"], step)
             text = "\n".join([text, *_largest(answer.get("largest", ()), step)])
-            # An error of the compiler's own is no judgement of the step.
+            # An internal error of the compiler says nothing about the step.
             outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
             compilations.append(Compilation(generation, topology, replicas, outcome, text))
             continue
@@ -196,7 +189,6 @@ def _compilations(
 
 
 def _largest(tensors: Sequence[dict[str, Any]], step: Step) -> list[str]:
-    """Returns a line for each of the largest tensors of a step that does not fit into memory."""
     lines = []
     for tensor in tensors:
         where = ", ".join(_line_of_op(tensor["op_name"], step.graph)) or tensor["op_name"]
@@ -205,11 +197,11 @@ def _largest(tensors: Sequence[dict[str, Any]], step: Step) -> list[str]:
 
 
 def _located(words: str, step: Step) -> str:
-    """Returns the compiler's words, with the program's lines for the ops that they name."""
+    """Returns the compiler's words, and the lines of the program that made the ops they name."""
     graphs = static.graphs_of_functions(step)
     lines: dict[str, None] = {}
     for node in _NODE.finditer(words):
-        # An op is of the function that the compiler says next that it failed to convert.
+        # The op belongs to the next function that the message says could not be converted.
         converting = _CONVERTING.search(words, node.end())
         graph = _graph_named(converting[1], graphs, step.graph) if converting else step.graph
         lines.update(dict.fromkeys(_line_of_op(node[1], graph)))
@@ -225,13 +217,13 @@ _CALLS = re.compile(r"^((Stateful)?PartitionedCall|__inference_[^/]*|jit\([^/]*\
 
 
 def _graph_named(name: str, graphs: dict[str, Any], outermost: tf.Graph) -> Any:
-    """Returns the graph of a function, to whose name TensorFlow may have added one of its own."""
+    """Returns the graph of a function; TensorFlow may have appended '_const_...' to its name."""
     names = [known for known in graphs if name == known or name.startswith(f"{known}_const_")]
     return graphs[names[0]] if names else outermost
 
 
 def _line_of_op(name: str, graph: Any) -> list[str]:
-    """Returns [what names the line of an op, or of the branch or loop it is in], or []."""
+    """Returns, in a list, the line of an op or of the branch or loop around it; [] if unknown."""
     while _CALLS.match(name):
         name = _CALLS.sub("", name)
     while name:

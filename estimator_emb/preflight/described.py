@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a program as on a TPU, one that is only described, to see what it raises.
+"""Builds a program for a TPU that is only described, to see what it raises.
 
 tensorflow-estimator asks the TPU's master which hosts and cores there are. Here the answer is made
 up; everything else is as with `use_tpu=True`, up to the session, which is not opened.
@@ -29,14 +29,10 @@ _JOB = "tpu_worker"
 
 
 def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the metadata of a TPU, with eight cores to a host.
+    """Returns the metadata of a TPU with `cores` cores, eight to a host.
 
-    Args:
-      cores: number of cores over all hosts.
-      divided: whether models are divided over cores, for which the TPU tells its topology.
-
-    Raises:
-      CannotCheck: models are divided, and no TPU with this number of cores is known.
+    Models that are `divided` over cores need the topology too; raises CannotCheck where no TPU with
+    this number of cores is known.
     """
     shape = slices.Slice((cores, 1, 1, 1), (min(cores, slices.CORES_PER_HOST), 1, 1, 1))
     known = None
@@ -54,16 +50,11 @@ def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystem
 
 
 class Described:
-    """A program on a TPU that is described.
+    """A program on a TPU that is only described, made as with `use_tpu=True`.
 
-    Args:
-      estimator: of the program; with `use_tpu=False`, it is made as with `use_tpu=True`.
-      mode: a `ModeKeys`.
-      replicas: number of cores, or of groups of cores that run one model together.
-      has_steps: whether the call says how many steps it takes.
-
-    Attributes:
-      findings: what making the estimator raises, or the beginning of its call in this mode.
+    `replicas` counts cores, or groups of cores that run one model together. `has_steps` says
+    whether the call names a number of steps. `findings` has what making the estimator or beginning
+    its call in this mode raises, else what `build` raises.
     """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
@@ -99,7 +90,7 @@ class Described:
 def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
     request = estimator.backend.request
     config = copy.deepcopy(estimator.config)
-    # Without the generation: what runs on none today is still looked at.
+    # Without the generation, so that a program that no TPU runs today is still looked at.
     own = {**options.additions(config.tpu_config), "device": "tpu", "tpu_generation": None}
     tpu_config = options.TPUConfig(*config.tpu_config, **own)._replace(tpu_job_name=_JOB)
     if tpu_config.num_shards != replicas:
@@ -121,7 +112,7 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         embedding_config_spec=request.spec,
     )
     each = tpu_config.num_cores_per_replica
-    # By it, the threads of a session tell each other of errors.
+    # The threads of a session would report errors to each other by this; there is no session.
     made._rendezvous = collections.defaultdict(lambda: None)
     made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(
         replicas * (each or 1), divided=bool(each)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at what a host_call does to the variables of the model, and what it asks of the host."""
+"""Finds what a host_call does to the variables of the model, and what it asks of the host."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,11 +21,9 @@ _WRITES = (
 
 
 def findings(step: Step) -> list[Finding]:
-    """Returns findings about the host_call.
+    """Returns findings about variables that the host_call assigns and core numbers it asks for.
 
-    They are variables of the model that it assigns, and ops that ask for the number of a core. The
-    function of the host_call is called with placeholders. Its errors are not told here: the
-    described TPU calls it too.
+    Errors of its function are not reported here: `described` calls it too.
     """
     if step.host_call is None:
         return []
@@ -66,7 +64,7 @@ def findings(step: Step) -> list[Finding]:
 
 
 def _call(function: Any, tensors: Any, replicas: int) -> None:
-    """Calls a host_call with placeholders for what the host concatenates of all cores."""
+    """Calls a host_call with placeholders for the tensors that the host concatenates."""
 
     def placeholder(tensor: Any) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
@@ -82,7 +80,7 @@ def _call(function: Any, tensors: Any, replicas: int) -> None:
 
 
 def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, Any]]:
-    """Yields (variable, op that writes it) of the variables that were there before an op."""
+    """Yields (variable, op that writes it) for variables older than the host_call."""
     variables = [
         tensor.op
         for tensor in op.inputs

@@ -27,9 +27,8 @@ class CoreInputs:
     """The features, labels and activations of one core, as specs of placeholders.
 
     Attributes:
-      features, labels: nested `tf.TensorSpec` of static shapes; None if there are no labels.
+      features, labels: nested `tf.TensorSpec` of static shapes; labels may be None.
       activations: feature key -> `tf.TensorSpec`.
-      findings: what no TPU takes.
       complete: False if the shape of an input is unknown, so that model_fn cannot be called.
     """
 
@@ -131,7 +130,7 @@ class CoreInputs:
                 )
 
     def _on_core(self, specs: Any, name: str, index: int) -> Any:
-        """Returns the specs of one core, without those that the infeed cannot carry: findings."""
+        """Returns the specs of one core; what the infeed cannot carry becomes a finding."""
         if isinstance(specs, Mapping):
             on_core = {
                 key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()
@@ -152,7 +151,7 @@ class CoreInputs:
             return None
         shape = spec.shape
         if self._context.mode == ModeKeys.PREDICT and shape.rank:
-            # tensorflow-estimator fills the last batch up.
+            # tensorflow-estimator pads the last batch.
             shape = tf.TensorShape([self._context.batch_size_for_input_fn, *shape[1:]])
         if spec.dtype == tf.string:
             self._found(
@@ -170,7 +169,7 @@ class CoreInputs:
         return None
 
     def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
-        """Returns a core's share of the shape that its host reads for all its cores."""
+        """Returns one core's share of the shape that a host reads for all its cores."""
         context = self._context
         sizes = shape.as_list()
         sliced = context.is_input_slice_broadcast_to_all_cores()
@@ -197,10 +196,9 @@ class CoreInputs:
 def element_spec(
     estimator: TPUEstimator, context: InternalTPUContext, input_fn: Callable[..., Any]
 ) -> Any:
-    """Returns the nested type specs of one call of input_fn, which reads no record for that.
+    """Returns the nested type specs of what input_fn gives, without reading a record.
 
-    Raises:
-      CannotCheck: input_fn fails, or does not take `params`.
+    Raises CannotCheck where input_fn fails or does not take `params`.
     """
     names = fn_args(input_fn)
     if "params" not in names:

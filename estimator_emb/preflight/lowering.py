@@ -24,15 +24,8 @@ class CannotLower(Exception):
 def write(step: Step, folder: pathlib.Path) -> None:
     """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface.
 
-    Ops outside compilation are left out: what they give the step becomes an argument, and what they
-    take from it a result.
-
-    Args:
-      step: the step.
-      folder: the folder to write to.
-
-    Raises:
-      CannotLower: TensorFlow cannot lower a part of the step.
+    Ops outside compilation are left out: the tensors that they give the step become arguments, and
+    those that they take from it results. Raises CannotLower where that or another part fails.
     """
     ops = static.reachable(step)
     arguments = {}
@@ -148,7 +141,7 @@ def _add_functions(graph: tf.compat.v1.GraphDef, step: Step) -> None:
 
 
 def _edit_function(function: tf.compat.v1.NodeDef, graph: tf.Graph) -> None:
-    # Of the graph: what TensorFlow itself puts outside says so only there.
+    # The graph is asked: only there are the ops marked that TensorFlow itself puts outside.
     outside = {op.name for op in graph.get_operations() if static.OUTSIDE in op.node_def.attr}
     nodes = [node for node in function.node_def if node.name not in outside]
     used = {name.split(":")[0] for node in nodes for name in node.input if not name.startswith("^")}

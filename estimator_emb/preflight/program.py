@@ -21,7 +21,7 @@ class ProgramError(CannotCheck):
 def line_of(op: tf.Operation) -> str | None:
     """Returns the 'file:line' of the program that created an op; None if it has none.
 
-    For the gradient of an op, it is the line that created that op.
+    A gradient has the line of the op that it differentiates.
     """
     while (source := _differentiated(op)) is not None:
         op = source
@@ -33,11 +33,11 @@ def line_of(op: tf.Operation) -> str | None:
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op that another one helps to differentiate, or None."""
+    """Returns the op whose gradient this op is part of, or None."""
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original
-    # Ops of the gradient of a branch or loop do not say, but for their names.
+    # In the gradient of a branch or loop, only the names of ops tell.
     named = _GRADIENT.match(op.name)
     if named is None or not isinstance(op.graph, (BranchGradientGraph, LoopGradientGraph)):
         return None
@@ -51,7 +51,7 @@ _GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad(?:_\d+)?/")
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Returns the innermost 'file:line' of the program in an exception; None if it has none."""
+    """Returns the innermost 'file:line' of the program in a traceback; None if it has none."""
     passed = traceback.extract_tb(error.__traceback__)
     return _innermost([(frame.filename, frame.lineno) for frame in passed])
 
@@ -63,10 +63,7 @@ def _innermost(passed: list[tuple[str, Any]]) -> str | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether an estimator's class or column refuses the arguments of the program.
-
-    What only an emulated TPU refuses says nothing about a TPU.
-    """
+    """Returns whether an estimator's class or a column refuses the arguments, on a TPU too."""
     passed = list(traceback.extract_tb(error.__traceback__))
     inside = list(
         itertools.takewhile(
@@ -87,7 +84,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def refusal(error: Exception) -> Finding:
-    """Returns the finding that `use_tpu=True` raises an error."""
+    """Returns a finding that says `use_tpu=True` raises this error."""
     text = str(error).rstrip(".") or "no message"
     return Finding(
         f"use_tpu=True raises {type(error).__name__}: {text}", where=line_of_error(error)
@@ -95,7 +92,7 @@ def refusal(error: Exception) -> Finding:
 
 
 def failed(error: Exception, function: str) -> ProgramError | None:
-    """Returns a `ProgramError` for any error of a function of the program."""
+    """Returns a `ProgramError` for an error of the program's own; None for one of the checker."""
     if isinstance(error, CannotCheck):
         return None
     where = line_of_error(error)

@@ -10,7 +10,7 @@ ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 
 
 class CannotCheck(Exception):
-    """The error of a step that could not be built or compiled, which is no finding about it."""
+    """The error of a step that could not be built or compiled, which is not a finding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Finding:
     Attributes:
       problem: what is wrong, a sentence without its full stop.
       instead: what to use instead, without a full stop; '' if nothing is known.
-      op_type: type of the op, such as 'AsString'; None for a finding about no op.
+      op_type: type of the op, such as 'AsString'; None if the finding is not about an op.
       op_name: name of the op in the graph, or None.
       dtype: the type that the op's kernel does not take, or the type of the tensor; None if the
-        type is not what is wrong.
-      where: 'file:line' of the program that created the op; None if no line of it did.
+        type is not the problem.
+      where: 'file:line' of the program that created the op; None if no line of the program did.
       more: number of other ops of this type, from the same line, with the same problem.
     """
 
@@ -56,7 +56,7 @@ class Compilation:
 
     Attributes:
       generation: a name such as 'v4', or 'v4, v6e' if the step did not get as far as the compiler.
-      topology: libtpu's name of what it compiled for, such as 'v4:2x2x1'; '' if there is none.
+      topology: libtpu's name of the TPU it compiled for, such as 'v4:2x2x1'; '' if there is none.
       replicas: number of cores that train together, each with its own part of the batch.
       outcome: 'accepted'; 'compiles' for a generation on which no TPUEstimator runs; 'refused'; or
         'not compiled' if the compiler could not be asked.
@@ -64,7 +64,7 @@ class Compilation:
       flops: floating-point operations of one step of one core; this and the following are None if
         the step was not compiled.
       argument_bytes: bytes of features, labels, activations and dense variables on one core.
-      temporary_bytes: bytes that the step needs besides them on one core.
+      temporary_bytes: bytes that the step needs in addition on one core.
       memory_bytes: memory of one core of this generation.
       all_reduces: number of sums over the cores in the compiled program.
     """
@@ -150,12 +150,11 @@ class Report:
       findings: the findings about the program, its input, ops, types and shapes.
       compilations: the answers of the compiler.
       skipped: why the compiler was not asked; '' if it was.
-      versions: those of (TensorFlow, libtpu), which lowered and compiled; None if nothing was
-        compiled.
+      versions: of (TensorFlow, libtpu), which lowered and compiled; None if nothing was compiled.
       tables: for each generation, what is known of the tables; if there are findings, only those
         that are refused.
       notes: what was left out, and what else the reader should know.
-      sparse_core: the compiler's answers about the tables on SparseCore, which are no part of the
+      sparse_core: the compiler's answers about the tables on SparseCore; they do not change the
         exit status, because TPUEstimator drives no SparseCore.
     """
 

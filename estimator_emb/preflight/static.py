@@ -63,12 +63,12 @@ class StepOp:
 
     @property
     def softly(self) -> bool:
-        """Whether TensorFlow puts it outside compilation by itself."""
+        """Returns whether TensorFlow itself put the op outside compilation."""
         return self.outside and self.attributes[OUTSIDE].s == _SOFTLY
 
 
 def ops_of(step: Step) -> list[StepOp]:
-    """Returns the ops that the results of the step need, with those outside compilation."""
+    """Returns the ops that the step's results need, those outside compilation included."""
     ops = []
     soft = any(
         op.get_attr("allow_soft_placement")
@@ -109,7 +109,7 @@ def ops_of(step: Step) -> list[StepOp]:
 
 
 def _place_softly(op: tf.Operation, graph: Any) -> None:
-    """Puts an op outside compilation that no TPU runs, as TensorFlow does if it may.
+    """Puts an op that no TPU runs outside compilation, as TensorFlow does where it may.
 
     Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
     """
@@ -123,10 +123,7 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 def _called_on_core(
     op: tf.Operation, graph: tf.Graph, found: StepOp
 ) -> list[tuple[str, Any, StepOp]]:
-    """Returns (name, graph, caller) of the functions that an op calls on a core.
-
-    The host runs what an iterator or a Python function calls.
-    """
+    """Returns (name, graph, caller) of the called functions that the core runs, not the host."""
     if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
         return []
     return [(name, inner, found) for name, inner in called(op.node_def, graph)]
@@ -153,7 +150,7 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
-    """Yields (name, graph) of the functions that an op calls, or is a call of."""
+    """Yields (name, graph) of each function that an op has as an attribute or as its type."""
     names = [node.op]
     for value in node.attr.values():
         functions = [value.func] if value.HasField("func") else value.list.func
@@ -165,7 +162,7 @@ def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, A
 
 
 def graphs_of_functions(step: Step) -> dict[str, Any]:
-    """Returns name -> graph of the functions that the step calls, and that these call."""
+    """Returns name -> graph of the functions that the step calls, directly or not."""
     graphs: dict[str, Any] = {}
     waiting = [found for op in reachable(step) for found in called(op.node_def, step.graph)]
     while waiting:
@@ -178,7 +175,6 @@ def graphs_of_functions(step: Step) -> dict[str, Any]:
 
 
 def _function(name: str, graph: Any) -> Any:
-    """Returns the function of a graph, or of one around it; None if there is none."""
     while graph is not None:
         if graph._is_function(name):
             return graph._get_function(name)
@@ -193,7 +189,7 @@ def _is_function(name: str, graph: Any) -> bool:
 def _graph_of(function: Any) -> Any:
     if hasattr(function, "graph"):
         return function.graph
-    # What TensorFlow 1's Defun has made, and the datasets of one-shot iterators.
+    # Functions of TensorFlow 1's Defun, and the datasets of one-shot iterators, keep no graph.
     return function_def_to_graph(function.definition)
 
 
@@ -287,7 +283,7 @@ def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
 
 
 def _refused_type(op_type: str, attributes: Any) -> str | None:
-    """Returns a type of an op that no kernel takes; None if one takes all its types."""
+    """Returns the first type that no kernel of the op takes; None if one takes all its types."""
     first = None
     for kernel in kernels()[op_type]:
         refused = [
@@ -312,7 +308,6 @@ def _types(attributes: Any, name: str) -> list[str]:
 
 
 def _type_of(op: StepOp) -> str | None:
-    """Returns the type on which an op works; None if it has none."""
     for name in ("T", "dtype", "Tin", "SrcT"):
         types = _types(op.attributes, name)
         if types:

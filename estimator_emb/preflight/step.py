@@ -3,9 +3,9 @@
 
 TensorFlow's own `tpu.split_compile_and_replicate` builds it, so that shards, variables, control
 flow and outside compilation are as on a TPU. Control flow is built in its v2 form, into which
-TensorFlow turns the v1 form before it compiles for a TPU. The step lacks the training loop around
-it, the infeed, whose tensors are arguments, and the embedding tables, whose activations are
-arguments and whose gradients are results.
+TensorFlow turns the v1 form before it compiles for a TPU. The training loop around the step is left
+out. The tensors of the infeed and the activations of the embedding tables are arguments here; the
+gradients of the activations are results.
 """
 
 import contextlib
@@ -43,15 +43,12 @@ class Step:
     """The graph of a step.
 
     Attributes:
-      graph: the graph, with the step inside a TPU cluster and its variables outside.
+      graph: has the step inside a TPU cluster, and its variables outside.
       mode: 'train', 'eval' or 'infer'.
-      replicas: number of cores.
       batch: number of samples per core.
       arguments: the tensors in the cluster that the step reads.
       results: the tensors that leave the core, each with its name in messages.
-      train_op: the op that the step must run besides; None if there is none.
-      host_call: that of model_fn; None if there is none.
-      findings: findings about inputs and outputs.
+      findings: those about inputs and outputs.
       complete: False if model_fn could not be called to its end.
     """
 
@@ -70,16 +67,9 @@ class Step:
 def build(
     estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int = CORES_PER_HOST
 ) -> Step:
-    """Builds a step, by a call of input_fn and one of model_fn as for a TPU core.
+    """Builds a step, by one call of input_fn and one of model_fn as for a TPU core.
 
-    Args:
-      estimator: the estimator of the program.
-      input_fn: function that returns a dataset, or features, or (features, labels).
-      mode: a `ModeKeys`.
-      replicas: number of cores.
-
-    Raises:
-      CannotCheck: a function of the program failed, or its configuration is not one for a TPU.
+    Raises CannotCheck where one of them fails, or the configuration is not one for a TPU.
     """
     config = copy.deepcopy(estimator.config)
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
@@ -99,7 +89,7 @@ def build(
 
 
 def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
-    """Returns whether nothing of a call runs on the TPU, with `use_tpu=True`."""
+    """Returns whether a call in this mode runs on the host alone, even with `use_tpu=True`."""
     request = estimator.backend.request
     if mode == ModeKeys.EVAL:
         return not request.eval_on_tpu
@@ -185,7 +175,7 @@ def _build(
             split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program.ProgramError as error:
             # model_fn may fail because of a finding in the inputs, or because it assigns a
-            # reference variable, which TensorFlow refuses and `static` names.
+            # reference variable, which TensorFlow refuses and `static` reports.
             reference = "Non-resource Variables are not supported" in str(error.__cause__)
             if not (reference or step.findings):
                 raise
@@ -193,7 +183,7 @@ def _build(
 
 
 def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
-    """Yields what the core sends to the tables beside gradients: rates, and the multiplier."""
+    """Yields what the core sends to the tables besides gradients."""
     step = tf.compat.v1.train.get_global_step()
     tables = {table.name: table for table in request.tables if table.optimizer is not None}
     rates = DynamicRates(

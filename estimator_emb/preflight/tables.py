@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the tables of a spec can run on a generation of TPUs, and fit into its memory.
+"""Checks whether the tables of a spec can run on a generation of TPUs and fit into its memory.
 
 The embedding hardware of v2 to v4 keeps tables and slots in the memory of the chips. Each host has
-the rows that `tables.partition` gives it, as the configuration of the hardware says. What follows
-is the reading of what little is published, and nobody has measured it here:
+the rows that `tables.partition` gives it, as the configuration of the hardware says. The rest is
+inferred from the little that is published, and has not been measured:
 
 * A row takes whole units of 8 floats: `optimization_parameters.proto` says of
   `low_dimensional_packing_status` that with it rows of 1, 2 and 4 floats share a unit of 8 floats
   of the chip's memory.
-* Each slot is as large as its table, as the variables are from which the hardware loads it.
+* Each slot is as large as its table, like the variables from which the hardware loads it.
 * The rows of a host are divided evenly over its cores, which no document says.
 """
 
@@ -27,7 +27,7 @@ from estimator_emb.tables.description import bytes_of
 from estimator_emb.tables.partition import Partition
 
 _UNIT = 8
-"""The floats in which the embedding hardware counts the columns of a row."""
+"""The columns of a row are rounded up to a multiple of this number of floats."""
 
 _PACKED = (1, 2, 4)
 """Dimensions whose rows share a unit with `low_dimensional_packing_status`."""
@@ -36,7 +36,7 @@ _MOST_CORES = 4096
 
 
 def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
-    """Returns the generation that the program names, else v4 and, without tables there, v6e."""
+    """Returns the generation that the program names; else v4, and v6e if no table needs v4."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
         return (named,)
@@ -51,15 +51,10 @@ def check_tables(
     cores: int,
     compilations: Sequence[Compilation],
 ) -> tuple[Tables, ...]:
-    """Returns what is known of the tables of a program for each generation; nothing without any.
+    """Returns, for each generation named, what is known of the program's tables.
 
-    Args:
-      request: what the program asked for.
-      config: its `RunConfig`.
-      mode: a `ModeKeys`; slots are there in training alone.
-      names: names of generations.
-      cores: number of cores over all hosts.
-      compilations: the answers of the compiler about the dense step.
+    `cores` counts the cores of all hosts, and `compilations` are those of the dense step. Slots
+    take memory in training alone.
     """
     if not request.tables:
         return ()
@@ -113,18 +108,14 @@ def table_bytes(
 ) -> int:
     """Returns the bytes of tables and slots on the fullest core.
 
-    Args:
-      tables: those of a spec.
-      cores: number of cores over all hosts; a host has at most eight.
-      strategy: 'div' or 'mod'.
-      training: whether slots are there.
-      divisor: a number that dimensions are divided by, to see what would fit.
+    `cores` counts the cores of all hosts, at most eight to a host. Dimensions are divided by
+    `divisor`, to see what would fit.
     """
     hosts = -(-cores // CORES_PER_HOST)
     total = 0
     for table in tables:
         config, optimizer = table.config, table.optimizer
-        # Every host has at least a row, of padding where the table has too few.
+        # Every host has at least one row, a row of padding where the table has too few.
         rows = max(Partition(max(config.vocabulary_size, hosts), hosts, strategy).sizes)
         rows = -(-rows // -(-cores // hosts))
         columns = max(1, config.dimension // divisor)

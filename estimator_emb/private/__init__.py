@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every private name of TensorFlow and tensorflow-estimator that this package uses, in one place.
 
-A name is private where `tf`, `tf.compat.v1` or `tf.estimator` does not have it: a release of
-TensorFlow may drop it. Each stands here once, without its underscore, and with a word on why it is
-needed; every other module imports it from here. `tests/private/test_private.py` says which of them
-a TensorFlow lacks, and docs/contributing.md what to do then.
+A name that `tf`, `tf.compat.v1` and `tf.estimator` lack is private: a release of TensorFlow may
+drop it. Each is here once, without its underscore, and with the reason why it is needed; every
+other module imports it from here. `tests/private/test_private.py` finds those that a TensorFlow
+lacks, and docs/contributing.md says what to do then.
 
     graphs         graphs, variables, savers, input, and how a cluster is run
     columns        feature columns, TensorFlow's own and those of TPU tables
@@ -13,10 +13,10 @@ a TensorFlow lacks, and docs/contributing.md what to do then.
     estimator      tensorflow-estimator, but for its TPUEstimator
     tpu_estimator  tensorflow-estimator's TPUEstimator
     files          how TensorFlow opens files
-    patches        puts one thing in the place of another, and takes it back
+    patches        replaces attributes and modules, and puts them back
 
-A module of TensorFlow is given as a whole where one of its attributes is replaced, or is looked up
-again for each call because others replace it; what is used of it is listed in
-`tests/private/private_attributes.py`, with the attributes of objects that are not ours.
-`estimator` and `tpu_estimator` can be imported only after `compat.prepare()`.
+A module of TensorFlow is imported whole where one of its attributes is replaced, by us or by
+others. The attributes used of it are listed in `tests/private/private_attributes.py`, with those of
+objects that are not ours. `estimator` and `tpu_estimator` can be imported only after
+`compat.prepare()`.
 """

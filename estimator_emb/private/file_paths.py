@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives TensorFlow folders of this machine in place of paths such as gs://bucket/data.
 
-A program sees its own paths: they are changed on their way to TensorFlow (`tensorflow_files`).
-Where an op's path is known only when it runs, ops before it change it.
+The program sees its own paths; they are changed on their way to TensorFlow (`tensorflow_files`).
+Where an op's path is known only when it runs, other ops change it first.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from estimator_emb.private import files, tensorflow_files
 from estimator_emb.private.patches import Changes, all_or_none
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
-"""Stands in a graph for a path without a folder: nothing can exist there."""
+"""Replaces, in a graph, a path without a folder: nothing can exist there."""
 
 _installed: Changes | None = None
 _paths: _Paths | None = None
 
 
 def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:
-    """Makes TensorFlow use folders in place of paths, and no others; `unmap_paths` undoes it.
+    """Makes TensorFlow use these folders in place of paths, and drops those of an earlier call.
 
-    Args:
-      folders: prefix of paths -> folder, or the prefix itself for paths to leave alone. The longest
-        prefix that fits counts.
-      refuses_gs: True makes other paths that begin with gs:// an error.
+    `folders` maps a prefix of paths to a folder, or to itself for paths to leave alone; the longest
+    prefix that fits counts. `refuses_gs` makes other paths that begin with gs:// an error.
     """
     global _installed, _paths
     unmap_paths()
@@ -51,19 +49,17 @@ def unmap_paths() -> None:
 
 
 def local(path: str) -> str:
-    """Returns where a path of the program is on this machine."""
+    """Returns the path on this machine for a path of the program."""
     return path if _paths is None else _paths.read(path)
 
 
 class _Paths:
-    """Prefixes of paths, and the folders in their place; see `map_paths`."""
-
     def __init__(self, folders: dict[str, str], refuses_gs: bool):
         self._folders = sorted(folders.items(), key=lambda one: -len(one[0]))
         self._refuses_gs = refuses_gs
 
     def read(self, path: Any) -> Any:
-        """Returns where a str or bytes is on this machine, as the same type; others as they are."""
+        """Returns the path on this machine, as str or bytes like `path`; other values unchanged."""
         if not isinstance(path, (str, bytes)):
             return path
         text = os.fsdecode(path)
@@ -81,7 +77,7 @@ class _Paths:
         return path
 
     def written(self, path: Any) -> Any:
-        """Returns the same as `read`, and makes the folder, which a bucket does not need."""
+        """Returns the same as `read`, and makes the folder: the program's bucket needs none."""
         found = self.read(path)
         if found != path:
             os.makedirs(os.path.dirname(os.fsdecode(found)), exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces attributes and modules so that it can be undone, and finds modules by other names."""
+"""Replaces attributes and modules, which can be undone, and imports modules by other names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ _ABSENT = object()
 
 
 class SharedModule(ModuleType):
-    """A module that has some names of its own and shares all others with another module.
-
-    Args:
-      original: the other module. Attributes other than `own` are set there.
-      own: name -> value of the attributes of this module alone.
-    """
+    """A module with attributes of its `own`; all others are read from and set in `original`."""
 
     def __init__(self, original: ModuleType, own: dict[str, Any]):
         super().__init__(original.__name__, original.__doc__)
@@ -54,11 +49,7 @@ class SharedModule(ModuleType):
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder that imports modules, and their submodules, under other names.
-
-    Args:
-      aliases: name in an import -> name of the module that it finds.
-    """
+    """A finder of modules and their submodules by `aliases`: name in an import -> real name."""
 
     def __init__(self, aliases: dict[str, str]):
         self._aliases = aliases
@@ -81,14 +72,14 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # An import returns the module that is here when this returns.
+        # An import returns what `sys.modules` has when this returns.
         assert module.__spec__ is not None
         name = module.__spec__.name
         sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
 
 
 class Changes:
-    """A list of changes to modules and classes; at the end of a `with`, they are undone."""
+    """Changes to modules and classes, which the end of a `with` undoes."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
@@ -106,7 +97,7 @@ class Changes:
         self._undo.append(lambda: _restore_attribute(owner, name, before))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces a function by `make(function)`; a second call changes nothing."""
+        """Replaces a function by `make(function)`, unless it was already wrapped."""
         if (owner, name) not in self._wrapped:
             self._wrapped.add((owner, name))
             function = getattr(owner, name)
@@ -148,12 +139,12 @@ class Changes:
 
 
 LASTING = Changes()
-"""What stays changed until the process ends."""
+"""Changes that last until the process ends."""
 
 
 @contextmanager
 def all_or_none() -> Iterator[Changes]:
-    """Gives an empty list of changes, which an error inside undoes."""
+    """Yields empty `Changes`, which an error inside undoes."""
     changes = Changes()
     try:
         yield changes
@@ -170,7 +161,7 @@ def _restore_attribute(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):
-        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read once.
+        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read before.
         delattr(owner, name)
 
 

@@ -4,7 +4,7 @@
 It changes the functions behind `tf.io.gfile`, checkpoint readers and writers of records and events,
 and the inputs of ops that read or write files. `estimator-emb run --map` and the sides of
 `estimator-emb compare` say where a path goes. A side may run where this package is not installed,
-so nothing of it is imported here.
+so this file imports nothing of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPS = (
         "ExperimentalDatasetToTFRecord SaveDataset SaveDatasetV2 SnapshotDataset SnapshotDatasetV2",
     ),
 )
-"""Method of `Places`, number of an input, and ops in which this input is one path or several."""
+"""(method of `Places`, number of an input, ops in which this input is a path or several)."""
 
 FILE_INPUTS = {
     op: {number: how for how, number, ops in _OPS if op in ops.split()}
@@ -66,26 +66,26 @@ _FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "record_io": dict.fromkeys("RandomRecordReader RecordIterator".split(), ("read",)),
     "events_writer": {"EventsWriter": ("written",)},
 }
-"""Module of `doors` -> its functions -> what is done with their first arguments, paths."""
+"""Module of `doors` -> its functions -> methods of `Places` for their first arguments, paths."""
 
 
 class Places(Protocol):
-    """Says where the files are that a program names, by str or bytes; it returns the same type."""
+    """Says where the files that a program names are; a str gives a str, and bytes give bytes."""
 
     def read(self, path: Any) -> Any:
         """Returns where to read a file or folder."""
 
     def written(self, path: Any) -> Any:
-        """Returns where to write it anew; the folder for it is there."""
+        """Returns where to write a new file, in a folder that exists."""
 
     def changed(self, path: Any) -> Any:
-        """Returns where to append to it."""
+        """Returns where to append to a file."""
 
     def moved(self, path: Any) -> Any:
-        """Returns from where to rename it."""
+        """Returns the path from which to rename a file."""
 
     def removed(self, path: Any) -> Any:
-        """Returns where to remove it; None if nothing is to be removed."""
+        """Returns what to remove; None if nothing is to be removed."""
 
     def restored(self, path: Any) -> Any:
         """Returns the prefix of the files of a checkpoint to read."""
@@ -94,25 +94,22 @@ class Places(Protocol):
         """Returns the prefix of the files of a checkpoint to write."""
 
     def listed(self, pattern: Any) -> list[Any]:
-        """Returns the patterns that an op is to match in place of one."""
+        """Returns the patterns that an op matches in place of this one."""
 
     def children(self, names_in: Callable[[Any], list[Any]], path: Any) -> list[Any]:
-        """Returns the names in a folder; `names_in` lists one of the file system."""
+        """Returns the names in a folder; `names_in` lists a folder of the file system."""
 
     def matching(self, match: Callable[[Any], list[Any]], pattern: Any) -> list[Any]:
-        """Returns the files that a pattern means, under the program's names."""
+        """Returns the files that match a pattern, under the program's names."""
 
     def when_it_runs(self, how: str, paths: Any) -> Any:
-        """Returns a tensor of what the method `how` makes of paths that are known only then."""
+        """Returns a tensor of the results of the method `how` for paths in a tensor."""
 
 
 def redirect(doors: Any, replace: Callable[[Any, str, Any], Any], places: Places) -> None:
     """Makes TensorFlow use the files that `places` names.
 
-    Args:
-      doors: the module `private.files`.
-      replace: function of (owner, name, value) that sets an attribute.
-      places: see there.
+    `doors` is the module `private.files`; `replace(owner, name, value)` sets an attribute.
     """
     _change_functions(doors, replace, places)
     _change_ops(doors, replace, places)
@@ -155,14 +152,12 @@ def _change_functions(doors: Any, replace: Callable[..., Any], places: Places) -
     base: Any = checkpoint_reader.CheckpointReader
 
     class CheckpointReader(base):  # type: ignore[misc]
-        """A reader of the checkpoint that a path of the program names."""
-
         def __init__(self, filename: Any):
             super().__init__(places.restored(filename))
 
     replace(checkpoint_reader, "CheckpointReader", CheckpointReader)
 
-    # A dataset of records makes a list of names a dataset, whose own op reads no files.
+    # A dataset of records turns a list of names into a dataset, whose op reads no files.
     name_files = readers._create_or_validate_filenames_dataset
 
     def name_changed_files(filenames: Any, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +175,7 @@ def _change_ops(doors: Any, replace: Callable[..., Any], places: Places) -> None
 
     def make_op(op_type_name: str, name: Any = None, **inputs: Any) -> Any:
         for number, how in FILE_INPUTS.get(op_type_name, {}).items():
-            # The generated functions name inputs in the order of the op, before attributes.
+            # The generated functions pass inputs in the op's order, before attributes.
             key = list(inputs)[number]
             inputs[key] = _changed_input(places, how, inputs[key])
         if op_type_name == "RecordInput":  # The only op with a path as an attribute.
@@ -213,11 +208,11 @@ def _change_ops(doors: Any, replace: Callable[..., Any], places: Places) -> None
 
 
 def _changed_input(places: Places, how: str, value: Any) -> Any:
-    """Returns an input of an op, of strings, with what the method `how` makes of each path."""
+    """Returns an op's input with each path replaced by what the method `how` returns."""
     if isinstance(value, (list, tuple)) and any(tf.is_tensor(one) for one in value):
         value = tf.convert_to_tensor(value)
     if how in ("saved", "restored") and tf.is_symbolic_tensor(value):
-        known = None  # A saver feeds even a constant, which it could not once its value is asked.
+        known = None  # A saver feeds even a constant; asking for its value would forbid that.
     else:
         known = tf.get_static_value(value) if tf.is_tensor(value) else value
     if known is None:

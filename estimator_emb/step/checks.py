@@ -17,15 +17,12 @@ _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
     """Returns `inputs`, which ops can read only once all of them are found good, and that finding.
 
-    When the step runs, any of these stops it before anything is looked up or written: values and
-    indices that differ in number, a dense shape that is negative or larger than memory, a batch
-    without samples, features of different batch sizes, a sparse index outside the dense shape, two
-    ids at one position of a sequence, another number of weights than of ids, weights at other
-    places, an id outside [0, vocabulary size), a weight that is NaN or infinite, or another batch
-    size than `batch_size`, where that is given.
-
-    Raises:
-      tf.errors.InvalidArgumentError: when the step runs, naming feature, table and value.
+    Any of these stops a step before anything is looked up or written: values and indices that
+    differ in number, a dense shape that is negative or larger than memory, a batch without samples,
+    features of different batch sizes, a sparse index outside the dense shape, two ids at one
+    position of a sequence, another number of weights than of ids, weights at other places, an id
+    outside [0, vocabulary size), a weight that is NaN or infinite, or a batch size other than
+    `batch_size`. The tf.errors.InvalidArgumentError names feature, table and value.
     """
     first = inputs[0]
     with after_forms(inputs):
@@ -53,10 +50,7 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
-    """Returns a context whose ops run after the forms of `inputs`, as they came, were checked.
-
-    Ops that were made to read them before wait too.
-    """
+    """Returns a context that waits for the check of forms, as the ops that read `inputs` do."""
     problems = [problem for ids in inputs for problem in forms.problems(ids)]
     if not problems:
         return contextlib.nullcontext()
@@ -67,7 +61,7 @@ def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
 
 
 def require(problems: list[Problem], name: str) -> tf.Tensor:
-    """Returns a tensor that no step with a problem can compute; the first problem is the error."""
+    """Returns a tensor that fails in a step with a problem; the error reports the first one."""
     good = tf.reduce_all(tf.stack([holds for holds, _ in problems]))
 
     def explain() -> tf.Tensor:
@@ -88,15 +82,14 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
 
 
 def readable(message: str) -> str:
-    """Returns the message of an error of `checked` without the backslashes before its quotes."""
+    """Returns an error message of `checked` without the backslashes before its quotes."""
     return message.replace("\\'", "'")
 
 
 def of_size(ids: Ids, batch_size: int | None) -> Ids:
-    """Returns `ids` with the batch size in their static shapes; None changes nothing.
+    """Returns `ids` with `batch_size`, if given, in their static shapes.
 
-    Raises:
-      ValueError: the graph fixes another size.
+    Raises ValueError if the graph fixes another size.
     """
     if batch_size is None:
         return ids
@@ -114,9 +107,9 @@ def of_size(ids: Ids, batch_size: int | None) -> Ids:
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
-    """Returns bool scalars that hold where all is well: what only the input as it came can tell.
+    """Returns bool scalars, True if all is well, for what only the input as it came can tell.
 
-    They are the part of `checked` that ids, segments and weights do not show any more.
+    They are the part of `checked` that ids, segments and weights no longer show.
     """
     return [
         holds

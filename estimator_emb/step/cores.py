@@ -4,7 +4,7 @@
 A program's step is built once, as core 0 sees it. `Cores.replicate` then copies, for every other
 core, the part of the graph that depends on what differs between cores: their inputs, the results of
 ops between cores, and random numbers. Constants and variables are shared, and only core 0 writes
-variables: on a TPU too, what the cores write is the same, or core 0's is kept.
+variables: on a TPU too, the cores write the same value, or core 0's is kept.
 
 The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
 TPU, and their mere presence in a graph fails every session call. They are replaced while the step
@@ -32,7 +32,7 @@ _MODULES = {
     **dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops),
     **dict(zip(_NUMBER, (xla, xla.gen_xla_ops), strict=True)),
 }
-"""Where each function is that is replaced."""
+"""Function to be replaced -> its module."""
 
 
 class _ThreadOps(threading.local):
@@ -45,17 +45,17 @@ _lock = threading.Lock()
 _changes = Changes()
 _originals: dict[str, Callable[..., tf.Tensor]] = {}
 _running = 0
-"""In how many threads, or how deep, originals are replaced."""
+"""The number of open `_replaced` contexts, over all threads."""
 
 _FRAME = "frame_name"
 
 _PER_LOOP = ("StackV2", "TensorArrayV3")
-"""Ops that make what a loop and its gradient write; no two cores may share it."""
+"""Ops that make the stores of a loop and its gradient; no two cores may share one."""
 
 
 @dataclasses.dataclass
 class _Collective:
-    """An op between cores: its value on core 0, and how outputs follow from all cores' values."""
+    """An op between cores; `combine` computes the outputs of all cores from their values."""
 
     value: tf.Tensor
     output: tf.Tensor
@@ -63,11 +63,7 @@ class _Collective:
 
 
 class Cores:
-    """The cores that share a step.
-
-    Args:
-      count: how many, at least 1.
-    """
+    """The `count` cores that share a step."""
 
     def __init__(self, count: int = 1):
         self.count = count
@@ -81,8 +77,8 @@ class Cores:
 
         Args:
           shard_context: True makes TPU embedding columns read activations from the features, and
-            `CrossShardOptimizer` count the cores; False leaves the columns to look up raw ids
-            themselves, as they do without an EmbeddingConfigSpec.
+            `CrossShardOptimizer` count the cores; False makes the columns look up raw ids
+            themselves, as without an EmbeddingConfigSpec.
           numbered: True makes `xla.replica_id` the number of the core.
         """
         ops = {
@@ -98,7 +94,7 @@ class Cores:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns core 0's value of `values`, one for each core; `replicate` knows the others'."""
+        """Returns core 0's tensor of `values`, one for each core; `replicate` knows the others'."""
         if self.count == 1:
             return values[0]
         mine = tf.identity(values[0])
@@ -106,48 +102,41 @@ class Cores:
         return mine
 
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
-        """Makes a tensor for each core, whose value is given later by `wire`."""
+        """Makes a tensor for each core; `wire` gives it its value later."""
         made = [_stand_in(dtype, shape) for _ in range(self.count)]
         if self.count > 1:
             self._per_core[made[0].name] = made
         return made
 
     def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
-        """Returns every core's value of what `per_core` or `stand_ins` gave for core 0."""
+        """Returns every core's tensor for one that `per_core` or `stand_ins` gave core 0."""
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
     def has_collectives(self) -> bool:
-        """Whether there are ops between cores."""
         return bool(self._collectives)
 
     @property
     def sent(self) -> list[tf.Tensor]:
-        """What core 0 has given to ops between cores."""
+        """Core 0's inputs of ops between cores."""
         return [collective.value for collective in self._collectives]
 
     @property
     def exchanged(self) -> list[tf.Tensor]:
-        """Tensors that core 0 has received from ops between cores."""
+        """Core 0's outputs of ops between cores."""
         return [collective.output for collective in self._collectives]
 
     @property
     def inputs(self) -> list[tf.Tensor]:
-        """Tensors that core 0 has been given of its own, without those `exchanged`."""
+        """The tensors that core 0 was given, without those `exchanged`."""
         exchanged = {tensor.name for tensor in self.exchanged}
         return [values[0] for name, values in self._per_core.items() if name not in exchanged]
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Copies the step of core 0 for the other cores; once for a graph.
+        """Copies the step of core 0 for the other cores, once per graph.
 
-        Args:
-          targets: tensors of core 0.
-
-        Returns:
-          For each of `targets`, its value on every core.
-
-        Raises:
-          NotImplementedError: an op between cores stands inside a loop or a branch.
+        Returns all cores' tensors for each of `targets`. Raises NotImplementedError if an op
+        between cores stands inside a loop or a branch.
         """
         if self.count == 1:
             return [[target] for target in targets]
@@ -268,7 +257,7 @@ class Cores:
 
 @contextlib.contextmanager
 def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
-    """Makes this thread call `ops` in place of TensorFlow's; others call what they called."""
+    """Makes this thread call `ops` in place of TensorFlow's; other threads are not affected."""
     global _running
     with _lock:
         if not _running:
@@ -297,7 +286,7 @@ def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
 
 
 def _unchanged(input: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
-    # What every op between cores returns where there is one core.
+    # With one core, every op between cores returns its input.
     return tf.identity(input, name)
 
 
@@ -315,7 +304,7 @@ def _constant(owner: str, value: Any) -> list[list[int]]:
 def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
     """Returns the ops between `sources` and `wanted`, in the order of their creation.
 
-    A loop of the v1 kind is taken as a whole; so is every op that draws random numbers.
+    It takes a v1 loop as a whole, and every op that draws random numbers.
     """
     needed = _needed(wanted, sources)
     readers: dict[str, list[tf.Operation]] = {}
@@ -356,19 +345,18 @@ def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Oper
 
 
 def _before(op: tf.Operation) -> list[tf.Operation]:
-    """Returns what `op` waits for without reading; that also spreads that a branch is not taken."""
+    """Returns ops that `op` waits for without reading; they may be what skips an untaken branch."""
     return [before for before in op.control_inputs if not _writes(before)]
 
 
 def _writes(op: tf.Operation) -> bool:
-    """Whether an op changes a variable or writes a summary; core 0 does so for all."""
+    """Returns whether an op changes a variable or writes a summary, which core 0 does for all."""
     if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):
         return True
     return not op.outputs and any(tensor.dtype == tf.resource for tensor in op.inputs)
 
 
 def _loops(op: tf.Operation) -> list[str]:
-    """Returns the names of the loops of the v1 kind that an op belongs to."""
     loops = []
     if op.type in ("Enter", "RefEnter"):
         loops.append(op.get_attr(_FRAME).decode())
@@ -390,13 +378,9 @@ def _copy(
     wanted: Sequence[tf.Tensor],
     core: int,
 ) -> list[tf.Tensor]:
-    """Copies `ops` for another core, and returns its values of `wanted`.
+    """Copies `ops` for another core, and returns its tensors for `wanted`.
 
-    Args:
-      ops: what to copy.
-      sources: name of a tensor of core 0 -> the core's own.
-      wanted: tensors of core 0.
-      core: number of the core.
+    `sources` maps the name of a tensor of core 0 to the other core's tensor.
     """
     names = {op.name for op in ops}
     graph_def = tf.compat.v1.GraphDef()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves bad ids out, and counts them, where they are not to stop a program."""
+"""Leaves bad ids out, and counts them, instead of stopping the program."""
 
 import dataclasses
 import logging
@@ -18,15 +18,10 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
 
     An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains. The
     activation of a sample without any other id is zero, and so is that of the id's position in a
-    sequence. No row is read or trained for it. The scalar `bad_ids/<table>` of the summaries is the
-    number of ids left out since this process began to run the graph. As a hook, an object of this
-    class writes the numbers into the log at the end.
-
-    Args:
-      count: False leaves ids out without counting them, as an exported model does.
-
-    Attributes:
-      of_batch: by table, how many ids of each feature in the batch were left out, int64 scalars.
+    sequence. No row is read or trained for it. The summary `bad_ids/<table>` is the number of ids
+    left out since this process began to run the graph; the log has it at the end. An exported model
+    leaves ids out without counting them: `count` is False. `of_batch` maps a table to the number of
+    ids of each feature of the batch that were left out, int64 scalars.
     """
 
     def __init__(self, count: bool):
@@ -70,7 +65,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         return self._totals[table].assign_add(count, read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
-        """Adds the scalars to the graph's summaries, read after `after`, the tensors of `drop`."""
+        """Adds the counts to the graph's summaries, read after `after`, the tensors of `drop`."""
         # A summary's tag would begin with the name scope around it.
         with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():

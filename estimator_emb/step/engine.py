@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of one graph on the host: looked up and trained as the TPU hardware would.
+"""Looks up and trains the tables of one graph on the host, as the TPU hardware would.
 
-A step goes around the program's model_fn in phases. Each makes the object that can do the next:
+A step goes around the program's model_fn in four phases:
 
-1. `TableStep.read_batch` reads the ids of a batch, and puts a stand-in for each activation in the
+1. `TableStep.read_batch` reads the ids of a batch, and puts a stand-in for each activation into the
    features: a `Reading`.
-2. `Reading.tap` gives the activations to the model such that, in training, the gradients that reach
-   them can be taken: a `GradientTap`.
-3. After model_fn, which decides the names of the variables by the scopes it uses its columns in,
-   `GradientTap.create_tables` creates the tables, looks the ids up, and wires the activations into
-   the stand-ins: a `Lookup`.
+2. `Reading.tap` gives the activations to the model. In training, the gradients that reach them can
+   then be taken: a `GradientTap`.
+3. model_fn decides the names of the variables by the scopes in which it uses its columns. So
+   `GradientTap.create_tables` creates the tables after it, looks the ids up, and wires the
+   activations into the stand-ins: a `Lookup`.
 4. `Lookup.apply_gradients` updates the tables.
 """
 
@@ -45,28 +45,24 @@ logger = logging.getLogger("estimator_emb")
 
 @dataclasses.dataclass(eq=False)
 class TableStep:
-    """The lookup and training of the tables of one graph, as known before a batch is read.
+    """The lookup and training of the tables of one graph, before a batch is read.
 
     Args:
-      spec: checked.
-      tables: those of the spec.
       training: True creates slots and updates tables.
-      cores: the cores that share the batch, one by default. Each sees the activations of its slice;
-        the tables are looked up and updated once, for the whole batch.
-      batch_size: number of samples of the whole batch, where it is known beforehand; a batch of
-        another size stops the step.
+      cores: the cores that share the batch. Each sees the activations of its slice; the tables are
+        looked up and updated once, for the whole batch.
+      batch_size: samples of the whole batch, if known beforehand; another size stops the step.
       as_parts, shards: see `tables.storage.create`.
       dropped: leaves bad ids out; None makes them errors.
-      kernels: makes what looks the tables up and updates them.
       look_up_integers: see `step.integers`.
-      transfer: where lookups and updates run in different session calls, what joins them.
-      where: what trains the tables, as the log says it.
+      transfer: joins lookups and updates that run in different session calls.
+      where: what trains the tables, in the words of the log.
       summarizes: True adds figures of the tables to the summaries of a training graph.
       in_this_process: False if the tables may be on another machine.
 
     Attributes:
-      next_step: with `pipeline_execution_with_tensor_core` in training, what the lookup of the next
-        step leaves; a hook of the session. Else None.
+      next_step: a session hook that keeps the lookup of the next step, in training with
+        `pipeline_execution_with_tensor_core`; else None.
     """
 
     spec: EmbeddingConfigSpec
@@ -97,7 +93,7 @@ class TableStep:
 
     @property
     def replaced(self) -> set[str]:
-        """Keys of ids in the batch; under these the model sees something else."""
+        """Keys of the ids in the batch; the model sees something else under them."""
         columns = self.spec.tensor_core_feature_columns or ()
         return {
             *(feature.key for table in self.tables for feature in table.features),
@@ -106,13 +102,12 @@ class TableStep:
 
     @property
     def consumed(self) -> set[str]:
-        """Keys of ids and weights in the batch, which the tables read and no core sees."""
+        """Keys of the ids and weights in the batch, which no core sees."""
         features = [feature for table in self.tables for feature in table.features]
         weights = {feature.weight_key for feature in features if feature.weight_key is not None}
         return self.replaced | weights
 
     def describe(self) -> str:
-        """Returns one line: what runs where, and how large it is."""
         where = self.where
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
@@ -122,24 +117,19 @@ class TableStep:
         return describe(self.tables, of_tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
-        """Returns what the model sees: this batch, or the last where lookups are a step ahead."""
+        """Returns what the model sees: this batch, or the previous one if lookups are ahead."""
         return structure if self.next_step is None else self.next_step.carried(structure)
 
     def enqueue(self, features: Any) -> "GradientTap":
-        """Reads a batch and taps core 0's activations; see `read_batch`."""
-        # Names of the program's own, which decide those of variables, must not meet those of these
-        # ops: which ops there are depends on the mode.
+        """Reads a batch and taps core 0's activations."""
+        # The program's names of ops decide those of variables, and must not depend on these ops,
+        # which differ between modes.
         with tf.name_scope("embedding_input"):
             return self.read_batch(features).tap()
 
     @placement.on_cpu()
     def read_batch(self, features: Any) -> "Reading":
-        """Reads the features of the whole batch.
-
-        Raises:
-          ValueError: the features are no dict.
-          KeyError, ValueError: see `inputs.read_feature`.
-        """
+        """Reads the features of the whole batch; raises as `inputs.read_feature` does."""
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
@@ -184,10 +174,8 @@ class Reading:
     """A batch that was read, whose activations are not known yet.
 
     Attributes:
-      step: what read it.
-      batch: what was read.
-      stand_ins: by feature key, what stands for the activation on each core.
-      others: what core 0 is given besides in place of what is `consumed`.
+      stand_ins: feature key -> the stand-in for the activation on each core.
+      others: what core 0 also gets in place of the features that are `consumed`.
     """
 
     step: TableStep
@@ -197,19 +185,19 @@ class Reading:
 
     @property
     def activations(self) -> dict[str, tf.Tensor]:
-        """What stands for core 0's activations, by feature key."""
+        """The stand-ins for core 0's activations, by feature key."""
         return {key: of_cores[0] for key, of_cores in self.stand_ins.items()}
 
     @property
     def static_batch(self) -> int | None:
-        """The number of samples of the batch, where the graph fixes it."""
+        """The number of samples of the batch, if the graph fixes it."""
         return next((ids.static_batch for ids in self.batch.ids), None)
 
     def tap(self, activations: Mapping[str, tf.Tensor] | None = None) -> "GradientTap":
-        """Gives core 0's activations to its model, in training such that gradients are kept.
+        """Gives core 0's activations to its model and, in training, makes gradients available.
 
-        Args:
-          activations: by feature key, where they are not these but what a TPU core received.
+        On a TPU core, `activations` are those that it received, by feature key, and replace the
+        stand-ins.
         """
         received = self.activations if activations is None else activations
         if not self.step.training or not received:
@@ -227,8 +215,7 @@ class GradientTap:
     """Activations in a model, whose gradients appear as the program's optimizer takes its own.
 
     Attributes:
-      reading: the batch.
-      received: by feature key, core 0's activations.
+      received: core 0's activations, by feature key.
       activations: the same as its model sees them.
       tap: takes their gradients, in training; else None.
       global_step: before the program increments it, in training; else None.
@@ -246,7 +233,7 @@ class GradientTap:
 
     @property
     def features(self) -> dict[str, tf.Tensor]:
-        """What core 0's model sees in its features in place of what is `consumed`."""
+        """What core 0's model sees in place of the features that are `consumed`."""
         return {**self.reading.others, **self.activations}
 
     def again(self, key: str) -> tf.Tensor:
@@ -256,10 +243,10 @@ class GradientTap:
         return self.tap.through(key, self.received[key])
 
     def gradients(self) -> dict[str, tf.Tensor]:
-        """Returns the gradient that reached core 0's activation, by feature key.
+        """Returns the gradient of each of core 0's activations that has one, by feature key.
 
-        Raises:
-          RuntimeError: a gradient cannot be taken out of where it was computed, or there are two.
+        Raises RuntimeError if a feature has two, or one that was computed in a function, loop or
+        branch.
         """
         applied = self.tap.applied(self.step.cores.sent) if self.tap else {}
         of_core = {}
@@ -274,7 +261,7 @@ class GradientTap:
         return of_core
 
     def warn_of_zeros(self, reached: Iterable[str]) -> None:
-        """Says in the log which features are not among `reached`, those with a gradient."""
+        """Warns of the features that are not among `reached`, those with a gradient."""
         for table in self.step.tables:
             without = [f.key for f in table.features if f.key not in reached]
             if without:
@@ -289,12 +276,11 @@ class GradientTap:
                 )
 
     def multiplier(self) -> tf.Tensor | None:
-        """Returns the factor of all gradients in this step; None without one."""
+        """Returns the factor of all gradients in this step, if there is one."""
         function = self.step.spec.experimental_gradient_multiplier_fn
         return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
-        """Returns the learning rate of each table in this step."""
         of_step = learning_rates.LearningRates(self.global_step)
         rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
         # Rates may read the global step themselves: they do so before it is incremented.
@@ -309,15 +295,10 @@ class GradientTap:
     ) -> "Lookup":
         """Creates the tables and wires their activations into the features that model_fn saw.
 
-        From here on, no checkpoint and no list of variables shows what led the program's optimizer
-        through the activations.
-
-        Args:
-          returned: what model_fn returned, in which an activation may stand as it is: that uses it.
-          lookup_waits_for: makes what must have run before the lookup; None for nothing.
-
-        Raises:
-          MemoryError: this machine cannot hold the tables.
+        From here on, no checkpoint and no list of variables shows the helper variable. An
+        activation that stands unchanged in `returned`, the value of model_fn, counts as used.
+        `lookup_waits_for` makes the ops that must run before the lookup. Raises MemoryError if this
+        machine cannot hold the tables.
         """
         step, used = self.step, self._used(returned)
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
@@ -347,8 +328,8 @@ class Lookup:
 
     Attributes:
       tables: those that the model uses, with their variables.
-      kernels: what looks them up and updates them; None without tables.
-      activations: by feature key, the activation of the whole batch.
+      kernels: None without tables.
+      activations: of the whole batch, by feature key.
     """
 
     def __init__(self, tap: GradientTap, tables: list[storage.StoredTable]):
@@ -361,12 +342,7 @@ class Lookup:
         self._held: list[Any] = []
 
     def look_up(self, used: set[str], waits_for: Callable[[], Sequence[tf.Operation]]) -> None:
-        """Looks the tables up, and wires each core's part into its stand-in.
-
-        Args:
-          used: keys of the features that look them up.
-          waits_for: makes what must have run before the lookup.
-        """
+        """Looks up the features with keys `used`, and wires each core's part into its stand-in."""
         step, reading = self._step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
         self.kernels = step.kernels(self.tables, limit, cores, step.transfer)
@@ -392,11 +368,7 @@ class Lookup:
                 )
 
     def hold_writes(self, *targets: Any) -> None:
-        """Makes the variables that `targets` write wait until the batch was found good.
-
-        Args:
-          targets: tensors and operations of the step, which the program made, and None.
-        """
+        """Makes the variables that `targets` write wait until the batch was found good."""
         self._held += targets
         if self.kernels is not None:
             after_checks.wait(targets, self.kernels.checked)
@@ -414,10 +386,8 @@ class Lookup:
     ) -> tf.Operation:
         """Updates every table.
 
-        Args:
-          gradients: by feature, the gradient that reached each core's activation; None for those of
-            the tap, where there is one core. A feature that no gradient reached counts as one of
-            gradient zero: its rows are updated.
+        `gradients` are by feature those of each core's activation; None takes those of the tap, for
+        one core. A feature without a gradient gets gradient zero: its rows are updated.
         """
         if gradients is None:
             gradients = {key: [gradient] for key, gradient in self._tap.gradients().items()}
@@ -445,12 +415,8 @@ class Lookup:
     ) -> tf.Operation:
         """Updates every table with what `apply_gradients` computes.
 
-        A rate or a multiplier that turns out wrong stops the step before it writes anything.
-
-        Args:
-          gradients: of the activations of the whole batch, in the order of `activations`.
-          rates: the learning rate of each table.
-          multiplier: what `gradients` were multiplied by; None if by nothing.
+        A bad rate or multiplier stops the step before it writes anything. `gradients` include the
+        multiplier and are in the order of `activations`.
         """
         assert self.kernels is not None
         with placement.on_cpu():
@@ -467,11 +433,11 @@ class Lookup:
             return self._summaries.added_to(updated, self.tables, computed, rates)
 
     def warm_start(self, settings: Any) -> Any:
-        """Returns `WarmStartSettings` of the program, in which slots go with their tables."""
+        """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
         return with_slots(settings, [(table.variables, table.trained_by) for table in self.tables])
 
     def tables_on_host(self) -> list[TableOnHost]:
-        """Returns what a report of a NaN loss looks at."""
+        """Returns the tables for a report of a NaN loss."""
         return [
             TableOnHost(
                 table.name,
@@ -492,7 +458,6 @@ def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:
 
 
 def _leaves(structure: Any) -> Iterator[Any]:
-    """Yields what stands in a structure, and in the export outputs of an `EstimatorSpec`."""
     for leaf in tf.nest.flatten(structure):
         yield leaf
         if isinstance(leaf, ExportOutput):

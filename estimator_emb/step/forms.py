@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, before anything is computed from them, that the parts of a feature's tensors fit.
+"""Checks that the parts of a feature's tensors fit, before anything is computed from them.
 
 A SparseTensor or RaggedTensor is several tensors, and a graph does not make sure that they belong
 together: values and indices may differ in number, and a dense shape may be negative, or larger than
@@ -22,7 +22,7 @@ Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 
 
 def problems(ids: Ids) -> list[Problem]:
-    """Returns what may be wrong with the form of a feature and its weights, in order."""
+    """Returns the possible problems of the form of a feature and its weights, in order."""
     if ids.source is None:
         return []
     weights = f"its weights {ids.feature.weight_key}"
@@ -40,14 +40,14 @@ def problems(ids: Ids) -> list[Problem]:
 
 
 def of_parts(owner: str, value: Any) -> list[Problem]:
-    """Returns in what the parts of a SparseTensor or RaggedTensor may not fit one another."""
+    """Returns the possible problems between the parts of a SparseTensor or RaggedTensor."""
     if isinstance(value, tf.SparseTensor):
         return _of_sparse(owner, value)
     return _of_ragged(owner, value)
 
 
 def hold(ids: Ids, checked: tf.Tensor) -> None:
-    """Makes what was computed from a feature wait for `checked`, the check of its form."""
+    """Makes the ops computed from a feature wait for `checked`, the check of its form."""
     if ids.source is None or not ids.source.readers:
         return
     for value in (ids.source.value, ids.source.weights):
@@ -97,7 +97,7 @@ def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
 
 
 def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
-    """Returns `extent[axis]`, or -1 where the rank turns out lower when the step runs."""
+    """Returns `extent[axis]`, or -1 if the rank turns out lower when the step runs."""
     if tensor.shape.rank is None:
         extent = tf.concat([extent, [-1, -1]], axis=0)
     return extent[axis]

@@ -20,13 +20,12 @@ PADDING_ID = -1
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch of all features that look up tables, read and not yet checked.
+    """All features of a batch that look up tables, read and not yet checked.
 
     Attributes:
-      ids: the occurrences of each feature.
-      features: the features that they were read from.
+      features: the features from which `ids` were read.
       size: the number of samples that the batch must have; None allows any.
-      dropped: True where bad ids were left out, so that the features have more than `ids`.
+      dropped: True if bad ids were left out, so that `features` have more than `ids`.
     """
 
     ids: "list[Ids]"
@@ -36,7 +35,7 @@ class Batch:
 
     @property
     def samples(self) -> Any:
-        """How many samples: an int, or an unchecked int64 scalar; None where nothing says it."""
+        """The number of samples, an int or an unchecked int64 scalar; None if nothing tells it."""
         first = next(iter(self.ids), None)
         if first is None:
             return self.size
@@ -48,22 +47,17 @@ class Ids:
     """The occurrences of one feature in one batch.
 
     Attributes:
-      table: the table they look up.
-      feature: the feature they come from.
       ids: int32 or int64 [n].
-      segments: int64 [n], the segment that each occurrence belongs to; None means that occurrence i
-        belongs to segment i.
+      segments: int64 [n], the segment of each occurrence; None if it is i for occurrence i.
       weights: float32 [n]; None means that each is 1.
       batch: int64 scalar, number of samples.
       static_batch: number of samples if the graph fixes it, else None.
-      lengths: int64 [batch], number of positions of each sample's sequence; None for a feature
-        that is no sequence.
-      uncut: int32 or int64, the ids of a sequence, those beyond its length included, which must be
-        good too; None where `ids` are all.
+      lengths: int64 [batch], length of each sample's sequence; None for other features.
+      uncut: int32 or int64, all ids of a sequence, with those beyond its length, which must be good
+        too; None if `ids` has all.
       fit: how the weights fitted the ids when they were read; None without weights.
-      places: where ids stand that came as a SparseTensor; None for others, which cannot be out of
-        place.
-      source: the tensors that the occurrences were read from; None if their form was checked.
+      places: where the ids of a SparseTensor stand; None for others, which cannot be misplaced.
+      source: the tensors that were read; None if their form was checked.
     """
 
     table: Table
@@ -81,7 +75,7 @@ class Ids:
 
     @property
     def owner(self) -> str:
-        """Returns the words by which messages name the feature and its table."""
+        """The feature and its table, as messages name them."""
         return _owner(self.table, self.feature)
 
     @property
@@ -90,7 +84,7 @@ class Ids:
 
     @property
     def samples(self) -> tf.Tensor:
-        """Returns, as int64 [n], the sample that each occurrence belongs to."""
+        """The sample of each occurrence, int64 [n]."""
         if self.segments is None:
             return tf.range(self.batch)
         return self.segments // self.segments_per_sample
@@ -100,10 +94,7 @@ class Ids:
 class Source:
     """A feature as it came, before anything is computed from it.
 
-    Attributes:
-      value: its ids, a SparseTensor, RaggedTensor or dense tensor.
-      weights: its weights, a tensor of one of these kinds; None without.
-      readers: names of the ops that were created to read it.
+    `readers` are the names of the ops that were created to read its ids and weights, if it has any.
     """
 
     value: Any
@@ -113,13 +104,10 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class WeightsFit:
-    """The answer to whether weights fit their ids, found before any id is dropped.
+    """Whether weights fit their ids, found before any id is dropped.
 
-    Attributes:
-      ids: int32 scalar, number of ids.
-      weights: int32 scalar, number of weights.
-      aligned: bool scalar, whether the weights stand where the ids do; True if their numbers
-        differ.
+    The int32 scalars `ids` and `weights` are their numbers. The bool scalar `aligned` is False if
+    the numbers are equal, but the places differ.
     """
 
     ids: tf.Tensor
@@ -129,12 +117,7 @@ class WeightsFit:
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlaces:
-    """The places at which the values of a SparseTensor stand.
-
-    Attributes:
-      indices: int64 [n, 2], the sample and the column of each value.
-      shape: int64 [2], the dense shape.
-    """
+    """The indices, int64 [n, 2] (sample, column), and dense shape of a SparseTensor, int64 [2]."""
 
     indices: tf.Tensor
     shape: tf.Tensor
@@ -151,19 +134,14 @@ class SparsePlaces:
 
 
 def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
-    """Reads one feature. What is wrong with it only when the step runs, `checks.checked` finds.
+    """Reads the occurrences of one feature, in the order of its values.
 
-    Args:
-      table: the table that the feature looks up.
-      feature: the feature to read.
-      features: the batch, key -> SparseTensor, RaggedTensor, or dense tensor of rank 1 (one id per
-        sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any order,
-        and several may stand at one index, unless it holds sequences: each counts. Values are
-        int32 or int64 ids, or strings for a column that can look them up; integers for such a
-        column are ids that input_fn has looked up already, as programs for a TPU do.
-
-    Returns:
-      The occurrences of the feature, in the order of its values.
+    `features`, the batch, maps keys to SparseTensors, RaggedTensors, or dense tensors of rank 1
+    (one id per sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any
+    order, and several may stand at one index, unless it holds sequences: each counts. Values are
+    int32 or int64 ids, or strings for a column that can look them up; integers for such a column
+    are ids that input_fn has looked up already, as programs for a TPU do. What only the values show
+    to be wrong, `checks.checked` finds.
 
     Raises:
       KeyError: the feature is not in the batch.
@@ -189,7 +167,7 @@ def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) ->
 
 
 def number_of_ops() -> int:
-    """Returns how many ops the graph has, to be given to `ops_since`."""
+    """Returns the number of ops in the graph, for `ops_since`."""
     if tf.executing_eagerly():
         return 0
     return len(tf.compat.v1.get_default_graph().get_operations())
@@ -351,8 +329,7 @@ def _fitted(
 ) -> tuple[tf.Tensor, WeightsFit]:
     """Returns the weights as float32 [n], one for each id, and how they fit the ids.
 
-    Where there are not as many weights as ids, zeros take their place, so that no op fails on them
-    before `checks.checked` reports the numbers.
+    If the numbers differ, they are zeros, so that no op fails before `checks.checked` reports it.
     """
     weights = tf.cast(weights, tf.float32)
     counts = tf.size(ids), tf.size(weights)
@@ -381,8 +358,8 @@ def _occurrences(
 ) -> Ids:
     """Returns the occurrences of ids or strings that stand at (row, column) of a [batch, n] matrix.
 
-    A segment is a row, or for a sequence one place of the matrix. Unknown strings are left out; in
-    a sequence they take their position all the same.
+    A segment is a row, or for a sequence one place of the matrix. Unknown strings are left out, but
+    keep their position in a sequence.
     """
     limit, lengths, segments, uncut = feature.max_sequence_length, None, rows, None
     if limit:

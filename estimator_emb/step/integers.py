@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
 
-Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids, as it always
-did. On a TPU, emulated or not, nothing does so: the integers that reach a table are its ids, and
-input_fn has looked them up.
+Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids. On a TPU,
+emulated or not, it does not: the integers that reach a table are its ids, and input_fn has looked
+them up.
 
-The functions below write the integers as strings, which are then read as those of any column: what
-is not in the vocabulary is left out, and in a sequence takes its position all the same.
+The functions below write the integers as strings, which are then read as for any column: those not
+in the vocabulary are left out, but keep their position in a sequence.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from estimator_emb.step.inputs import PADDING_ID
 
 
 def looked_up(tables: Sequence[Table]) -> list[Table]:
-    """Returns `tables` in which the columns that look integers up read them as decimal strings."""
+    """Returns `tables` whose columns that look integers up read them as decimal strings."""
 
     def reading_strings(feature: Feature) -> Feature:
         to_ids = feature.integers_to_ids
@@ -37,10 +37,9 @@ def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features` in which the integers that columns look up are decimal strings.
+    """Returns `features` with decimal strings for the integers that columns look up.
 
-    Raises:
-      ValueError: a feature of such a column has no integers.
+    Raises ValueError if a feature of such a column has no integers.
     """
     written = dict(features)
     for table in tables:

@@ -18,19 +18,14 @@ class Kernels(Protocol):
     """Lookup and update of the tables of one step; each method is called once, in this order.
 
     Attributes:
-      checked: after the first activation of `lookup`, a tensor that cannot be computed where there
-        is something bad in the batch.
+      checked: after the first activation of `lookup`, a tensor that fails in a step whose batch is
+        bad.
     """
 
     checked: tf.Tensor | None
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
-        """Yields the activations of `used`, table by table, after the whole batch was found good.
-
-        Args:
-          batch: every feature, unchecked.
-          used: the features to look up, in the order of the tables.
-        """
+        """Yields the activations of `used`, table by table, once all of `batch` was found good."""
 
     def finish_lookup(self) -> None:
         """Carries the rest over to the update, outside of the scope of the lookup."""
@@ -38,22 +33,16 @@ class Kernels(Protocol):
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         """Returns one optimizer step of every table.
 
-        Args:
-          gradients: of the activations that `lookup` gave, in its order; each is computed when it
-            is taken.
-          rates: the learning rate of each table, float32 scalars.
+        `gradients` are those of the activations of `lookup`, in its order; each is computed when it
+        is taken. `rates` are a float32 scalar for each table.
         """
 
 
 class TensorFlowKernels:
     """`Kernels` of TensorFlow's own ops, which serve every table.
 
-    Args:
-      tables: the tables, with their optimizers where they are updated.
-      clipping_limit: of the spec.
-      num_cores: how many cores share the batch.
-      transfer: carries what the lookup finds out to an update in another session call; None where
-        both run in one.
+    `transfer` carries the results of the lookup to an update in another session call; None if both
+    run in one.
     """
 
     def __init__(
@@ -95,7 +84,7 @@ class TensorFlowKernels:
             self._rows[table.name], self._occurrences[table.name] = rows, occurrences
 
     def finish_lookup(self) -> None:
-        """Does nothing: `lookup` has carried over what it found, table by table."""
+        """Does nothing: `lookup` has carried over its results, table by table."""
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         updates = [self._updates(table, gradients) for table in self._tables]

@@ -26,8 +26,7 @@ class Occurrences:
     """The occurrences of one feature among the distinct rows of its table.
 
     Attributes:
-      ids: the occurrences, with their ids.
-      positions: int32 [n], where each id stands in the list of distinct rows.
+      positions: int32 [n], the position of each id in the list of distinct rows.
       gains: float32 [n], the factor of each row in its activation; None means that each is 1.
     """
 
@@ -37,15 +36,14 @@ class Occurrences:
 
     @functools.cached_property
     def places(self) -> tf.Tensor:
-        """Returns, as int64 [n, 2], the segment and the position of each occurrence."""
+        """The segment and the position of each occurrence, int64 [n, 2]."""
         segments = self.ids.samples if self.ids.segments is None else self.ids.segments
         return tf.stack([segments, tf.cast(self.positions, tf.int64)], axis=1)
 
     def at(self, chosen: tf.Tensor) -> "Occurrences":
-        """Returns some of the occurrences: those whose numbers, int64 [m], are `chosen`.
+        """Returns the occurrences whose numbers, int64 [m], are `chosen`.
 
-        The others are left out, and not given a gain of 0, by which an infinite gradient would
-        become NaN.
+        The others do not get a gain of 0 instead, which would turn an infinite gradient into NaN.
         """
         ids = dataclasses.replace(
             self.ids,
@@ -59,12 +57,7 @@ class Occurrences:
 def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[Occurrences]]:
     """Returns the distinct ids of a table's features, and each feature's occurrences among them.
 
-    Args:
-      inputs: the occurrences of each feature of the table.
-      combiner: 'mean', 'sum', 'sqrtn' or None, which is a sum.
-
-    Returns:
-      ids [distinct], in order of first occurrence, and one `Occurrences` per feature.
+    The ids [distinct] are in order of first occurrence. A combiner of None is a sum.
     """
     everything = tf.concat([ids.ids for ids in inputs], axis=0)
     # Grappler would rewrite tf.unique, gather and segment sum into a read of the whole
@@ -95,14 +88,9 @@ def _gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
 
 
 def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
-    """Returns the activation of one feature.
+    """Returns the activation of one feature from the distinct `rows` [distinct, dimension].
 
-    Args:
-      rows: float32 [distinct, dimension], the distinct rows of the table.
-      occurrences: those of the feature.
-
-    Returns:
-      float32 [batch, dimension], or [batch, max_sequence_length, dimension] for a sequence.
+    It is float32 [batch, dimension], or [batch, max_sequence_length, dimension] for a sequence.
     """
     ids = occurrences.ids
     if ids.segments is None and occurrences.gains is None:
@@ -114,7 +102,7 @@ def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
 
 
 def activation_shape(ids: Ids, dimension: int) -> list[int]:
-    """Returns the activation's shape, with -1 for a batch that the graph does not fix."""
+    """Returns the activation's shape, with -1 for a batch size that the graph does not fix."""
     batch = -1 if ids.static_batch is None else ids.static_batch
     if ids.feature.max_sequence_length:
         return [batch, ids.feature.max_sequence_length, dimension]
@@ -124,16 +112,10 @@ def activation_shape(ids: Ids, dimension: int) -> list[int]:
 def row_gradients(
     gradients: list[tf.Tensor], features: list[Occurrences], count: tf.Tensor, dimension: int
 ) -> tf.Tensor:
-    """Sums the gradients that all features of a table have for each of its distinct rows.
+    """Returns the summed gradient of each distinct row of a table, float32 [distinct, dimension].
 
-    Args:
-      gradients: gradient of each feature's activation, float32, in the shape of the activation.
-      features: the features' occurrences, in the same order.
-      count: number of distinct rows.
-      dimension: columns of the table.
-
-    Returns:
-      float32 [distinct, dimension].
+    `gradients` are those of the activations of `features`, in their shape; `count` is the number of
+    distinct rows.
     """
     # Where each occurrence is a segment of gain 1, unsorted_segment_sum would do too, but takes
     # twice as long on TensorFlow 2.21, and as long on 2.15.

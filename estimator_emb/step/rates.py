@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning rate of each table in a step, and what may be wrong with it."""
+"""Computes the learning rate of each table in a step, and finds what may be wrong with it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,10 +17,8 @@ class LearningRates:
     """The learning rate of each table in a step; tables that share a function share its value.
 
     A table's own rate, or its function of the step, takes precedence over the rate of its
-    optimizer, which is a number or, in the TF2 vocabulary, a function without arguments.
-
-    Args:
-      step: int64 scalar, the global step before it is incremented.
+    optimizer, which is a number or, in the TF2 vocabulary, a function without arguments. `step` is
+    the global step before it is incremented.
     """
 
     def __init__(self, step: tf.Tensor):
@@ -28,7 +26,7 @@ class LearningRates:
         self._of_function: dict[Any, tf.Tensor] = {}
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
-        """Returns the rate of a table, a float32 scalar; raises what `functions.rate` raises."""
+        """Returns the rate of a table, a float32 scalar; raises as `functions.rate` does."""
         config = table.config
         if config.learning_rate_fn is not None:
             return self._value(table_function(table.name), config.learning_rate_fn, self._step)
@@ -51,14 +49,7 @@ def problems(
     rates: Sequence[tf.Tensor],
     multiplier: tf.Tensor | None,
 ) -> list[Problem]:
-    """Returns what may be wrong with the values of a program's functions as a step computes them.
-
-    Args:
-      spec: the tables' own.
-      tables: the tables.
-      rates: the learning rate of each.
-      multiplier: the factor of all gradients; None without one.
-    """
+    """Returns the possible problems of the values that a program's functions have in a step."""
     owners: dict[Any, str] = {}  # By the tensor, which tables may share.
     for table, rate in zip(tables, rates, strict=True):
         parameters = optimizer_of(table)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorBoard shows of each table while it trains, but for `TPUConfig(table_summaries=False)`.
+"""Shows each table in TensorBoard while it trains, unless `TPUConfig(table_summaries=False)`.
 
 The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
 fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so
-that those compute none. They are computed by TensorFlow's ops from the ids of the batch and from
-the gradients of activations, whichever kernels train the tables, and read rows after the update.
+other steps do not compute them. TensorFlow's ops compute them from the ids of the batch and the
+gradients of activations, whichever kernels train the tables, and read rows after the update.
 """
 
 import dataclasses
@@ -32,13 +32,9 @@ class TableSummaries:
     """The scalars of all tables of a graph.
 
     Args:
-      batch: what the lookup reads.
-      checked: cannot be computed where there is something bad in it.
-      next_step: keeps the batch for the update of the next session call; None where the update
-        runs beside the lookup.
-      dropped: leaves bad ids out; None where they are errors.
-      num_cores: how many cores share the batch.
-      clipping_limit: of the spec.
+      checked: a tensor that fails if the batch is bad.
+      next_step: keeps the batch for the update of the next session call; None if the update runs
+        beside the lookup.
     """
 
     def __init__(
@@ -51,7 +47,7 @@ class TableSummaries:
         clipping_limit: float | None,
     ):
         self._every_step: list[tf.Operation] = []
-        """What the session call before has kept must be taken in every step."""
+        """Every step must take what the previous session call has kept."""
         self._next_step = next_step
         self._num_cores = num_cores
         self._clipping_limit = clipping_limit
@@ -71,13 +67,10 @@ class TableSummaries:
         gradients: Mapping[str, tf.Tensor],
         rates: Sequence[tf.Tensor],
     ) -> tf.Operation:
-        """Adds the scalars to the graph's summaries, and returns what every step is to run.
+        """Adds the scalars to the graph's summaries, and returns the op that every step must run.
 
-        Args:
-          updated: the update of all tables.
-          tables: the tables.
-          gradients: by feature, that of its activation, as the update takes it.
-          rates: the learning rate of each table.
+        `updated` is the update of all tables, `gradients` maps features to those of their
+        activations as the update takes them, and `rates` has that of each table.
         """
         with tf.name_scope(_SCOPE):
             for table, rate in zip(tables, rates, strict=True):
@@ -145,17 +138,17 @@ class TableSummaries:
 
 
 def add_scalar(tag: str, value: Any) -> None:
-    """Adds a scalar to the graph's summaries under this very tag, whatever scopes there are."""
+    """Adds a scalar to the graph's summaries under exactly this tag, whatever scopes are open."""
     given = tf.cast(value, tf.float32)
     scalar = tf.raw_ops.ScalarSummary(tags=tag, values=given)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, scalar)
 
 
 def add_loss(loss: tf.Tensor) -> None:
-    """Adds the loss under the tag that evaluation uses, where tensorflow-estimator would not.
+    """Adds the loss under the tag that evaluation uses, unless tensorflow-estimator does.
 
-    It takes `loss` for a training too, but `loss_1` where an op or a scope of the model has that
-    name. A summary of the program's own with that name stays the only one.
+    In training, tensorflow-estimator uses `loss` too, but `loss_1` if an op or a scope of the model
+    has that name. A summary of the program with that name stays the only one.
     """
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
@@ -170,7 +163,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def _copied(ids: Ids) -> Ids:
-    """Returns the ids of a feature as int64, to be read after what control dependencies say."""
+    """Returns a copy of a feature's ids as int64, read after the control dependencies."""
     return dataclasses.replace(
         ids,
         ids=tf.identity(tf.cast(ids.ids, tf.int64)),
@@ -181,7 +174,7 @@ def _copied(ids: Ids) -> Ids:
 
 
 def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the Euclidean norms of rows [n, dimension]; 0 where there are none."""
+    """Returns the mean Euclidean norm of rows [n, dimension]; 0 without rows."""
     norms = tf.norm(rows, axis=1)
     return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the gradients of activations on their way to what a program's optimizer differentiates."""
+"""Takes the gradients of activations on their way to the variables of the program's optimizer."""
 
 import logging
 from collections.abc import Iterable
@@ -30,13 +30,13 @@ class Tap:
 
     @property
     def gradients(self) -> dict[str, tf.Tensor]:
-        """Returns by feature key the gradient that reached its activation; of several, the last."""
+        """The gradient of each activation by feature key; of several, the last."""
         return {key: calls[-1][0] for key, calls in self._calls if calls}
 
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:
         """Returns the activation of a feature, made to depend on the helper variable.
 
-        A feature may be led through several times: what reaches any of its tensors is its gradient.
+        A feature may pass through several times: a gradient of any of its tensors counts.
         """
         calls: list[_Call] = []
         self._calls.append((key, calls))
@@ -62,16 +62,12 @@ class Tap:
                 of_helper._add_control_inputs(operations)
 
     def applied(self, sent_to_cores: Iterable[tf.Tensor] = ()) -> dict[str, list[tf.Tensor]]:
-        """Returns by feature key what reached its tensors, to be summed.
+        """Returns the gradients of each feature's tensors by feature key, to be summed.
 
-        Of several gradients of one tensor it is the one that the program trains by. A program may
-        compute others, to show them or for a penalty; those update no variable.
-
-        Args:
-          sent_to_cores: tensors that an optimizer hands to other cores, and gets back summed.
-
-        Raises:
-          RuntimeError: it trains by several. The last would be as wrong as the first.
+        Of several gradients of one tensor it is the one that the program trains by. Others,
+        computed to be shown or for a penalty, update no variable. Raises RuntimeError if the
+        program trains by several. An optimizer gets the tensors in `sent_to_cores` back as sums
+        over all cores.
         """
         ends = {tensor.name for tensor in sent_to_cores}
         self._warn_of_changes(ends)
@@ -104,10 +100,10 @@ class Tap:
         return chosen
 
     def _warn_of_changes(self, ends: set[str]) -> None:
-        """Warns of what a program does to all gradients or variables, and not to those of tables.
+        """Warns if a program changes all gradients or variables, which leaves out those of tables.
 
-        Beside stock tensorflow-estimator off a TPU, where tables are variables like all others, it
-        would train something else. Here the helper variable stands for them.
+        With stock tensorflow-estimator off a TPU, tables are variables like all others, and the
+        change includes them. Here the helper variable stands for them.
         """
         added = {of_helper for _, calls in self._calls for _, of_helper in calls}
         waiting, changing, reaches = list(added), [], False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns whose tables are variables of the model, on the tensor core of a TPU."""
+"""Pads the ids of columns whose tables are variables of the model, on the tensor core of a TPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +16,10 @@ from estimator_emb.spec.config import EmbeddingConfigSpec
 def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     """Returns ids and their masks, by feature key, for columns whose tables the model looks up.
 
-    `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which
-    the program's own optimizer trains. Its lookup takes ids padded to `tensor_core_shape`.
-
-    Raises:
-      KeyError: a column's feature is missing.
-      ValueError: a column's ids are not sparse, or no integers; or another feature has the key of
-        its mask.
+    `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which the
+    program's own optimizer trains. Its lookup takes ids padded to `tensor_core_shape`. Raises
+    KeyError for a missing feature, and ValueError for ids that are not sparse or not integers, or
+    for another feature with the key of a mask.
     """
     padded = {}
     for column in spec.tensor_core_feature_columns or ():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lookup of the next step beside this step: `pipeline_execution_with_tensor_core=True`.
+"""Looks up the next step beside this step: `pipeline_execution_with_tensor_core=True`.
 
 A session call of step N reads the batch of step N+1 and looks it up, while the model computes with
-the batch of step N, which the call before has left. The tables are updated by step N after that
-lookup. So the lookup of step N+1 sees the updates up to step N-1, each update is delayed by one
-lookup, and what a call leaves in the tables, a checkpoint for one, is all updates so far.
+the batch of step N, which the previous call has kept. Step N updates the tables after that lookup.
+So the lookup of step N+1 sees the updates up to step N-1, each update is delayed by one lookup, and
+after a call the tables, and so a checkpoint, hold all updates so far.
 
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
 """
@@ -21,19 +21,19 @@ from estimator_emb.step.lookup import Occurrences
 from estimator_emb.tables import placement
 
 _KEPT = "estimator_emb_kept_for_next_step"
-"""Graph collection of the ops that keep what a session call computes for the next one."""
+"""Graph collection of the ops that keep tensors for the next session call."""
 KEPT_PREFIX = "estimator_emb_next_step_"
 """Begins the names under which it is kept, and saved where the position of the input is."""
 
 
 class Transfer(abc.ABC):
-    """Carries tensors to an update that does not run beside the lookup that computes them.
+    """Carries tensors from a lookup to an update that does not run beside it.
 
     Attributes:
-      in_one_call: True where a session call runs both, the update for the batch of the call before;
-        False where they run in different calls.
-      kernels: names the native kernels and the form of their input, as what they keep means nothing
-        to others; '' for TensorFlow's ops.
+      in_one_call: True if a session call runs both, the update for the batch of the previous call;
+        False if they run in different calls.
+      kernels: names the native kernels and the form of their input, which no others can read; ''
+        for TensorFlow's ops.
     """
 
     in_one_call: bool
@@ -45,7 +45,7 @@ class Transfer(abc.ABC):
 
     @property
     def kept(self) -> tf.Operation:
-        """To be run in every step: keeps its tensors for the next."""
+        """An op that every step must run: it keeps the tensors for the next."""
         return tf.group(*self._kept)
 
     def carried(self, structure: Any) -> Any:
@@ -69,25 +69,25 @@ class Transfer(abc.ABC):
 
     @abc.abstractmethod
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Keeps `tensors`, adds the op that does to `_kept`, and returns what was kept before."""
+        """Keeps `tensors`, adds the op that does to `_kept`, and returns those kept before."""
 
 
 def waits_for(read: Sequence[tf.Tensor], transfer: Transfer | None) -> Sequence[tf.Tensor]:
-    """Returns those of `read`, what a lookup has read, that the update can wait for."""
+    """Returns the tensors of a lookup that the update can wait for."""
     return read if transfer is None or transfer.in_one_call else []
 
 
 def whole_step(updates: Sequence[tf.Operation], transfer: Transfer | None) -> tf.Operation:
-    """Returns the op of the updates of all tables and of what else their session call must do."""
+    """Returns the op of the updates of all tables and of the rest of their session call."""
     keeps = [transfer.kept] if transfer is not None and transfer.in_one_call else []
     return tf.group(*updates, *keeps)
 
 
 class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
-    """Keeps what a session call computes for the next one.
+    """Keeps the tensors that a session call computes for the next one.
 
-    Tensors are kept where the process that runs the step is, in no variable and no checkpoint. As a
-    hook, it computes the first step's when a session begins.
+    They are kept in the process that runs the step, in no variable and no checkpoint. As a hook, it
+    computes those of the first step when a session begins.
     """
 
     in_one_call = True
@@ -115,12 +115,9 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What `NextStep` keeps in this graph, for whoever saves where the input stands.
+    """The content of `NextStep` in this graph, for whoever saves the position of the input.
 
-    Attributes:
-      saveables: saves and restores it.
-      keep: reads a batch, and keeps it.
-      forget: forgets what is kept.
+    The ops `keep` read a batch and keep it.
     """
 
     saveables: list["_KeptTensors"]
@@ -129,7 +126,7 @@ class Kept:
 
 
 def kept_in_graph() -> Kept | None:
-    """Returns what `NextStep` keeps in the default graph; None where it keeps nothing."""
+    """Returns what `NextStep` keeps in the default graph, if anything."""
     keep = tf.compat.v1.get_collection(_KEPT)
     if not keep:
         return None
@@ -138,7 +135,7 @@ def kept_in_graph() -> Kept | None:
 
 
 class _KeptTensors(SaveableObject):
-    """What one op keeps for the next session call; to be saved between two calls."""
+    """The tensors that one op keeps for the next session call; saved between two calls."""
 
     def __init__(self, op: tf.Operation):
         self._dtypes = [tensor.dtype for tensor in op.inputs]
@@ -158,11 +155,9 @@ class _KeptTensors(SaveableObject):
 
 
 def with_one_more(input_fn_result: Any, batches: int) -> Any:
-    """Returns a dataset that ends later: the last step reads a batch that it does not use.
+    """Returns a dataset that ends `batches` later, for last steps that read batches ahead.
 
-    Args:
-      input_fn_result: a dataset; anything else is returned as it is.
-      batches: by how many it ends later.
+    Anything but a dataset is returned as it is.
     """
     if not isinstance(input_fn_result, tf.data.Dataset):
         return input_fn_result

@@ -18,8 +18,7 @@ class RowUpdate:
     Attributes:
       rows: distinct ids, int32 or int64. All of these rows are updated, even by a gradient of zero.
       gradients: float32 [rows, dimension], the summed gradient of each row.
-      weights: float32 [rows, dimension], the present weights of the rows; None has the update read
-        them.
+      weights: float32 [rows, dimension], the present weights; None makes the update read them.
     """
 
     rows: tf.Tensor
@@ -38,14 +37,9 @@ def of_batch(
 ) -> list[RowUpdate]:
     """Returns the updates that a batch makes to a table, in order: one, if gradients accumulate.
 
-    Args:
-      rows: the distinct ids of the batch.
-      features: the occurrences of each feature of the table.
-      gradients: gradient of each feature's activation, in the same order.
-      parameters: the table's optimizer.
-      dimension: columns of the table.
-      num_cores: how many cores share the batch; it matters only without accumulation.
-      weights: weights of the rows as the lookup read them; None if they may have changed since.
+    `rows` are the distinct ids of the batch, and `weights` theirs as the lookup read them, or None
+    if they may have changed since. `gradients` are those of the activations of `features`. The
+    number of cores that share the batch matters only without accumulation.
     """
     if parameters.use_gradient_accumulation or num_cores == 1:
         summed = row_gradients(gradients, features, tf.size(rows), dimension)
@@ -60,10 +54,10 @@ def _core_by_core(
     dimension: int,
     num_cores: int,
 ) -> list[RowUpdate]:
-    """Returns one update for each core that holds a row's id, the core that owns the row first.
+    """Returns one update for each core that has a row's id; the core that owns the row is first.
 
-    Every core has an equal, consecutive slice of the batch. The core that owns row i is core
-    i mod num_cores; the others follow in increasing order.
+    Every core has an equal, consecutive slice of the batch. The core that owns row i is core i mod
+    num_cores; the others follow in increasing order.
 
     Source: `tpu_estimator_gradients_test.py` of tensorflow-estimator, which pins this on hardware
     for two cores; the order beyond the second core is our choice.
@@ -99,13 +93,7 @@ def apply(
 ) -> tf.Operation:
     """Updates the shards of a table, once for each of `updates`, one after the other.
 
-    Args:
-      shards: the table, which is written. Each shard is updated on its own device, by one trainer
-        at a time.
-      parameters: the table's optimizer.
-      learning_rate: float32 scalar.
-      updates: the updates, in order.
-      clipping_limit: that of the spec; None means no limit.
+    Each shard is updated on its own device, by one trainer at a time.
     """
     run = _update_all if parameters.updates_untouched_rows else _update_rows
     done = tf.no_op()

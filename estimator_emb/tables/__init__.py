@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an embedding table is on the host: its input, its lookup, its storage and its update."""
+"""Creates, names, places and stores the embedding tables of the host."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets every feature column of a model_fn read, off a TPU, what it would read without a TPU.
 
-In the features of a model_fn, activations stand in place of the ids that TPU columns look up. Off a
-TPU other columns may read those ids, a linear model beside a deep one; and several TPU columns may
+In the features of a model_fn, activations replace the ids that TPU columns look up. Off a TPU other
+columns may read those ids, such as a linear model beside a deep one; and several TPU columns may
 look up one feature, each in a table of its own.
 
 Columns read features through objects of TensorFlow that transform a feature once for all of them. A
-TPU column asks such an object for its feature by name. So does any other column, but while the
-object transforms that column: it is given the ids.
+TPU column asks such an object for its feature by name. Any other column does so too, but while the
+object transforms that column: then it gets the ids.
 """
 
 import contextlib
@@ -34,15 +34,12 @@ from estimator_emb.spec.resolved import Feature, Table, signature
 
 
 class ColumnReads:
-    """What columns read in one call of a model_fn.
+    """The features that columns read in one call of a model_fn.
 
     Args:
-      tables: those of the spec.
-      given: by key, what the model is given in place of the input.
+      given: by key, what the model gets in place of the input.
       features: by key, the input.
-      again: gives by key an activation to a GradientTape; see `GradientTap.again`.
-      carried: gives the model an input as it gives it the others; see
-        `TableStep.from_previous_step`.
+      again, carried: see `GradientTap.again` and `TableStep.from_previous_step`.
 
     Attributes:
       features: `given` without what only its own column can ask for.
@@ -87,7 +84,7 @@ class ColumnReads:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Lets the columns that this thread uses read so."""
+        """Makes the columns that this thread uses read these features."""
         _install()
         before, _thread.reads = _thread.reads, self
         try:
@@ -164,7 +161,7 @@ def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | No
 
 @functools.cache
 def _install() -> None:
-    """Replaces the methods of TensorFlow by which columns read; elsewhere they do what they did."""
+    """Replaces the methods of TensorFlow by which columns read; other threads see no change."""
     for reader in (LazyBuilder, FeatureTransformationCache):
         reader.get = _reading(reader.get)
     for column in (

@@ -10,19 +10,9 @@ from estimator_emb.tables import names, scopes, storage
 def create(
     tables: Sequence[Table], training: bool, name_as_part: bool, shards: int
 ) -> list[storage.StoredTable]:
-    """Creates the variables of tables.
+    """Creates the tables that the model looks up, with slots if `training`.
 
-    Args:
-      tables: those that the model looks up.
-      training: True creates slots, for which each table needs an optimizer.
-      name_as_part: as in `storage.create`.
-      shards: as in `storage.create`.
-
-    Returns:
-      The tables with their variables, in the same order.
-
-    Raises:
-      ValueError: a table has no optimizer, or its name is taken.
+    Raises ValueError if a table has no optimizer for its slots, or its name is taken.
     """
     if training:
         scopes.warn_of_ignored()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line of the log that says which tables train where, and how large they are."""
+"""Describes for the log which tables train where, and how large they are."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,7 @@ def bytes_of(table: Table, with_slots: bool = True) -> int:
 def describe(
     tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
 ) -> str:
-    """Returns the line that says which tables train where, and how large they are.
-
-    Args:
-      tables: the tables.
-      parameters: table name -> its optimizer.
-      where: what trains them, e.g. 'on the host'.
-    """
+    """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
     sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
     rows = sum(table.config.vocabulary_size for table in tables)
     floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer at a time in the tables of a parameter server.
+"""Admits one trainer at a time to the tables of a parameter server.
 
-An optimizer step on a row reads it, computes, and writes it: between graphs, nothing holds the row
-meanwhile, and the step of another trainer that falls in between would be lost. So every step on the
-tables of a server, whatever computes it, holds that server's one mutex.
+An optimizer step on a row reads it, computes, and writes it. Nothing holds the row between graphs,
+and the step of another trainer meanwhile would be lost. So every step on the tables of a server,
+whatever computes it, holds that server's one mutex.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,10 @@ _MUTEX = "estimator_emb_tables"
 def run_alone(
     step: Callable[[Sequence[tf.Tensor]], tf.Operation], inputs: Sequence[tf.Tensor]
 ) -> tf.Operation:
-    """Runs a step on the tables of the device that the graph is on now, and lets no other in.
+    """Runs a step on the tables of the graph's current device while no other runs there.
 
-    Args:
-      step: called with `inputs` as they arrived on the device; creates the step's ops, which read
-        all else that they need where the tables are: it waits for no other process.
-      inputs: of the step.
+    `step` gets `inputs` as they arrived on the device. Its ops must read everything else where the
+    tables are, so that they wait for no other process.
     """
     with tf.name_scope("exclusive"):
         # Arrived before the mutex is taken: a trainer that dies while it sends holds nothing up.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program's own functions of the step: learning rates and the gradient multiplier.
+"""Calls the program's own functions of the step: learning rates and the gradient multiplier.
 
-Whatever such a function does wrong is reported with its name and that of the table.
+Errors of such a function are reported with its name and that of the table.
 """
 
 import inspect
@@ -30,26 +30,19 @@ _PLAIN_ERRORS = (
 def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
     """Returns the learning rate that a function gives, a float32 scalar.
 
-    Args:
-      owner: names the function and its owner in messages.
-      function: the program's function.
-      *step: its arguments: the global step, or none.
+    `owner` names the function and its owner in messages; `step` is the global step or nothing.
 
     Raises:
       TypeError: the function returns None, or something that is no number.
       ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
-      Exception: what the function raises, as an exception of that type whose message begins with
-        `owner` and the name of the function; a RuntimeError for the less common types.
+      Exception: an exception of the function, with its type and a message that begins with `owner`
+        and the function's name; a RuntimeError for the less common types.
     """
     return _scalar(owner, function, step, may_be_negative=False)
 
 
 def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
-    """Returns the factor of all gradients, a float32 scalar that may be negative.
-
-    Raises:
-      Exception: as `rate`.
-    """
+    """Returns the factor of all gradients, a float32 scalar that may be negative; see `rate`."""
     return _scalar(MULTIPLIER, function, (step,), may_be_negative=True)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variable that leads a program's optimizer through the activations of its tables.
 
-An optimizer differentiates with respect to the trainable variables. Each activation is made to
-depend on this one, so that its gradient is computed, and can be taken on its way.
+An optimizer differentiates with respect to the trainable variables. Each activation depends on this
+one, so that the program computes its gradient, which can be taken on its way.
 """
 
 import logging
@@ -30,11 +30,7 @@ def create() -> tf.Variable:
 
 
 def hide(keep_trainable: bool = False) -> None:
-    """Keeps helper variables and their slots out of checkpoints and of later lists.
-
-    Args:
-      keep_trainable: whether they stay among the trainable variables.
-    """
+    """Keeps helper variables and their slots out of checkpoints and of later lists."""
     keys = tf.compat.v1.GraphKeys
     graph = tf.compat.v1.get_default_graph()
     for variable in graph.get_collection(keys.GLOBAL_VARIABLES):

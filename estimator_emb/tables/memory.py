@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses tables that cannot fit into the memory of the machine that is to hold them."""
+"""Refuses tables that cannot fit into the memory of this machine."""
 
 import os
 import pathlib
@@ -14,16 +14,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check_fits(tables: Sequence[Table], training: bool) -> None:
-    """Refuses tables that this machine cannot hold, before anything is allocated for them.
-
-    Args:
-      tables: those that are created in this process.
-      training: whether they have slots.
-
-    Raises:
-      MemoryError: tables and slots need more than all memory and swap of this machine, or of this
-        container.
-    """
+    """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
     needed = sum(bytes_of(table, training) for table in tables)
     there = of_machine()
     if there is None or needed <= there:
@@ -41,7 +32,7 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
 
 
 def of_machine() -> int | None:
-    """Returns the bytes of memory and swap that this process can have; None if not known."""
+    """Returns the bytes of memory and swap that this process can have, if known."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

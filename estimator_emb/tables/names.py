@@ -13,12 +13,8 @@ from estimator_emb.tables.storage import saved_name
 def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str, str]:
     """Returns table -> the name of its variable, to which slots append their suffix.
 
-    Args:
-      tables: those that the model uses.
-      used: scope key -> variable name, as `scopes.taken` returns it.
-
-    Raises:
-      ValueError: two tables have one name, or a variable of that name is in the graph.
+    `used` is scope key -> variable name, as `scopes.taken` returns it. Raises ValueError if two
+    tables have one name, or a variable of that name is in the graph.
     """
     wanted = {table.name: _wanted(table, used) for table in tables}
     owners: dict[str, str] = {}
@@ -38,11 +34,8 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
     """Checks, before any variable is created, that each will be new and belong to one table.
 
-    Args:
-      variables: table -> the names of its weights and slots.
-
-    Raises:
-      ValueError: a name is also that of another table's variable, or of a variable in the graph.
+    `variables` is table -> the names of its weights and slots. Raises ValueError if a name is also
+    that of another table's variable, or of a variable in the graph.
     """
     existing = _existing()
     owners: dict[str, str] = {}
@@ -63,14 +56,7 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
-    """Checks that no variable serves two purposes, as those of a program's own function could.
-
-    Args:
-      variables: table -> its weights and slots.
-
-    Raises:
-      ValueError: one variable is listed twice.
-    """
+    """Raises ValueError if a variable serves two purposes, as a program's own function may do."""
     owners: dict[int, str] = {}
     for table, created in variables.items():
         for variable in created:
@@ -94,7 +80,7 @@ def _wanted(table: Table, used: Mapping[str, str]) -> str:
 
 
 def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> dict[str, str]:
-    """Returns `wanted`, with a number after each name that another equals but for its case."""
+    """Returns `wanted`, with a number after each name that equals another except in case."""
     unique_names: dict[str, str] = {}
     in_use: set[str] = set()
     for table, name in wanted.items():

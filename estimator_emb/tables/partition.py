@@ -21,16 +21,7 @@ STRATEGIES = ("div", "mod")
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """A division of the rows of one table over its shards.
-
-    Args:
-      vocabulary_size: rows of the table, V, at least 1.
-      shards: number of shards, H, at least 1.
-      strategy: 'div', the default, or 'mod'.
-
-    Raises:
-      ValueError: a field is out of its range.
-    """
+    """A division of a table's V >= 1 rows over H >= 1 shards, by the strategy 'div' or 'mod'."""
 
     vocabulary_size: int
     shards: int
@@ -45,17 +36,16 @@ class Partition:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns the number of rows of each shard."""
         rows, more = divmod(self.vocabulary_size, self.shards)
         return [rows + (shard < more) for shard in range(self.shards)]
 
     @property
     def starts(self) -> list[int]:
-        """Returns where each shard begins when the shards are written one after the other."""
+        """The position of each shard when the shards are written one after the other."""
         return [0, *np.cumsum(self.sizes)[:-1].tolist()]
 
     def ids(self, shard: int) -> np.ndarray:
-        """Returns, as int64 [sizes[shard]], the id of each row of a shard."""
+        """Returns the id of each row of a shard, int64 [sizes[shard]]."""
         if self.strategy == "mod":
             return np.arange(shard, self.vocabulary_size, self.shards, dtype=np.int64)
         start = self.starts[shard]

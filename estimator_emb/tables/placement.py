@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables lie in the memory of the CPU, also where the machine has a GPU.
+"""Places tables in the memory of the CPU, even if the machine has a GPU.
 
-TensorFlow would place a table on the GPU where it has a kernel for every op that uses it, which
-depends on the form of the ids and the optimizer, and copy rows to and fro elsewhere. The
-memory of the CPU is the larger one, as on a TPU's host, and the native kernels work there.
+TensorFlow would place a table on the GPU if it has a kernel for every op that uses it, which
+depends on the form of the ids and the optimizer, and copy rows to and fro otherwise. The memory of
+the CPU is larger, as on a TPU's host, and the native kernels work there.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ def beside_gpu() -> bool:
 def on_cpu() -> Iterator[None]:
     """Enters a context whose variables and ops are on the CPU.
 
-    Without a GPU it changes nothing. On a cluster it leaves open which process it is. A device
-    function of the program's own, as `RunConfig.device_fn`, may decide otherwise.
+    Without a GPU it changes nothing. It does not choose the process of a cluster. A device function
+    of the program, such as `RunConfig.device_fn`, may decide otherwise.
     """
     if not beside_gpu():
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records where a model_fn uses the columns of TPU tables, which names the tables' variables.
+"""Records the scopes in which a model_fn uses the columns of TPU tables; they name the variables.
 
 Off a TPU, a column creates its variable where it is used, and the scope there is in the name. Which
 scope depends on who creates the variable:
@@ -10,8 +10,8 @@ scope depends on who creates the variable:
 
 On a TPU, and here, a column creates nothing and only records a scope. TensorFlow's columns always
 record the variable scope, which under `tf.keras.layers.DenseFeatures` is the same for all columns.
-While a model_fn runs that `recording` has wrapped, they record the name that the variable would
-have had; elsewhere nothing changes.
+In a model_fn wrapped by `recording`, they record the name that the variable would have had;
+elsewhere nothing changes.
 """
 
 import functools
@@ -37,8 +37,8 @@ class Uses:
 
     Attributes:
       names: scope key of a table -> name that its variable would have.
-      ignored: what a layer or scope asks of such a variable, and has no effect on a table -> the
-        scope keys of those tables.
+      ignored: a setting of a layer or scope for such a variable that has no effect on a table ->
+        the scope keys of those tables.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,10 @@ class Uses:
         self.ignored: dict[str, list[str]] = {}
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
-        """Records that a column of a table is used.
+        """Records that a column of a table is used, and the variable name by this use.
 
-        Args:
-          scope_key: the table's.
-          name: name that the table's variable would have by this use.
-          keep_first: True lets an earlier use of another name stay in force.
-
-        Raises:
-          ValueError: the model used the column elsewhere already, and not `keep_first`.
+        `keep_first` lets an earlier use with another name stay in force; without it that raises
+        ValueError.
         """
         first = self.names.setdefault(scope_key, name)
         if first != name and not keep_first:
@@ -67,7 +62,7 @@ class Uses:
             )
 
     def ignore(self, asked: str, scope_key: str) -> None:
-        """Records that something was asked of a table that has no effect on it."""
+        """Records a setting that has no effect on a table."""
         tables = self.ignored.setdefault(asked, [])
         if scope_key not in tables:
             tables.append(scope_key)
@@ -101,13 +96,13 @@ def recording(model_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def taken() -> dict[str, str]:
-    """Returns what was recorded in the default graph, scope key -> variable name, and clears it."""
+    """Returns the record of the default graph, scope key -> variable name, and clears it."""
     uses = _uses_of_graph.pop(tf.compat.v1.get_default_graph(), None)
     return uses.names if uses else {}
 
 
 def warn_of_ignored() -> None:
-    """Warns of what the model_fn of the default graph asks of tables without effect."""
+    """Warns of settings in the model_fn of the default graph that have no effect on tables."""
     uses = _uses_of_graph.get(tf.compat.v1.get_default_graph(), Uses())
     for asked, tables in uses.ignored.items():
         console.say_once(

@@ -21,9 +21,7 @@ from estimator_emb.tables.partition import Partition
 class TableVariables:
     """The variables of one shard of a table, all float32 [rows of the shard, dimension].
 
-    Attributes:
-      weights: the rows.
-      slots: the optimizer's slots of these rows, in the optimizer's order.
+    The slots are in the optimizer's order.
     """
 
     weights: tf.Variable
@@ -31,7 +29,7 @@ class TableVariables:
 
     @property
     def shared(self) -> bool:
-        """Returns whether the rows are on a parameter server, where others may write them."""
+        """Whether the rows are on a parameter server, where others may write them."""
         return tf.DeviceSpec.from_string(self.weights.device).job is not None
 
     @contextlib.contextmanager
@@ -51,13 +49,7 @@ Shards = Sequence[TableVariables]
 
 @dataclasses.dataclass(frozen=True)
 class StoredTable:
-    """A table and where its values are.
-
-    Attributes:
-      table: its description.
-      variables: its weights and slots.
-      optimizer: its optimizer; None where nothing is updated.
-    """
+    """A table with its variables, and its optimizer; None if nothing is updated."""
 
     table: Table
     variables: Shards
@@ -65,22 +57,19 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """Returns the table's name."""
         return self.table.name
 
     @property
     def config(self) -> TableConfig:
-        """Returns the table's configuration."""
         return self.table.config
 
     @property
     def all_variables(self) -> list[tf.Variable]:
-        """Returns the weights and the slots of all shards."""
         return [variable for shard in self.variables for variable in (shard.weights, *shard.slots)]
 
     @property
     def trained_by(self) -> OptimizationParameters:
-        """Returns the optimizer, of a table that is known to have one."""
+        """The optimizer of a table that is known to have one."""
         assert self.optimizer is not None
         return self.optimizer
 
@@ -94,30 +83,26 @@ def create(
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
 
-    Shards hold consecutive ids under either partition strategy: on the host the strategy could
-    only change where a row lies, and in this order the shards of a checkpoint, which TensorFlow
-    writes as slices of one tensor, are the table in the order of its ids. So a checkpoint does not
-    depend on the strategy or the number of shards, and restores under any other.
+    Shards hold consecutive ids under either partition strategy: on the host the strategy could only
+    change where a row lies, and in this order the shards of a checkpoint, which TensorFlow writes
+    as slices of one tensor, are the table in the order of its ids. So a checkpoint does not depend
+    on the strategy or the number of shards, and restores under any other.
 
-    Args:
-      table: the table.
-      name: name of the weights; slots append their suffix to it.
-      parameters: the optimizer; None creates no slots.
-      name_as_part: True names the variables of an undivided table `<name>/part_0`, as a program on
-        a TPU finds them in its graph. Those of several shards are always `<name>/part_<i>`. The
-        checkpoint calls them `<name>` either way. Slots that the optimizer's
-        `slot_variable_creation_fn` creates keep the names that it gives them.
-      shards: into how many parts the table is divided, 1 by default. A table of fewer rows has a
-        shard for each row; one whose slots the program creates has one shard.
+    `name` is that of the weights; slots append their suffix to it, and checkpoints use it for all
+    shards. The variable of an undivided table is `<name>/part_0` with `name_as_part`, as a program
+    on a TPU finds it in its graph; those of several shards are always `<name>/part_<i>`. Slots that
+    the optimizer's `slot_variable_creation_fn` creates keep their names. `parameters` of None
+    create no slots. A table with fewer rows than `shards` has a shard for each row; one whose slots
+    the program creates has one shard.
 
     Raises:
-      ValueError: `slot_variable_creation_fn` returns something else than a variable of the table's
-        shape and dtype for each slot.
+      ValueError: `slot_variable_creation_fn` does not return, for each slot, a variable of the
+        table's shape and dtype.
     """
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
     partition = Partition(table.config.vocabulary_size, shards)
-    # A scope of our own has none of what the program has set on its scopes, such as a partitioner.
+    # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(
@@ -190,7 +175,7 @@ def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
 
 
 def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Returns (int32 positions in `rows` of those it holds, its own rows) for each shard."""
+    """Returns for each shard (int32 positions of its rows in `rows`, rows within the shard)."""
     sizes = [shard.weights.shape[0] for shard in shards]
     ends = np.cumsum(sizes)
     owner = tf.searchsorted(tf.constant(ends, rows.dtype), rows, side="right")
@@ -201,7 +186,7 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
 
 
 def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
-    """Returns `rows`, int32 or int64 [n], of the weights or of a slot as float32 [n, dimension]."""
+    """Returns `rows`, int32 or int64 [n], of weights or a slot as float32 [n, dimension]."""
     # sparse_read takes twice as long, and Grappler may turn it into a copy of the table.
     return variable.gather_nd(tf.expand_dims(rows, 1))
 
@@ -268,8 +253,8 @@ def _of_shard(
     """Returns an initializer for the rows of one shard.
 
     Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
-    variables. If one returns the whole table, the shard takes its rows of it. A fixed seed becomes
-    another one in each shard, since the rows of all shards would be equal otherwise.
+    variables. If one returns the whole table, the shard takes its rows. Each shard changes a fixed
+    seed, because the rows of all shards would otherwise be equal.
     """
     if not place.divided:
         return initializer
@@ -299,9 +284,9 @@ def _of_shard(
 def _save_in_place(variable: tf.Variable) -> None:
     """Lets savers, and fetches of the variable itself, read its buffer without a copy.
 
-    The first sparse update puts a variable into a mode in which every read copies it. The read that
-    this function creates ends that mode. The next update begins it again, and copies the variable
-    only if it is still being read.
+    The first sparse update puts a variable into a mode in which every read copies it. The read
+    created here ends that mode. The next update begins it again, and copies the variable only if it
+    is still being read.
     """
     with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
         shared = tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
@@ -312,7 +297,7 @@ def _save_in_place(variable: tf.Variable) -> None:
 
 
 def saved_name(variable: tf.Variable) -> str:
-    """Returns the name in checkpoints of a variable, or of the whole that it is a part of."""
+    """Returns the name in checkpoints of a variable, or of the table that it is a part of."""
     part = variable._get_save_slice_info()
     return part.full_name if part else variable.op.name
 
@@ -342,9 +327,9 @@ def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
 def constant(value: float) -> Callable[..., tf.Tensor]:
     """Returns an initializer that fills with `value`.
 
-    TensorFlow would compute a constant of the shape of a table when it prepares the graph, and keep
-    it in memory beside the variable. It never does so with what depends on a random number; the one
-    added here is always 0.
+    When TensorFlow prepares the graph, it would compute a constant of the shape of a table, and
+    keep it in memory beside the variable. It never does so for values that depend on a random
+    number; the one added here is always 0.
     """
 
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warm starts in which the slots of a table move with its rows."""
+"""Makes the slots of a table move with its rows in a warm start."""
 
 import re
 from collections.abc import Iterable
@@ -13,13 +13,8 @@ def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParamet
     """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
 
     tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
-    string matches only tables and other trainable variables. The VocabInfo of a table says where
-    its rows go. The rows of a slot without a VocabInfo of its own go the same way; the row of a new
-    word gets the slot's initial value.
-
-    Args:
-      settings: those of the program; None is returned as it is.
-      tables: shards and optimizer of each table.
+    string matches only tables and other trainable variables. Slots without a VocabInfo of their own
+    move as the rows of the table do; the row of a new word gets the slot's initial value.
     """
     patterns = getattr(settings, "vars_to_warm_start", None)
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):

@@ -31,8 +31,7 @@ _said: set[str] = set()
 class EmulatedBackend(HostBackend):
     """This process, in which the program sees a TPU of N cores, on one host or several.
 
-    What has no part in a TPU runs as with `use_tpu=False`: exports, and evaluations with
-    `eval_on_tpu=False`.
+    Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
     """
 
     emulates_tpu = True

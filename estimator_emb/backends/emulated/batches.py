@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the batches of several cores into one, once each was found good by itself.
+"""Joins the batches of several cores into one, after each was found good by itself.
 
 In the joined batch, an index beyond one core's samples would look like an index of the next core.
 """
@@ -19,11 +19,7 @@ from estimator_emb.step.inputs import SparsePlaces
 def after_checks(
     of_cores: Mapping[str, list[Any]],
 ) -> contextlib.AbstractContextManager:
-    """Makes a context for ops that put the values of features together, each good by itself.
-
-    Args:
-      of_cores: the value of each core, by feature.
-    """
+    """Makes a context for ops that join the cores' values by feature, each good by itself."""
     fit, inside = [], []
     for key, values in of_cores.items():
         for core, value in enumerate(values):
@@ -48,7 +44,7 @@ def after_checks(
 
 
 def concatenated(values: list[Any]) -> Any:
-    """Returns the samples of all cores, one core's after the other's."""
+    """Returns the samples of all cores, one core after the other."""
     if not isinstance(values[0], tf.SparseTensor):
         return tf.concat(values, axis=0)
     if values[0].shape.rank not in (None, 2):

@@ -31,7 +31,7 @@ class Computation:
         """Takes the ops that are made inside for the TPU's.
 
         Those of `tf.init_scope` and of `tf.control_dependencies(None)` are outside of a loop on a
-        TPU too; and whoever has a variable may read it.
+        TPU too, and a variable may be read by anyone.
         """
         before = len(self._graph.get_operations())
         # It adds no dependency, and sees the ops that a loop around them would see.
@@ -45,11 +45,7 @@ class Computation:
                 self._ops[op.name] = op
 
     def check_summaries(self) -> None:
-        """Refuses summaries that model_fn makes.
-
-        Raises:
-          ValueError: there is one.
-        """
+        """Raises ValueError if model_fn makes summaries."""
         for summary in self._graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES):
             if summary.op.name in self._ops:
                 raise ValueError(
@@ -61,9 +57,8 @@ class Computation:
     def check_ops(self) -> None:
         """Refuses ops of model_fn that a TPU's loop cannot hold.
 
-        Raises:
-          ValueError: model_fn makes a lookup table.
-          NotImplementedError: an op writes a variable that is no resource.
+        Raises ValueError for a lookup table, and NotImplementedError for a write of a variable that
+        is not a resource.
         """
         for name, op in self._ops.items():
             if op.type.startswith(_OF_TABLES):
@@ -96,16 +91,12 @@ class Computation:
                 self._graph.prevent_feeding(tensor)
 
     def outside(self, message: str) -> contextlib.AbstractContextManager:
-        """Makes a context in which ops that read the TPU's tensors are refused.
-
-        Args:
-          message: the beginning of the error's.
-        """
+        """Makes a context in which ops that read the TPU's tensors are refused with `message`."""
         context: contextlib.AbstractContextManager = _Outside(message, self._ops)
         return context
 
     def guarded(self, hooks: Iterable[Any]) -> list[Any]:
-        """Returns hooks of the program, whose `begin` may make no op that reads the TPU's."""
+        """Returns the program's hooks, whose `begin` may make no op that reads the TPU's."""
         hooks = list(hooks)
         if not hooks:
             return hooks

@@ -11,12 +11,7 @@ _HOST = "/task:0/device:CPU:0"
 
 
 class EmulatedTPU(InternalTPUContext):
-    """A TPU as tensorflow-estimator sees it, whose hosts are all this process.
-
-    Args:
-      config: a `RunConfig`, which says how many cores it has.
-      **kwargs: of `_InternalTPUContext`.
-    """
+    """A TPU as tensorflow-estimator sees it, whose hosts are all this process."""
 
     def __init__(self, config: Any, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
@@ -38,9 +33,9 @@ class EmulatedTPU(InternalTPUContext):
 
 
 def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
-    """Returns host and invocation index of each call of an input_fn that feeds the cores of a host.
+    """Returns (host, invocation index) of each call of an input_fn that feeds the cores of a host.
 
-    A replica that spans several hosts is fed by the host that has its first core.
+    A replica that spans several hosts is fed by the host of its first core.
     """
     if not ctx.is_replica_across_hosts():
         return [(host, host) for host in range(ctx.num_hosts)]
@@ -55,7 +50,7 @@ def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
 
 
 def replicas_of(ctx: InternalTPUContext, host: int) -> Sequence[int]:
-    """Returns the replicas that a host feeds, in the order in which it does."""
+    """Returns the replicas that a host feeds, in its order."""
     if ctx.model_parallelism_enabled:
         replicas: Sequence[int] = ctx.device_assignment.lookup_replicas(host, 0)
         return replicas

@@ -7,7 +7,7 @@
     BROADCAST     input_fn is called once, on host 0; every core takes its batch as it is
     SLICED        of evaluation and prediction: as BROADCAST, but split between the cores
 
-Of a model that spans several cores, a replica is fed as a core is.
+A replica of a model that spans several cores is fed as a core is.
 
 Source: `_InputPipeline` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
 """
@@ -35,12 +35,10 @@ class CoreInput:
     """The input of core 0, and that of the other cores through `Cores.per_core`.
 
     Attributes:
-      features: without what the tables consume.
-      labels: None where input_fn yields none.
-      looked_up: of the whole batch, the features that the tables consume.
+      features: without those that the tables consume.
+      looked_up: the features of the whole batch that the tables consume.
       real: in prediction, bool [samples of all cores]: False for samples that fill up the last
         batch. Else None.
-      initializers: of the datasets.
     """
 
     features: Any
@@ -67,19 +65,11 @@ def read_cores(
 ) -> CoreInput:
     """Calls input_fn as often as its deployment says.
 
-    Args:
-      ctx: the emulated TPU, in a mode.
-      input_fn: given the context of a call.
-      batch_axis: of each tensor of features and labels, the axis that PER_HOST_V1 splits.
-      cores: the cores.
-      consumed: keys of the features that tables look up; see `TableStep.consumed`.
-      from_previous_step: what the model sees of a batch; see `TableStep.from_previous_step`.
-
-    Raises:
-      TypeError: input_fn returns a dataset where it must not, or the reverse; or see
-        `refusals.check_infeed`.
-      ValueError: `batch_axis` has another length than there are tensors; or the calls of input_fn
-        yield different features or labels.
+    `batch_axis` has, for each tensor of features and labels, the axis that PER_HOST_V1 splits.
+    `consumed` and `from_previous_step` are those of `TableStep`. Raises TypeError if input_fn
+    returns a dataset where it must not, or the reverse, or as `refusals.check_infeed` does; and
+    ValueError if `batch_axis` has a wrong length, or if calls of input_fn yield different features
+    or labels.
     """
     fed = _fed(ctx, input_fn, batch_axis, cores.count)
     parts: dict[int, _Batch] = {}
@@ -119,12 +109,7 @@ def read_cores(
 
 @dataclasses.dataclass(frozen=True)
 class _Fed:
-    """What the calls of an input_fn yield for a step.
-
-    Attributes:
-      batches: each with the replicas that it feeds, in the order of its parts.
-      initializers: of the datasets.
-    """
+    """The batches of a step, each with the replicas that it feeds, in the order of its parts."""
 
     batches: list[tuple[_Batch, Sequence[int]]]
     initializers: list[tf.Operation]
@@ -182,17 +167,7 @@ def _taken(
     batch_axis: Sequence[int] | None,
     fed_by: Sequence[Sequence[int]],
 ) -> tuple[list[_Batch], list[tf.Operation]]:
-    """Returns what a host takes in a step from what its call of input_fn returned.
-
-    Args:
-      ctx: the emulated TPU, in a mode.
-      result: of input_fn.
-      batch_axis: see `read_cores`.
-      fed_by: the replicas that each of its batches feeds.
-
-    Returns:
-      The batches, and initializers of their dataset.
-    """
+    """Returns one batch of a host's step for each of `fed_by`, and the initializers."""
     predicting = ctx.mode == ModeKeys.PREDICT
     if not isinstance(result, tf.data.Dataset):
         if predicting:
@@ -260,10 +235,7 @@ def _same_for_all(ctx: InternalTPUContext) -> bool:
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
     """Returns a dataset of {features, labels, real} of `size` samples each.
 
-    Args:
-      dataset: the last of whose batches may be smaller.
-      size: samples of a batch.
-      together: batches that a step takes.
+    The last batch of `dataset` may be smaller; a step takes `together` batches.
     """
 
     def fill_up(*element: Any) -> dict[str, Any]:
@@ -315,7 +287,7 @@ def _samples(value: Any) -> tf.Tensor:
 
 
 def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
-    """Returns `value` with `missing` empty samples more, which makes `size`."""
+    """Returns `value` with `missing` more samples, which are empty and make `size`."""
     if isinstance(value, tf.SparseTensor):
         shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
         return tf.SparseTensor(value.indices, value.values, shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of an emulated TPU: many steps to a session call."""
+"""The loop of an emulated TPU: many steps in a session call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,16 +15,12 @@ from estimator_emb.training import stopping
 
 
 class LoopHook(OutfeedHostCallHook):
-    """Makes all steps of a loop but the last, which is the session call that other hooks see.
+    """Runs all steps of a loop but the last, which is the session call that other hooks see.
 
     The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
-    hooks load. This hook is to be the last: what the others do before a session call, they do
-    before a loop.
-
-    Args:
-      step: one step.
-      host_ops: what `host_call` returned; run after a step.
-      every_n_steps: in a loop, the steps 0, n, 2n, ... run `host_ops`.
+    hooks load. This hook must be the last: then the other hooks do before a loop what they do
+    before a session call. The steps 0, n, 2n, ... of a loop, where n is `every_n_steps`, run
+    `host_ops`, the ops of `host_call`, afterwards.
     """
 
     def __init__(self, step: tf.Operation, host_ops: Sequence[Any] = (), every_n_steps: int = 1):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TPU refuses, and the host could do: an emulated TPU refuses it too.
+"""Refuses on an emulated TPU what a TPU refuses, and the host could do.
 
-Whatever tensorflow-estimator checks by itself, it checks here as on a TPU. This module has what
-only the ops of a TPU's input and of its embedding hardware would refuse, and `computation` what its
-loops would. Messages keep the phrase that a TPU's error has.
+tensorflow-estimator makes its own checks here as on a TPU. This module has those of the ops of a
+TPU's input and of its embedding hardware, and `computation` those of its loops. Messages keep the
+phrase that a TPU's error has.
 
 Source: `_tpu_estimator_embedding.split_inputs` and `tpu_estimator._InputPipeline` of
 tensorflow-estimator 2.15.0; tpu_feed.py, tpu_sharding.py, training_loop.py and ops/tpu_ops.py of
-tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of
-a described TPU.
+tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of a
+described TPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def check_weights(tables: Sequence[Table]) -> None:
 
 
 def check_features(tables: Sequence[Table], features: Any) -> None:
-    """Raises ValueError for ids and weights, in what input_fn yields, that do not reach a TPU."""
+    """Raises ValueError for ids and weights of the input that do not reach a TPU."""
     if not isinstance(features, Mapping):
         return
     for table in tables:
@@ -45,13 +45,9 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
 def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
     """Refuses features and labels that no infeed carries.
 
-    Args:
-      batch: features and labels, without what tables look up.
-      replicas: number of cores, or of groups of cores that run one model together.
-
-    Raises:
-      TypeError: a value is sparse or ragged, or of a type that a TPU does not have.
-      ValueError: a tensor has no axis to divide over several cores.
+    Raises TypeError for a sparse or ragged value, or a type that a TPU does not have, and
+    ValueError for a tensor without an axis to divide over several cores, or over groups that run
+    one model each.
     """
     for name, value in named(batch):
         if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
@@ -75,11 +71,7 @@ def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
 
 
 def check_loss(loss: tf.Tensor, training: bool) -> None:
-    """Refuses a loss of another type than float32, in which a TPU's loop carries it.
-
-    Raises:
-      TypeError: it has one.
-    """
+    """Raises TypeError for a loss that is not float32, in which a TPU's loop carries it."""
     if loss.dtype == tf.float32:
         return
     words = (
@@ -95,24 +87,14 @@ def check_loss(loss: tf.Tensor, training: bool) -> None:
 
 
 def check_queues() -> None:
-    """Warns of an input_fn with queues, or refuses it where its ops are to be in a loop.
-
-    Raises:
-      RuntimeError: it is refused.
-    """
+    """Warns of an input_fn with queues; raises RuntimeError if its ops are to be in a loop."""
     InputPipeline._validate_input_pipeline(None)
 
 
 def check_partition_dims(ctx: InternalTPUContext, features: Any, labels: Any) -> None:
-    """Checks that `TPUConfig.input_partition_dims` fit the batch of a replica.
+    """Raises ValueError if `TPUConfig.input_partition_dims` do not fit the batch of a replica.
 
-    Args:
-      ctx: the emulated TPU, in a mode.
-      features: what the infeed would be given, without ids.
-      labels: the same; None without.
-
-    Raises:
-      ValueError: they do not.
+    Features and labels are those for the infeed, without ids.
     """
     if not ctx.input_partition_dims:
         return

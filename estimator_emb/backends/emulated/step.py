@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TPU of N cores, emulated: what tensorflow-estimator does with a TPU, in this process.
+"""An emulated TPU of N cores: does in this process what tensorflow-estimator does with a TPU.
 
-`build` stands where tensorflow-estimator builds the loop that a TPU runs. It reads the input of the
-cores, calls the program's model_fn once, as core 0 sees it, copies its step for the other cores,
-and returns the `EstimatorSpec` that tensorflow-estimator trains, evaluates or predicts with.
+`build` replaces the loop that a TPU runs. It reads the input of the cores, calls the program's
+model_fn once, as core 0 sees it, copies its step for the other cores, and returns the
+`EstimatorSpec` with which tensorflow-estimator trains, evaluates or predicts.
 
 Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimator/tpu, 2.15.0.
 """
@@ -60,9 +60,8 @@ class Reporting:
     """What tensorflow-estimator logs while it trains.
 
     Attributes:
-      every_n_steps: session calls between two lines, or None.
-      every_n_secs: seconds between two lines, or None.
-      steps_per_call: steps of a session call, where it is fixed; else None.
+      every_n_steps, every_n_secs: session calls and seconds between two lines, or None.
+      steps_per_call: steps of a session call, if fixed; else None.
     """
 
     every_n_steps: int | None
@@ -71,18 +70,10 @@ class Reporting:
 
 
 class EmulatedStep:
-    """The graph of one mode.
+    """The graph of one mode of an emulated TPU.
 
-    Args:
-      ctx: the emulated TPU, in a mode.
-      request: what the program asked for.
-      config: the estimator's.
-      params: the estimator's.
-      dropped: leaves bad ids out; None makes them errors.
-      summarizes: True adds figures of the tables to the summaries of a training.
-
-    Attributes:
-      graph: what `build` makes of the tables; None without any.
+    `dropped` leaves bad ids out; None makes them errors. `build` sets `graph` to the tables, if
+    any.
     """
 
     def __init__(
@@ -120,13 +111,7 @@ class EmulatedStep:
     def build(
         self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], reporting: Reporting
     ) -> EstimatorSpec:
-        """Returns the `EstimatorSpec` of the mode.
-
-        Args:
-          model_fn: the program's, checked.
-          input_fn: the program's, which takes the `TPUContext` of an input.
-          reporting: what tensorflow-estimator logs.
-        """
+        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input."""
         self._read(input_fn)
         self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
         self._computation = Computation()
@@ -346,7 +331,7 @@ class EmulatedStep:
     def _on_host(
         self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
     ) -> Any:
-        """Returns what `host_call` or `eval_metrics` computes of all cores' tensors."""
+        """Returns what `host_call` or `eval_metrics` computes from all cores' tensors."""
         if not call:
             return []
         function, tensors = call
@@ -378,9 +363,9 @@ class EmulatedStep:
         return checked_scaffold(self._computation, scaffold)
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
-        """Makes the checks that, as on a TPU, stop a training whose variables are NaN after a loop.
+        """Makes checks that, as on a TPU, stop a training whose variables are NaN after a loop.
 
-        Where the loss is NaN as well, `NanReportHook` does, and says more.
+        If the loss is NaN too, `NanReportHook` stops it, and says more.
         """
         checked = [
             variable
@@ -466,7 +451,7 @@ def _updated_sparsely(variable: tf.Variable) -> bool:
 
 
 def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
-    """Frees ops, and what they read, from waiting for a step."""
+    """Frees ops, and the ops they read, from waiting for a step."""
     waiting, seen = list(ops), set(ops)
     while waiting:
         op = waiting.pop()

@@ -13,9 +13,8 @@ from estimator_emb.spec import options
 def of_config(tpu_config: Any) -> slices.Slice:
     """Returns the slice that a `TPUConfig` emulates, or that the environment names.
 
-    Raises:
-      CannotEmulate: its cores fill no whole number of hosts.
-      ValueError: the environment names an unknown slice.
+    Raises CannotEmulate if its cores fill no whole number of hosts, and ValueError if the
+    environment names an unknown slice.
     """
     asked = options.asked_topology()
     if asked is not None:
@@ -34,7 +33,7 @@ def of_config(tpu_config: Any) -> slices.Slice:
 
 
 def of_cores(cores: int, owner: str) -> slices.Slice:
-    """Returns the slice that has this number of cores; `owner` begins the message of its error."""
+    """Returns the slice with this number of cores; `owner` begins the error message."""
     mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
     try:
         return slices.of_cores(cores, None if mesh is None else tuple(mesh))
@@ -60,7 +59,7 @@ def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:
 def metadata(
     shape: slices.Slice, topology: Any = None, devices: tuple[Any, ...] = ()
 ) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns a slice's metadata, as the master of a TPU gives them to tensorflow-estimator."""
+    """Returns a slice's metadata, as a TPU's master reports them to tensorflow-estimator."""
     return tf.tpu.experimental.TPUSystemMetadata(
         num_cores=shape.cores,
         num_hosts=shape.hosts,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TPU that runs the model, and its host, which keeps the tables: `TPUConfig(tables='host')`."""
+"""Runs a model on a TPU, with the tables on its host: `TPUConfig(tables='host')`."""

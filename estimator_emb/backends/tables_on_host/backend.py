@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of `TPUConfig(tables='host')`, and what does not go with it."""
+"""The backend of `TPUConfig(tables='host')`, and the options that it refuses."""
 
 from typing import Any
 
@@ -15,8 +15,7 @@ from estimator_emb.spec.config import EmbeddingConfigSpec
 class TablesOnHostBackend(HostTables):
     """A TPU v2, v3 or v4, whose host trains the tables.
 
-    What has no part in a TPU runs as with `use_tpu=False`: exports, predictions, and evaluations
-    with `eval_on_tpu=False`.
+    Exports, predictions, and evaluations with `eval_on_tpu=False` run as with `use_tpu=False`.
     """
 
     reads_ahead = True

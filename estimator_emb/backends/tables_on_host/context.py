@@ -10,11 +10,7 @@ from estimator_emb.private.tpu_estimator import InternalTPUContext
 
 
 class TPUWithoutTables(InternalTPUContext):
-    """A TPU that is given activations, and that predicts on its host.
-
-    Args:
-      **kwargs: of `_InternalTPUContext`.
-    """
+    """A TPU that receives activations, and that predicts on its host."""
 
     _by_core = False
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables on the host of a TPU whose cores run the model: `TPUConfig(tables='host')`.
 
-For TPUs whose embedding hardware TPUEstimator cannot drive. The host does what the hardware would;
-activations and gradients travel with the other inputs and outputs of the model. Each training step
-runs in three session calls, in threads of tensorflow-estimator's own:
+This is for TPUs whose embedding hardware TPUEstimator cannot drive. The host does the work of the
+hardware; activations and gradients travel with the other inputs and outputs of the model. Each
+training step runs in three session calls, in threads of tensorflow-estimator's own:
 
 1. Infeed: reads the batch of all cores, takes the token, looks the ids up, hands over to 3. what
-   the update must know of them, and gives each core its part, activations in place of ids.
+   the update needs, and gives each core its part, with activations in place of ids.
 2. The cores: run model_fn, and send out the gradients of the activations and the learning rates
-   of the step beside what the program's own host_call wants.
+   of the step beside the outputs for the program's own host_call.
 3. Outfeed: updates the tables, and puts the token back.
 
 So no lookup runs beside an update, and step N+1 sees what step N has written. The session call in
@@ -16,8 +16,8 @@ which the cores run a loop of steps ends when the token of the last update is ba
 
 tensorflow-estimator builds its inputs before model_fn, so activations are stand-ins at first; see
 `step.engine`. It would put the input into a loop in the graph, which could not be completed
-afterwards. So it is told that input_fn is called for every core, where each step's input is a
-session call of its own.
+afterwards. Told that input_fn is called for every core, it reads each step's input in a session
+call of its own.
 """
 
 import logging
@@ -55,15 +55,7 @@ logger = logging.getLogger("estimator_emb")
 class TablesOnHostStep:
     """The graph of one mode, for tensorflow-estimator to build around.
 
-    Args:
-      ctx: the TPU, in a mode.
-      spec: checked.
-      tables: those of the spec.
-      model_fn, input_fn: the program's; input_fn takes the `TPUContext` of an input.
-      batch_axis: of the estimator.
-
-    Raises:
-      ValueError: the TPU has several hosts.
+    The program's input_fn takes the `TPUContext` of an input. Raises ValueError for several hosts.
     """
 
     def __init__(
@@ -87,7 +79,7 @@ class TablesOnHostStep:
         self._tables = HostedTables(
             spec, tables, self._training, self._cores, ctx.global_batch_size, host
         )
-        # What tensorflow-estimator's calls of input and model leave for the next.
+        # One of tensorflow-estimator's calls of input and model leaves these for the next.
         self._reading: Reading | None = None
         self._lookup: HostedLookup | None = None
         self._of_cores: list[tuple[Any, Any]] = []
@@ -96,15 +88,7 @@ class TablesOnHostStep:
     def build(
         self, augment: Callable[..., Any], labels: Any, mode: str, config: Any, params: Any
     ) -> EstimatorSpec:
-        """Returns what tensorflow-estimator builds around the model, with what the tables need.
-
-        Args:
-          augment: tensorflow-estimator's `_augment_model_fn`.
-          labels: what an `Estimator` gives a model_fn, as the next three.
-          mode: a `ModeKeys`.
-          config: a `RunConfig`.
-          params: the program's.
-        """
+        """Builds the spec with tensorflow-estimator's `augment`, and completes it for tables."""
 
         def on_core(features: Any, **kwargs: Any) -> Any:
             return self._on_core(features, **kwargs)

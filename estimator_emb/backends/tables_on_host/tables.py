@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables on the host of a TPU, whose lookups and updates run in different session calls.
 
-The phases are those of `step.engine`, around what crosses those calls: `HostedTables` reads a batch
-and taps it on a core, a `HostedTap` creates the tables, and a `HostedLookup` updates them.
+The phases are those of `step.engine`: `HostedTables` reads a batch and taps it on a core, a
+`HostedTap` creates the tables, and a `HostedLookup` updates them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,17 @@ from estimator_emb.step.transfer import Transfer
 
 
 class Turns(tf.compat.v1.train.SessionRunHook):
-    """One token, by which lookups and updates take turns; as a hook, lets the first lookup run."""
+    """One token, by which lookups and updates take turns; the hook lets the first lookup run."""
 
     def __init__(self) -> None:
         self._token = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="embedding_token")
         self._first = self.give()
 
     def take(self) -> tf.Tensor:
-        """Returns the token, once it is there."""
+        """Waits for the token and returns it."""
         return self._token.dequeue()
 
     def give(self) -> tf.Operation:
-        """Puts the token back."""
         return self._token.enqueue(True)
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
@@ -38,14 +37,9 @@ class Turns(tf.compat.v1.train.SessionRunHook):
 
 
 class HostedTables:
-    """The tables of one graph before a batch is read.
+    """The tables of one graph on the device `host` before a batch is read; see `TableStep`.
 
-    Args:
-      spec, tables, training, cores, batch_size: as in `TableStep`.
-      host: the device of the host.
-
-    Attributes:
-      turns: in training, a hook of the session; else None.
+    In training, `turns` is a hook of the session; else None.
     """
 
     def __init__(
@@ -79,15 +73,14 @@ class HostedTables:
 
     @property
     def consumed(self) -> set[str]:
-        """Keys of the batch that the tables read, and that no core sees: ids and weights."""
+        """Keys of the ids and weights in the batch, which no core sees."""
         return self._step.consumed
 
     def describe(self) -> str:
-        """Returns one line: what runs where, and how large it is."""
         return self._step.describe()
 
     def lookup_waits_for(self) -> list[tf.Operation]:
-        """Makes what must have run before the lookup: in training, the update before."""
+        """Makes the ops that must run before the lookup: in training, the previous update."""
         return [self.turns.take().op] if self.turns else []
 
     def read_batch(self, features: Any) -> Reading:
@@ -101,15 +94,7 @@ class HostedTables:
 
 
 class HostedTap:
-    """Activations in the model of a core.
-
-    Args:
-      tables: which they are of.
-      tap: the activations.
-
-    Attributes:
-      activations: by feature key, as the model sees them.
-    """
+    """Activations in the model of a core, by feature key as the model sees them."""
 
     def __init__(self, tables: HostedTables, tap: GradientTap):
         self._tables = tables
@@ -117,10 +102,7 @@ class HostedTap:
         self.activations = tap.activations
 
     def sent(self) -> list[tf.Tensor]:
-        """Returns what a core sends to `update`: gradients of activations, and the factors [1, n].
-
-        These are the rates and, if there is one, the multiplier.
-        """
+        """Returns the input of `update`: gradients, then rates and any multiplier as one [1, n]."""
         gradients = self._tap.gradients()
         self._tap.warn_of_zeros(gradients)
         multiplier, rates = self._tap.multiplier(), self._tap.rates()
@@ -135,10 +117,9 @@ class HostedTap:
         return [*multiplied, tf.stack(factors)[None]]
 
     def create_tables(self, returned: Any) -> "HostedLookup":
-        """Creates the tables and wires their activations into what the cores are fed.
+        """Creates the tables and wires their activations into the input of the cores.
 
-        Args:
-          returned: what model_fn returned.
+        An activation that stands unchanged in `returned`, the value of model_fn, counts as used.
         """
         handover = self._tables.handover
         # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
@@ -161,10 +142,7 @@ class HostedTap:
 class HostedLookup:
     """Tables that were created and looked up.
 
-    Args:
-      tables: what they were before.
-      lookup: the tables, created.
-      hidden: their variables, which are not among the trainable ones.
+    Their variables, `hidden`, were taken out of the trainable ones.
     """
 
     def __init__(self, tables: HostedTables, lookup: Lookup, hidden: Sequence[tf.Variable]):
@@ -175,7 +153,7 @@ class HostedLookup:
         self.check_saver = lookup.check_saver
 
     def update(self, received: Sequence[tf.Tensor]) -> tf.Operation:
-        """Updates every table with what the cores have sent, that of all cores in one tensor."""
+        """Updates every table with what the cores sent, each tensor for all cores."""
         assert self._turns is not None
         *gradients, factors = received
         # Outside of the context in which a host_call runs.
@@ -205,7 +183,7 @@ class HostedLookup:
 
 
 class Handover(Transfer):
-    """Keeps what one session call computes for another one that runs at the same time."""
+    """Keeps tensors of one session call for another that runs at the same time."""
 
     in_one_call = False
 

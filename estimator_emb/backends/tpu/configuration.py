@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the TPU embedding hardware needs to know of tables and features before it starts.
+"""Writes the tables and features into the configuration of the TPU embedding hardware.
 
-Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what
-`TPUEmbedding` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
+Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what `TPUEmbedding`
+of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,6 @@ class DynamicRates:
 
     Tags count up from 0 in the order in which the tables, sorted by name, first use a function;
     tables that share a function share its tag.
-
-    Args:
-      tables: table name -> its config, sorted by name.
-      parameters: table name -> its optimizer.
     """
 
     def __init__(
@@ -60,18 +56,14 @@ class DynamicRates:
             self._tags[name] = self._functions.index(function)
 
     def tag(self, table: str) -> int | None:
-        """The tag of a table's rate; None if it is a number."""
+        """Returns the tag of a table's rate; None if it is a number."""
         return self._tags.get(table)
 
     def values(self, step: Any) -> list[tf.Tensor]:
-        """The rates of this step by tag, float32 scalars.
+        """Returns the rates of this step by tag, float32 scalars.
 
-        Args:
-          step: the global step before this step increments it.
-
-        Raises:
-          ValueError: a function wants the step, and it is None.
-          Exception: see `functions.rate`.
+        `step` is the global step before this step increments it. Raises ValueError if it is None
+        and a function needs it, and what `functions.rate` raises.
         """
         if step is None and any(takes_step for _, takes_step in self._functions):
             raise ValueError(
@@ -100,25 +92,12 @@ def configuration(
     profile_data_directory: str | None,
     clipping_limit: float | None = None,
 ) -> TPUEmbeddingConfiguration:
-    """The configuration of the hardware, for `tf.compat.v1.tpu.initialize_system`.
+    """Returns the configuration of the hardware, for `tf.compat.v1.tpu.initialize_system`.
 
-    Args:
-      tables: table name -> its config, in the order that gives tables their numbers.
-      features: feature name -> its config.
-      features_of_table: table name -> names of its features, in the order of their activations.
-      parameters: table name -> its optimizer.
-      rates: the dynamic rates of those tables.
-      mode: `TPUEmbeddingConfiguration.TRAINING` or `.INFERENCE`.
-      batch_size_per_core: samples of one core's batch.
-      num_hosts: hosts over which each table is spread.
-      num_cores: TPU cores of all hosts.
-      partition_strategy: 'div' or 'mod'.
-      pipeline_execution_with_tensor_core: as in `EmbeddingConfigSpec`.
-      profile_data_directory: likewise.
-      clipping_limit: likewise.
-
-    Raises:
-      ValueError: `clipping_limit` is given for an optimizer that does not accumulate gradients.
+    The order of `tables` gives tables their numbers, and that of `features_of_table` is the order
+    of activations; `parameters` has each table's optimizer. Arguments from `partition_strategy` on
+    are as in `EmbeddingConfigSpec`. Raises ValueError if `clipping_limit` is given for an optimizer
+    that does not accumulate gradients.
     """
     result = TPUEmbeddingConfiguration(
         mode=mode,

@@ -59,15 +59,15 @@ class TPUEmbedding:
       batch_size: samples of one batch over all cores.
       mode: `TRAINING` or `INFERENCE`.
       master: address of the TPU's master, '' for the local one.
-      optimization_parameters: the optimizer of the tables that have none of their own. None in
+      optimization_parameters: the optimizer of the tables without one of their own; None in
         inference.
       cluster_def: the `ClusterDef` of the TPU, or None.
       pipeline_execution_with_tensor_core, partition_strategy, profile_data_directory: as in
         `EmbeddingConfigSpec`.
       device_config: a `DeviceConfig`, in place of `master` and `cluster_def`.
-      master_job_name: job of the hosts, where `master` and `cluster_def` do not tell it.
-      system_metadata: a `tf.tpu.experimental.TPUSystemMetadata` that is known already; None asks
-        `master`. An addition to the legacy class.
+      master_job_name: job of the hosts, if `master` and `cluster_def` do not tell it.
+      system_metadata: a known `tf.tpu.experimental.TPUSystemMetadata`; None asks `master`. An
+        addition to the legacy class.
       clipping_limit: as in `EmbeddingConfigSpec`. An addition to the legacy class.
 
     Raises:
@@ -147,7 +147,7 @@ class TPUEmbedding:
         job: str | None,
         metadata: Any,
     ) -> None:
-        """Hosts and cores, from the first of metadata, master and device_config that is given."""
+        """Finds hosts and cores from the first given of metadata, master and device_config."""
         if metadata is None and master is None and cluster_def is None:
             if device_config is None:
                 raise ValueError(
@@ -210,17 +210,15 @@ class TPUEmbedding:
 
     @property
     def hosts(self) -> list[str]:
-        """Device names of the hosts."""
+        """Device names."""
         return list(self._hosts)
 
     @property
     def num_cores_per_host(self) -> int:
-        """TPU cores of one host."""
         return self._num_cores_per_host
 
     @property
     def num_cores(self) -> int:
-        """TPU cores of all hosts."""
         return self._num_cores
 
     @property
@@ -250,7 +248,7 @@ class TPUEmbedding:
 
     @property
     def optimization_parameters(self) -> OptimizationParameters | None:
-        """The optimizer of the tables that have none of their own; in inference SGD(1)."""
+        """The optimizer of the tables without one of their own; in inference SGD(1)."""
         return self._optimization_parameters
 
     def _features(self) -> list[str]:
@@ -266,15 +264,15 @@ class TPUEmbedding:
         """Creates the variables of all tables on the hosts.
 
         Args:
-          embedding_variable_name_by_table: table name -> name of its variable; None means the name
+          embedding_variable_name_by_table: table name -> name of its variable; None takes the name
             of the table.
-          slot_variable_names_by_table: table name -> a `...SlotVariableNames` tuple, names in the
-            order of the optimizer's slots; None means the variable's name and the legacy suffixes.
+          slot_variable_names_by_table: table name -> a `...SlotVariableNames` tuple, in the order
+            of the optimizer's slots; None takes the variable's name and the legacy suffixes.
 
         Returns:
           A `VariablesAndOps`: table name -> list of its parts, one for each host; table name ->
-          `...SlotVariables` tuple of such lists; and two functions without arguments that create
-          and return the ops which load the hardware, and which retrieve from it.
+          `...SlotVariables` tuple of such lists; and two functions without arguments, which create
+          and return the ops that load the hardware, and those that retrieve from it.
         """
         weights: dict[str, list[tf.Variable]] = {}
         slots: dict[str, Any] = {}
@@ -336,7 +334,7 @@ class TPUEmbedding:
         mode_override: str | None = None,
         ragged: bool = False,
     ) -> list[tf.Operation]:
-        """Ops that send ids to the hardware, one for each core.
+        """Returns ops that send ids to the hardware, one for each core.
 
         Args:
           enqueue_datas_list: {feature name: `EnqueueData`} for each core, host after host.
@@ -372,10 +370,10 @@ class TPUEmbedding:
         ]
 
     def get_activations(self) -> dict[str, tf.Tensor]:
-        """Feature name -> activation, on one core; called in the replicated computation.
+        """Returns feature name -> activation, on one core; called in the replicated computation.
 
-        float32 [batch_size_per_core, dimension], or [batch_size_per_core, max_sequence_length,
-        dimension].
+        They are float32 [batch_size_per_core, dimension] or, for sequences, [batch_size_per_core,
+        max_sequence_length, dimension].
         """
         received = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(self._feature_to_config_dict),
@@ -386,7 +384,7 @@ class TPUEmbedding:
     def generate_send_gradients_op(
         self, feature_to_gradient_dict: Mapping[str, tf.Tensor], step: Any = None
     ) -> tf.Operation:
-        """The op that sends one core's gradients, and this step's learning rates.
+        """Returns the op that sends one core's gradients, and this step's learning rates.
 
         Args:
           feature_to_gradient_dict: feature name -> gradient of its activation.

@@ -26,7 +26,7 @@ class EnqueueData(
 
     Args:
       embedding_indices: int32 or int64 [n], the ids.
-      sample_indices: int32 or int64 [n, 2], of each id its sample and its position there. None
+      sample_indices: int32 or int64 [n, 2], the sample of each id and its position there. None
         means one id for each sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
@@ -38,7 +38,7 @@ class EnqueueData(
 
     @staticmethod
     def from_sparse_tensor(sp_tensor: Any, weights: Any = None) -> "EnqueueData":
-        """From a SparseTensor [samples, positions] of ids, and one of weights or None."""
+        """Makes it from a SparseTensor [samples, positions] of ids, and one of weights or None."""
         return EnqueueData(
             sp_tensor.values,
             sp_tensor.indices,
@@ -67,7 +67,7 @@ class RaggedEnqueueData(
 
     @staticmethod
     def from_ragged_tensor(rg_tensor: Any, weights: Any = None) -> "RaggedEnqueueData":
-        """From a RaggedTensor [samples, (ids)] of ids, and one of weights or None."""
+        """Makes it from a RaggedTensor [samples, (ids)] of ids, and one of weights or None."""
         return RaggedEnqueueData(
             rg_tensor.values,
             rg_tensor.row_splits,
@@ -78,7 +78,7 @@ class RaggedEnqueueData(
 def get_enqueue_datas_list_from_sparse_tensors_list(
     sp_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
-    """{feature: SparseTensor} of each core, as {feature: EnqueueData} of each core."""
+    """Returns {feature: EnqueueData} of each core from {feature: SparseTensor} of each."""
     return [
         collections.OrderedDict(
             (feature, EnqueueData.from_sparse_tensor(ids)) for feature, ids in of_core.items()
@@ -90,7 +90,7 @@ def get_enqueue_datas_list_from_sparse_tensors_list(
 def get_enqueue_datas_list_from_ragged_tensors_list(
     rg_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
-    """{feature: RaggedTensor} of each core, as {feature: RaggedEnqueueData} of each core."""
+    """Returns {feature: RaggedEnqueueData} of each core from {feature: RaggedTensor} of each."""
     return [
         collections.OrderedDict(
             (feature, RaggedEnqueueData.from_ragged_tensor(ids)) for feature, ids in of_core.items()
@@ -105,16 +105,9 @@ def check_data(
     cores_per_host: int,
     ragged: bool,
 ) -> None:
-    """Checks the data of all cores before any op is created for it.
+    """Checks the data of all cores, host after host, before any op is created for it.
 
-    Args:
-      of_cores: {feature: EnqueueData or RaggedEnqueueData} for each core, host after host.
-      combiners: feature -> the combiner of its table.
-      cores_per_host: how many cores each host feeds.
-      ragged: True expects `RaggedEnqueueData`, False `EnqueueData`.
-
-    Raises:
-      ValueError: features are missing or unknown, of the wrong class, or on several devices.
+    Raises ValueError if features are missing or unknown, of the wrong class, or on several devices.
     """
     layout = "row_splits" if ragged else "sample_indices"
     expected = "RaggedEnqueueData" if ragged else "EnqueueData"
@@ -174,14 +167,9 @@ def enqueue_op(
 ) -> tf.Operation:
     """Returns the op that sends the ids of one core to the hardware.
 
-    Args:
-      data: {feature: EnqueueData or RaggedEnqueueData}, checked.
-      features: the order of the features.
-      combiners: the combiner of each of them.
-      sequence_features: those whose ids are not combined.
-      device_ordinal: number of the core on its host.
-      mode_override: as in `TPUEmbedding.generate_enqueue_ops`.
-      ragged: whether row splits stand in place of sample indices, as there.
+    `features` gives the order, also of `combiners`; the ids of `sequence_features` are not
+    combined. `device_ordinal` is the number of the core on its host. `mode_override` and `ragged`
+    are as in `TPUEmbedding.generate_enqueue_ops`.
     """
     first = next(iter(data.values())).embedding_indices
     with colocate_with(first):

@@ -3,8 +3,8 @@
 
 TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.
 tensorflow-estimator's own makes one of `tensorflow.python.tpu.tpu_embedding`, names the slots of
-seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours stands in its place,
-in the context of one estimator; nothing is changed in tensorflow-estimator itself.
+seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours replaces it in the
+context of one estimator; nothing is changed in tensorflow-estimator itself.
 """
 
 import logging
@@ -34,13 +34,7 @@ NO_PREDICTION = (
 
 
 def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
-    """Gives a TPUEstimator what drives the embedding hardware for the tables of its spec.
-
-    Args:
-      estimator: constructed, with `use_tpu=True`.
-      spec: checked.
-      tables: those of the spec, not empty.
-    """
+    """Makes a constructed TPUEstimator drive the embedding hardware for its spec's tables."""
     context = estimator._ctx
     embedding_config = EmbeddingConfig(spec, tables, context)
     for master in {estimator.config.master, estimator.config.evaluation_master}:
@@ -50,24 +44,21 @@ def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table])
 
 
 def hide_helpers() -> None:
-    """Keeps what the program's optimizer made for the helper variables out of checkpoints.
+    """Keeps the slots of the helper variables out of checkpoints.
 
-    tensorflow-estimator makes a helper variable for each table, for the sake of gradients, and
-    keeps it out itself. Without its slots, checkpoints of a TPU and of the host hold the same.
+    tensorflow-estimator makes a helper variable for each table, to get gradients, and keeps it out
+    itself. Without their slots, checkpoints of a TPU and of the host hold the same.
     """
     helper_variable.hide(keep_trainable=True)
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
-    """Returns what an input_fn made, with ids in the forms that are sent to a TPU.
+    """Returns the dataset or element of an input_fn, with ids in the forms that are sent to a TPU.
 
-    tensorflow-estimator takes SparseTensors; of dense ids it drops every 0. Here dense and ragged
+    tensorflow-estimator takes SparseTensors; it drops every 0 of dense ids. Here dense and ragged
     ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
-    the host. Dense ids of a table with combiner None stay dense, one for each sample.
-
-    Args:
-      made: a dataset of elements, or one element: the features dict, or a tuple beginning with it.
-      tables: those of the spec.
+    the host. Dense ids of a table with combiner None stay dense, one for each sample. An element is
+    the features dict, or a tuple beginning with it.
     """
     if not isinstance(made, tf.data.Dataset):
         return _element(made, tables)
@@ -120,7 +111,7 @@ def _weights(weights: Any, ids: Any) -> Any:
 
 
 def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
-    """Returns dense values [batch] or [batch, n], where there are ids, as a sparse tensor."""
+    """Returns dense values [batch] or [batch, n] as a sparse tensor that has those with an id."""
     if ids.shape.rank == 1:
         values, ids = values[:, None], ids[:, None]
     places = tf.where(tf.not_equal(ids, PADDING_ID))
@@ -128,12 +119,7 @@ def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
 
 
 class EmbeddingConfig:
-    """Stands for tensorflow-estimator's `EmbeddingConfig`: a `TPUEmbedding` for each mode.
-
-    Args:
-      spec: checked.
-      tables: those of the spec.
-      context: the estimator's `_InternalTPUContext`.
+    """Replaces tensorflow-estimator's `EmbeddingConfig`: a `TPUEmbedding` for each mode.
 
     Source: tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
     """
@@ -159,7 +145,6 @@ class EmbeddingConfig:
         return functions.multiplier(function, step)
 
     def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
-        """Returns what drives the hardware in a mode."""
         if mode not in self._of_mode:
             self._of_mode[mode] = self._create(mode)
         return self._of_mode[mode]
@@ -190,12 +175,7 @@ class EmbeddingConfig:
 
 
 class _TablesOfSpec(TPUEmbedding):
-    """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them.
-
-    Args:
-      tables: those of a spec.
-      batch_size, mode, **kwargs: as in `TPUEmbedding`.
-    """
+    """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them."""
 
     def __init__(self, tables: list[Table], batch_size: int, mode: int, **kwargs: Any):
         self._tables = tables
@@ -209,7 +189,6 @@ class _TablesOfSpec(TPUEmbedding):
         )
 
     def describe(self) -> str:
-        """Returns one line: what runs where, and how large it is."""
         where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
         return describe(self._tables, self._parameters, where)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of a table on the hosts of a TPU, and the ops that carry them there and back.
+"""The variables of a table on the hosts of a TPU, and the ops that load and retrieve them.
 
-The hardware holds the tables while it trains. On the hosts each has variables under its legacy
-name, from which it is loaded before the first step and into which it is retrieved after every
-training loop: one part for each host, the rows of the table in the order of their ids.
+The hardware holds the tables while it trains. The hosts have variables under each table's legacy
+name, loaded into the hardware before the first step and retrieved after every training loop: one
+part for each host, the rows of the table in the order of their ids.
 
 Source: `create_variables_and_ops` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
 """
@@ -37,7 +37,7 @@ SLOT_VARIABLE_NAMES = _slot_tuples("SlotVariableNames")
 
 
 def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
-    """Returns values of an optimizer's slots as its `...SlotVariables`; None without slots."""
+    """Returns the values of an optimizer's slots as its `...SlotVariables`; None without slots."""
     for legacy, of_slots in SLOT_VARIABLES.items():
         if isinstance(optimizer, legacy):
             return of_slots(*values)
@@ -67,8 +67,8 @@ def create_parts(
 ) -> list[tf.Variable]:
     """Creates one variable [rows of the host, dimension] for each host.
 
-    Where the table has fewer rows than there are hosts, each host beyond gets one row of padding, a
-    local variable called `dummy_<host>_<name>`, in no checkpoint.
+    If the table has fewer rows than there are hosts, each of the other hosts gets one row of
+    padding, a local variable called `dummy_<host>_<name>`, in no checkpoint.
     """
     rows, hosts = partition.vocabulary_size, partition.shards
     parts = list(
@@ -105,13 +105,9 @@ def load_ops(
 ) -> list[tf.Operation]:
     """Returns ops that copy a table and its slots to the hardware, one for each host.
 
-    Args:
-      table: its name in the configuration.
-      optimizer: the table's.
-      variables: the parts of the table and then of each slot, in the optimizer's order.
-      partition: the rows of each host.
-      config: the serialized configuration of the hardware, for the first of these ops; b'' if
-        another table's op carries it.
+    `variables` are the parts of the table and then of each slot, in the optimizer's order. The
+    first of these ops carries `config`, the serialized configuration of the hardware, or b'' if
+    another table's op does.
     """
     load = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.hardware.name}Parameters")
     names = ["parameters", *(slot.name for slot in optimizer.slots)]
@@ -141,7 +137,7 @@ def retrieve_ops(
     partition: Partition,
     config: bytes,
 ) -> list[tf.Operation]:
-    """Returns ops that copy a table and its slots back to the hosts; args as `load_ops`."""
+    """Returns ops that copy a table and its slots back to the hosts; see `load_ops`."""
     retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.hardware.name}Parameters")
     retrieved = []
     for host in range(partition.shards):
@@ -182,7 +178,7 @@ def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
 
 
 def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Tensor:
-    """Returns the rows of the part of `host`, from what the hardware had on every host."""
+    """Returns the rows of the part of `host` from the shards of the hardware on all hosts."""
     if _same(partition):
         return shards[host]
     start, size = partition.starts[host], partition.sizes[host]

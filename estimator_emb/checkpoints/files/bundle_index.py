@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the index file of a checkpoint: where in the data files each variable is.
 
-TensorFlow's readers do not tell these places, by which one sees that a file is too short. The index
+TensorFlow's readers do not tell these places, which also show that a file is too short. The index
 is a sorted table of keys and values, in blocks: the key '' has the header of the bundle, and the
 others are variables or slices of them.
 
@@ -28,16 +28,7 @@ class UnknownFormat(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """Consecutive rows of a variable, or all of it, in a data file.
-
-    Attributes:
-      start: the first row.
-      rows: number of rows; 1 for a scalar.
-      file: path of the data file.
-      offset: where the values begin in it, in bytes.
-      size: their bytes.
-      crc32c: their checksum, masked.
-    """
+    """Consecutive rows of a variable in a data file; a scalar has one. `crc32c` is masked."""
 
     start: int
     rows: int
@@ -48,25 +39,17 @@ class FilePart:
 
 
 class Index:
-    """The index of a checkpoint, as it was when this was made.
-
-    Args:
-      path: prefix of the checkpoint.
-
-    Raises:
-      UnknownFormat: the index cannot be read.
-    """
+    """The index of a checkpoint, read once; UnknownFormat if it cannot be read."""
 
     def __init__(self, path: str):
         self._path = path
         self._count, self._entries, self._little_endian = _read(path)
 
     def parts(self, name: str) -> list[FilePart]:
-        """Returns the parts in which a variable is saved, by row: one, unless it was partitioned.
+        """Returns the parts of a variable in the order of their rows.
 
-        Raises:
-          UnknownFormat: there is no such variable, its parts are not runs of whole rows that follow
-            each other, or their bytes are in another order than this machine's.
+        Raises UnknownFormat if they are not consecutive runs of whole rows of this machine's byte
+        order.
         """
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:
@@ -96,18 +79,14 @@ class Index:
         return parts
 
     def data_file(self, name: str) -> str:
-        """Returns the path of the data file that holds a variable.
-
-        Raises:
-          UnknownFormat: there is no such variable, or it is in several parts.
-        """
+        """Returns the data file of a variable; UnknownFormat if there is none or more than one."""
         entry = self._entries.get(name.encode())
         if entry is None or entry.slices:
             raise UnknownFormat(f"{self._path}.index has no place of {name}.")
         return _data_file(self._path, entry.shard_id, self._count)
 
     def data_files(self) -> dict[str, int]:
-        """Returns the path of each data file -> how many bytes it has at least."""
+        """Returns the path of each data file -> the least number of bytes that it must have."""
         sizes = dict.fromkeys(range(self._count), 0)
         for entry in self._entries.values():
             sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
@@ -140,7 +119,7 @@ def _read(path: str) -> tuple[int, dict[bytes, tensor_bundle_pb2.BundleEntryProt
 
 
 def _key_of_slice(name: str, extents: list[tuple[int, int]]) -> bytes:
-    """Returns the key under which a slice of a variable is listed; length -1 stands for all."""
+    """Returns the key of a slice of a variable; length -1 stands for all."""
     key = _unsigned(0)
     key += name.encode().replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff") + b"\0\1"
     key += _unsigned(len(extents))
@@ -155,7 +134,7 @@ def _unsigned(value: int) -> bytes:
 
 
 def _signed(value: int) -> bytes:
-    """Returns a number in the form whose bytes sort as the numbers do, 7 bits to a byte."""
+    """Returns a number in 7 bits per byte, in bytes that sort as the numbers do."""
     size = (value if value >= 0 else ~value).bit_length() // 7 + 1
     # As many bits in front are inverted as there are bytes.
     front = ((1 << size) - 1) << (7 * size)
@@ -191,7 +170,7 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
 
 
 def _handle(data: bytes, position: int) -> tuple[int, int, int]:
-    """Returns offset and size of a block, and where what follows them begins."""
+    """Returns offset and size of a block, and the position after them."""
     offset, position = _varint(data, position)
     size, position = _varint(data, position)
     return offset, size, position

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the latest checkpoint of a folder, and checks whether the files of a checkpoint are whole.
+"""Finds the latest checkpoint of a folder, and checks whether its files are whole.
 
 TensorFlow treats a model directory whose `checkpoint` file is missing, damaged or outdated as an
 empty one, and reports a data file that is too short as the end of the input. Here both are errors
@@ -24,7 +24,7 @@ _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 TRIES, PAUSE = 4, 0.25
 """How often a missing checkpoint is looked for, and the seconds in between.
 
-Another process may be writing the first one, or replacing the latest one."""
+Another process may be writing one."""
 
 
 class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
@@ -47,9 +47,8 @@ class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[mi
 def latest(model_dir: str) -> str | None:
     """Returns the prefix of the latest checkpoint of a model directory; None if it has none.
 
-    Raises:
-      MissingCheckpoint: the `checkpoint` file does not say which of the checkpoints is the latest,
-        or names one that is gone.
+    Raises MissingCheckpoint if there are some, but the `checkpoint` file names none or a missing
+    one.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -84,7 +83,7 @@ def latest(model_dir: str) -> str | None:
 
 
 def _named(model_dir: str) -> str:
-    """Returns the checkpoint that the `checkpoint` file names; '' if it does not say."""
+    """Returns the checkpoint that the `checkpoint` file names; '' if it names none."""
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:  # The file is empty.
@@ -106,11 +105,7 @@ def _warn_of_other_folder(model_dir: str, path: str, names: list[str]) -> None:
 
 
 def given(path: str) -> str:
-    """Returns a `checkpoint_path` of a program as a string, if there is such a checkpoint.
-
-    Raises:
-      MissingCheckpoint: there is none.
-    """
+    """Returns a program's `checkpoint_path` as a string, or raises MissingCheckpoint."""
     path = tf.compat.path_to_str(path)
     if exists(path):
         return path
@@ -167,11 +162,7 @@ def _how_to_go_on(folder: str, name: str) -> str:
 
 
 def check_folder(model_dir: str) -> None:
-    """Checks that TensorFlow finds what is saved in a model directory.
-
-    Raises:
-      ValueError: it reads the path as a pattern, which another path fits.
-    """
+    """Raises a ValueError if TensorFlow would read the path as a pattern of another one."""
     folder = model_dir.replace(os.sep, "/")
     if re.search(r"\\|\[[^/]+\]", folder):
         raise ValueError(
@@ -189,11 +180,10 @@ def check_folder(model_dir: str) -> None:
 
 
 def check_whole(path: str) -> None:
-    """Checks that no file of a checkpoint is missing or too short, without reading the variables.
+    """Raises an error if a file is missing or too short, without reading the variables.
 
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: a file is missing or too short; the message names the
-        newest checkpoint of the folder that is whole. Or TensorFlow reads the path as a pattern.
+    The error, MissingCheckpoint or DamagedCheckpoint, names the newest checkpoint of the folder
+    that is whole.
     """
     if not exists(path):
         raise _gone(path)
@@ -209,15 +199,9 @@ def check_whole(path: str) -> None:
 
 
 def explain(error: Exception, path: str | None) -> Exception | None:
-    """Explains an error that comes from restoring a damaged or vanished checkpoint.
+    """Returns the error of the checkpoint at `path` that caused `error`; None if it did not.
 
-    Args:
-      error: as `errors.explained` gives it.
-      path: prefix of the checkpoint that was to be restored; None if none was.
-
-    Returns:
-      The `MissingCheckpoint` or `DamagedCheckpoint` that says what is wrong with which file, and
-      what to do; None where the checkpoint is not what the error comes from.
+    `error` is as `errors.explained` gives it, and `path` is None if nothing was to be restored.
     """
     if path is None or isinstance(error, (MissingCheckpoint, DamagedCheckpoint)):
         return None
@@ -261,12 +245,7 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 
 
 def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
-    """Returns (what is wrong with the files of a checkpoint, whether one is missing), or None.
-
-    Args:
-      path: prefix of the checkpoint.
-      thorough: True also reads all variables, one at a time, which compares their checksums.
-    """
+    """Returns (the problem, whether a file is missing), or None; `thorough` reads all variables."""
     try:
         reader = tf.train.load_checkpoint(path)
     except (tf.errors.OpError, IndexError, ValueError) as error:
@@ -292,7 +271,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 
 
 def file_of(path: str, name: str) -> str:
-    """Returns the data file that holds a variable; a pattern of all files where it is not known."""
+    """Returns the data file that holds a variable, or a pattern of all files if it is unknown."""
     with contextlib.suppress(bundle_index.UnknownFormat):
         return bundle_index.Index(path).data_file(name)
     return f"{path}.data-*"

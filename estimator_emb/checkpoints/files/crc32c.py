@@ -5,8 +5,8 @@ TensorFlow compares the checksum of a tensor only where it reads all of it into 
 bytes may come in pieces, so that a table of any size is checked in little memory.
 
 A CRC is linear over GF(2): the register after the bytes A and B is the register after A, carried
-over as many zero bytes as B has, xor the register of B alone. So a piece is cut into lanes which
-go through the tables side by side, and are then joined in pairs.
+over as many zero bytes as B has, xor the register of B alone. So a piece is cut into lanes which go
+through the tables side by side, and are then joined in pairs.
 
 Source: RFC 3720, section 12.1 (the polynomial), and tensorflow/core/lib/hash/crc32c.h, TF 2.15.1
 (the mask).
@@ -29,11 +29,7 @@ class Checksum:
         self._register = np.array([0xFFFFFFFF], np.uint32)
 
     def add(self, data: bytes | np.ndarray) -> None:
-        """Adds the next bytes.
-
-        Args:
-          data: bytes, or an array of uint8 [n].
-        """
+        """Adds the next bytes, or an array of uint8 [n]."""
         values = np.frombuffer(data, np.uint8)
         whole = len(values) // (4 * _LANE_WORDS)
         for first in range(0, whole, _MOST_LANES):

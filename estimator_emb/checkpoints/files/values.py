@@ -20,21 +20,15 @@ from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
-"""How many bytes are read at a time."""
+"""Number of bytes read at a time."""
 
 
 class Values:
     """The values of a checkpoint. As a context, it closes the files at the end.
 
-    TensorFlow reads strings, variables whose parts are not runs of rows, and those of an index in
-    another format, each as a whole.
-
-    Args:
-      path: prefix of the checkpoint.
-
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: a file is missing, too short, or no checkpoint's; the
-        message is one line that names it.
+    TensorFlow itself reads strings, variables that are not in runs of rows, and unknown index
+    formats, each variable as a whole. The errors of a missing or damaged file are those of
+    `check_files`.
     """
 
     def __init__(self, path: str):
@@ -63,7 +57,7 @@ class Values:
         self._whole.cache_clear()
 
     def row_bytes(self, name: str) -> int:
-        """Returns the bytes of one row of a variable, at least 1; of strings, 8 for each."""
+        """Returns the bytes of one row of a variable, at least 1; 8 for each string."""
         size = 8 if self.dtypes[name] == tf.string else self.dtypes[name].size
         return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
 
@@ -75,12 +69,9 @@ class Values:
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of the pieces in which a variable that has rows is read.
+        """Yields (first row, end) of the pieces in which a variable is read.
 
-        Args:
-          name: its name.
-          rows: how many rows a piece has; None, the default, for as many as `PIECE_BYTES` hold.
-          variables: how many variables of this shape share those bytes; 1 by default.
+        A piece has `rows` rows, or as many as fit into `PIECE_BYTES` for `variables` variables.
         """
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
@@ -91,11 +82,7 @@ class Values:
         return self._get_tensor(name)
 
     def rows(self, name: str, start: int, end: int) -> np.ndarray:
-        """Returns the rows from `start` to before `end` of a variable.
-
-        Raises:
-          DamagedCheckpoint: a data file has become too short.
-        """
+        """Returns the rows from `start` to before `end` of a variable."""
         parts = self.parts(name)
         if parts is None:
             value = np.asarray(self._whole(name), object if self._is_text(name) else None)
@@ -114,12 +101,10 @@ class Values:
     def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
         """Returns the rows of the ids from `start` to before `end` of a variable.
 
-        `hosts` says over how many hosts its rows are in the order of 'mod'; 1, the default, is the
-        order of the ids.
+        Its rows are in the 'mod' order of `hosts` hosts; 1 is the order of the ids.
         """
         if hosts == 1:
             return self.rows(name, start, end)
-        # Each run of consecutive places is read at once.
         places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))
         order = np.argsort(places, kind="stable")
         breaks = np.flatnonzero(np.diff(places[order]) != 1) + 1
@@ -130,7 +115,7 @@ class Values:
         return values
 
     def parts(self, name: str) -> list[FilePart] | None:
-        """Returns the parts of a variable by row; None for what TensorFlow has to read."""
+        """Returns the parts of a variable by row; None if TensorFlow has to read it."""
         if name not in self._parts:
             self._parts[name] = self._find_parts(name)
         return self._parts[name]
@@ -150,11 +135,7 @@ class Values:
         return parts if fits else None
 
     def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
-        """Compares a variable with its checksums, and tells `progress` of the bytes that it reads.
-
-        Raises:
-          DamagedCheckpoint: it is not what was saved; the message names the data file.
-        """
+        """Raises DamagedCheckpoint, with the data file, if a checksum of a variable differs."""
         parts = self.parts(name)
         if parts is None:
             self._whole(name)
@@ -201,11 +182,7 @@ class Values:
 
 
 def check_files(path: str) -> None:
-    """Checks that no file of a checkpoint is missing or too short, and that its index is one.
-
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: the message is one line that names the file.
-    """
+    """Raises an error of one line that names the file if a file is missing or damaged."""
     if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
         raise MissingCheckpoint(
             f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "

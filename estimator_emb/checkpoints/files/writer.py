@@ -10,16 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 CHUNK_BYTES = 64 << 20
-"""How many bytes are written at a time."""
+"""Number of bytes written at a time."""
 
 
 class Writer:
     """A writer that writes a checkpoint beside its destination, and moves it there at the end.
 
-    As a context, it leaves no files or new folders behind where an error ends it.
-
-    Args:
-      destination: prefix of the new checkpoint.
+    As a context, it leaves no files or new folders behind if an error is raised.
     """
 
     def __init__(self, destination: str):
@@ -47,10 +44,7 @@ class Writer:
         shape: tuple[int, ...] = (),
         start: int | None = None,
     ) -> None:
-        """Adds a variable; or some of its rows, from row `start` on, if that is not None.
-
-        Then `shape` is that of the whole variable.
-        """
+        """Adds a variable, or its rows from `start` on; `shape` is then that of the variable."""
         place = ""
         if start is not None:
             rest = "".join(":-" for _ in shape[1:])
@@ -63,14 +57,14 @@ class Writer:
     def add_rows(
         self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
     ) -> None:
-        """Adds a variable whose rows come in their order, in pieces."""
+        """Adds a variable whose rows come in pieces, in their order."""
         start = 0
         for piece in pieces:
             self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
             start += len(piece)
 
     def merge(self) -> str:
-        """Writes what is left, and returns the prefix of the checkpoint before it is moved."""
+        """Writes the rest, and returns the prefix of the checkpoint before it is moved."""
         self._flush()
         merged = f"{self._folder}/merged"
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -100,7 +94,7 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Moves the merged checkpoint, and names it in the `checkpoint` file if there is none."""
+        """Moves the merged checkpoint, and writes a `checkpoint` file if there is none."""
         merged = f"{self._folder}/merged"
         names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
         moved: list[str] = []

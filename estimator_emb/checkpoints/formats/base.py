@@ -17,11 +17,8 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 class TableFormat:
     """A format that `export` writes; its module has one as `FORMAT`.
 
-    Attributes:
-      slots: whether it holds slots.
-      labels: whether it holds labels of rows.
-      widens: whether it holds bfloat16 as float32.
-      by_variable: whether it names tables as their variables, and not as files.
+    With `widens`, it writes bfloat16 as float32; with `by_variable`, it names tables as their
+    variables, and not as files.
     """
 
     slots = True
@@ -33,10 +30,10 @@ class TableFormat:
         """Raises a ValueError if a package is missing."""
 
     def check_labels(self, vocabulary: Vocabulary) -> None:
-        """Raises a ValueError for labels that it cannot hold."""
+        """Raises a ValueError for labels that the format cannot hold."""
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
-        """Writes tables of one checkpoint into a folder that is there and empty."""
+        """Writes tables of one checkpoint into an empty folder."""
         raise NotImplementedError
 
     def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
@@ -48,13 +45,13 @@ class TableFormat:
         return sorted(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))
 
     def told(self, folder: str, slots: bool) -> str:
-        """Returns what the command says of a written folder besides its files; '' for nothing."""
+        """Returns what the command prints of a written folder besides its files."""
         return ""
 
 
 @contextlib.contextmanager
 def new_folder(destination: str) -> Iterator[str]:
-    """Yields a temporary folder, which becomes `destination`, a new one, when all went well."""
+    """Yields a temporary folder, which becomes `destination` if no error is raised."""
     temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
     tf.io.gfile.makedirs(temporary)
     try:
@@ -74,12 +71,7 @@ def tables_to_write(
     order: str | None,
     progress: Callable[[int, int], Any] | None,
 ) -> list[SavedTable]:
-    """Returns the tables of a checkpoint to write as a format; the arguments are those of `export`.
-
-    Raises:
-      ValueError: a table or a vocabulary is not there, two tables would share a name, or nothing
-        says in which order rows are.
-    """
+    """Returns the tables to write, with the arguments and the errors of `export`."""
     tables: list[SavedTable] = []
     taken: dict[str, str] = {}
     for name in names:
@@ -104,7 +96,7 @@ def tables_to_write(
 
 
 class Sequential:
-    """A file that is written from its beginning to its end, by a library that would close it."""
+    """A file that is written from beginning to end, by a library that would close it."""
 
     closed = False
 
@@ -128,7 +120,7 @@ class Sequential:
 
 
 def write_labels(file: str, table: SavedTable, missing: str) -> None:
-    """Writes the labels of a table, one on a line; `missing` with the id for rows without one."""
+    """Writes the labels of a table, one per line; `missing` with the id for rows without one."""
     with tf.io.gfile.GFile(file, "wb") as opened:
         start = 0
         for labels in table.labels():

@@ -32,8 +32,8 @@ class Conversion:
       permuted: names of the tables and slots whose rows were put into another order.
       dropped: names of the helper variables left out.
       hosts: number of hosts in whose order the rows were; 1 for the order of the ids.
-      to_hosts: number of hosts in whose order they are now; 1 for the order of the ids.
-      left: names of the other tables, which stay as they were.
+      to_hosts: number of hosts in whose order the rows are now; 1 for the order of the ids.
+      left: names of the tables whose rows stay as they were.
     """
 
     path: str
@@ -61,44 +61,39 @@ def convert(
     The legacy TPUEstimator with `partition_strategy='mod'` saved the rows of a table host by host;
     under 'div', and in every checkpoint of this package, they are in the order of the ids. All
     variables are copied except the legacy helpers, `tpu_embedding_dummy_table_variable_*`. Slots
-    move with their tables. The new checkpoint has one variable more, the scalar string
-    `estimator_emb/row_order`, which says how the rows of its tables are ordered: so it is not
-    converted a second time. Nothing else reads it.
+    move with their tables. The new checkpoint also has the scalar string `estimator_emb/row_order`,
+    which records the order of the rows, so that nothing is converted twice. Nothing else reads it.
 
-    The values are compared with their checksums before, and with the new checkpoint after. Three or
-    four times 64 MB are in memory at a time. The new checkpoint appears when it is complete. If its
+    The values are compared with their checksums before, and with the new checkpoint after. At most
+    about 256 MB are in memory at a time. The new checkpoint appears when it is complete. If its
     folder has no `checkpoint` file, one is written that names it, so that the folder serves as a
     model directory.
 
     Args:
       source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      destination: a folder, in which the new checkpoint has the source's name; or its prefix. What
-        is no folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
-      tables: names of the tables, or patterns with * and ?; their slots move with them. Slots that
-        `inspect` does not know as such must be named like tables. A pattern finds those matrices
-        that are known to be tables: by the name that a feature column gives
-        (`.../embedding_weights`, `..._shared_embedding`), by slots that only embedding optimizers
-        have (`/Adam/m`), by the name of a legacy helper variable, by a record or by a graph. Any
-        other is named in full.
+      destination: a folder, in which the new checkpoint has the source's name; or its prefix. A
+        path that is no folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
+      tables: names of the tables, or patterns with * and ?. A pattern finds the matrices that are
+        known to be tables: by the name that a feature column gives (`.../embedding_weights`,
+        `..._shared_embedding`), by slots that only embedding optimizers have (`/Adam/m`), by the
+        name of a legacy helper variable, by a record or by a graph. Any other table, and any slot
+        that `inspect` does not list as one, must be named in full.
       hosts: number of TPU hosts over which the tables were divided. None, the default, takes what
         the checkpoint says: its record, its graph in the `.meta` file, or the slices in which its
         tables were saved. With `to='mod'` and no `to_hosts`, it is `to_hosts`, and the rows must be
         in the order of the ids.
       to: 'ids', the default, for the order of the ids; 'mod' for that of the legacy 'mod'.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
       to_hosts: number of TPU hosts for `to='mod'`.
       source_order: 'mod' or 'div', the strategy of the program, for a checkpoint that does not say
         it. None, the default, for one that does.
       force: True believes `hosts` and `source_order` against what slices and names tell, for a
         checkpoint that another program has written again. A record or a graph is always believed.
 
-    Returns:
-      What was done, as a `Conversion`.
-
     Raises:
       ValueError: there is no checkpoint; it is damaged; `destination` exists; a table is not in the
-        checkpoint or is no embedding table; the order of its rows is not known, is already the one
-        that is asked for, or is not what the arguments say; or an argument is not allowed.
+        checkpoint or is no embedding table; the order of its rows is not known, is already the
+        requested one, or contradicts the arguments; or an argument is not allowed.
     """
     _check_arguments(hosts, to, to_hosts, source_order)
     if to == "mod" and to_hosts is None:
@@ -137,7 +132,7 @@ def _check_arguments(
 
 
 class _Moves:
-    """What a conversion moves, and from the order of how many hosts; 1 for that of the ids."""
+    """The tables that a conversion moves, and the number of hosts in whose order their rows are."""
 
     def __init__(
         self,
@@ -164,13 +159,12 @@ class _Moves:
         self.hosts = self._hosts(hosts, source_order)
 
     def order_of(self, name: str) -> int | None:
-        """Returns the hosts in whose order the rows of a table that stays are; None if unknown."""
+        """Returns the number of hosts of a table that stays; None if unknown."""
         if self._record:
             return self._record.get(name)
         return self.hosts  # One strategy holds for all tables of a program.
 
     def check_target(self, to: str, to_hosts: int) -> None:
-        """Checks that there is something to do."""
         rows = max(table.shape[0] for table in self._named)
         if to == "mod" and to_hosts > rows:
             raise ValueError(
@@ -184,7 +178,6 @@ class _Moves:
             )
 
     def _matching(self, name: str) -> list[str]:
-        """Returns the tables that a name or a pattern stands for."""
         if name in self._values.shapes or not any(sign in name for sign in "*?["):
             return [name]
         matching = fnmatch.filter(self._tables, name)
@@ -265,7 +258,7 @@ class _Moves:
         return hosts
 
     def _told(self) -> tuple[str | None, int | None, str]:
-        """Returns order, hosts and reason as record or graph tell them, or (None, None, '')."""
+        """Returns order, hosts and reason from the record or the graph, or (None, None, '')."""
         if self._record:
             found = {self._record.get(table.name) for table in self._named}
             if len(found) > 1:
@@ -283,7 +276,7 @@ class _Moves:
         return graph.order, graph.hosts, f": {graph.why}"
 
     def _undivided(self) -> str | None:
-        """Returns 'ids' if no table is in slices, and nothing tells of a legacy TPU; else None."""
+        """Returns 'ids' if no table is in slices and nothing tells of a legacy TPU; else None."""
         whole = all(row_order.undivided(self._values, table.name) for table in self._named)
         if not whole or self._force:
             return None
@@ -291,7 +284,6 @@ class _Moves:
         return "ids"
 
     def _hosts_of_slices(self) -> tuple[int, str] | None:
-        """Returns the number of hosts that the slices tell, and the reason; None if they do not."""
         names = {table.name for table in self._named} | set(self._tables)
         told = row_order.hosts_of_slices(self._values, sorted(names))
         own = {table.name: told[table.name] for table in self._named if table.name in told}
@@ -356,7 +348,7 @@ def _write(
 
 
 class _Order:
-    """Over how many hosts the rows of a variable are in the order of 'mod', in both checkpoints."""
+    """The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
 
     def __init__(self, values: Values, name: str, conversion: Conversion):
         moved = name in conversion.permuted
@@ -365,10 +357,10 @@ class _Order:
         self._starts = [] if moved else [part.start for part in parts]
 
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
-        """Returns the positions in `ids` of those that the new checkpoint has in one slice.
+        """Returns the positions in `ids` for each slice of the new checkpoint.
 
-        The rows of a host are a slice of their own. A variable that stays as it was keeps the
-        slices that it had, by which one may see how it was divided.
+        A host has its own slice, and a variable that stays keeps its slices, which tell how it was
+        divided.
         """
         if self.new > 1:
             divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
@@ -405,7 +397,6 @@ def _copy(
 def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
-    """Raises an error unless each row of the new checkpoint is that of the old one."""
     right = (written.shapes[name], written.dtypes[name]) == (
         values.shapes[name],
         values.dtypes[name],

@@ -27,11 +27,11 @@ def export(
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
     The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
-    The values are compared with their checksums. A name of a file has `_` for every character but
-    letters, digits, `-` and `.`, and a name of a signature has it for those two as well.
-    `names.json` says which variable a file, an array or a Keras layer stands for, where one has
-    another name. A table of bfloat16 is written as float32, except as safetensors.
-    `docs/api/checkpoint.md` says what each format holds.
+    The values are compared with their checksums. The name of a file has `_` for every character but
+    letters, digits, `-` and `.`; the name of a signature has it for those two as well. `names.json`
+    says which variable a file, an array or a Keras layer stands for, where their names differ. A
+    table of bfloat16 is written as float32, except as safetensors. `docs/api/checkpoint.md` says
+    what each format holds.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -42,14 +42,14 @@ def export(
       vocabularies: table, by the same name -> file of its labels, one on a line, in the order of
         the ids. Rows beyond its last line have no label, or ''.
       order: as in `table`.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
 
     Returns:
       The paths of the written files, sorted; of a SavedModel, its folder.
 
     Raises:
-      ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is not
-        there or does not fit, or the checkpoint is damaged.
+      ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is
+        missing or does not fit, or the checkpoint is damaged.
     """
     if to not in EXPORT_FORMATS:
         raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")

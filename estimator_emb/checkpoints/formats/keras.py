@@ -10,14 +10,14 @@ from estimator_emb.checkpoints.formats.base import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 _LARGEST_ATTRIBUTE = 64512
-"""Bytes of an attribute beyond which Keras divides it, as HDF5 limits the header of an object."""
+"""Bytes beyond which Keras divides an attribute, as HDF5 limits an object's header."""
 
 
 class _Keras(TableFormat):
     """The HDF5 format of Keras 2, which Keras 3 reads too.
 
-    It has a group for each layer, whose attribute `weight_names` names its datasets. A layer here
-    has one, `embeddings`, [rows, dimension].
+    It has a group for each layer, whose attribute `weight_names` names its datasets: here one,
+    `embeddings`, [rows, dimension].
 
     Source: `save_weights_to_hdf5_group` of tf_keras/src/saving/legacy/hdf5_format.py, 2.15.1, and
     `load_weights_from_hdf5_group_by_name` of keras/src/legacy/saving/legacy_h5_format.py, 3.15.1.
@@ -44,7 +44,6 @@ class _Keras(TableFormat):
                     start += len(piece)
 
     def told(self, folder: str, slots: bool) -> str:
-        """Returns the layers that the file fills, as a model would make them."""
         import h5py
 
         file = f"{folder}/tables.h5"

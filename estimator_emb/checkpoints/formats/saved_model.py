@@ -99,7 +99,7 @@ def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
 
 
 def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
-    """Replaces variables of the small checkpoint at a prefix, by name, by tables of any size."""
+    """Replaces variables of the small checkpoint at `path` by tables of any size."""
     with Writer(path) as out:
         with Values(path) as small:
             for name, dtype in small.dtypes.items():

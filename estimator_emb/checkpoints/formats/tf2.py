@@ -2,12 +2,11 @@
 """Writes and reads checkpoints of `tf.tpu.experimental.embedding.TPUEmbedding`.
 
 Such a checkpoint is one of `tf.train.Checkpoint(embedding=TPUEmbedding(...))`: besides the values
-it holds a graph of the objects that were saved. Here no such objects are made: graph and values are
-written by themselves, the values in pieces, so that a table may be larger than the memory.
+it holds a graph of the saved objects. Graph and values are written here without such objects, the
+values in pieces, so that a table may be larger than the memory.
 
-A table has one tensor, in the order of its ids, as `TPUEmbedding` saves it from any number of
-hosts. The slots hold what the embedding hardware holds, as they do in our checkpoints: nothing is
-scaled, shifted or negated.
+A table is one tensor in the order of its ids, as `TPUEmbedding` saves it from any number of hosts.
+The slots hold the same values as in our checkpoints, unscaled.
 
 Source: trackable_object_graph.proto, `escape_local_name` of
 tensorflow/python/trackable/trackable_utils.py, `TPUEmbedding` and `TPUEmbeddingForServing` of
@@ -32,10 +31,10 @@ from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
 from estimator_emb.private.protos import trackable_object_graph_pb2
 
 WEIGHTS = "parameters"
-"""What TensorFlow calls the weights of a table, among its slots."""
+"""TensorFlow's name of the weights of a table, among its slots."""
 
 FILE = "ckpt-1"
-"""Name of the written checkpoint: that which `tf.train.Checkpoint.save` gives to its first one."""
+"""Name of the first checkpoint of `tf.train.Checkpoint.save`, and of the written one."""
 
 Keys = dict[str, dict[str, str]]
 """Table -> slot, or `WEIGHTS` -> name of the tensor in a checkpoint."""
@@ -46,17 +45,16 @@ _LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 
 Written = tuple[str, SavedTable, type[OptimizationParameters] | None]
-"""A table to write: its name in the TF2 vocabulary; the table; and the class of the TF2 vocabulary
-whose slots are written, or None for no slots."""
+"""A table to write: its name in TF2, the table, and the TF2 class of its slots or None."""
 
 
 def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
-    """Returns the class of the TF2 vocabulary that is the same optimizer; None without one."""
+    """Returns the TF2 vocabulary's class of the same optimizer; None if there is none."""
     return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
 
 
 def suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
-    """Returns slot, or `WEIGHTS` -> what its variable's name here has after that of the table."""
+    """Returns slot, or `WEIGHTS` -> suffix of its variable's name after that of the table."""
     slots = optimizer.slots if optimizer else ()
     return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
 
@@ -65,10 +63,8 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
     """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`.
 
     It is that of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=tf.Variable(...))`, with
-    the counter of `tf.train.Checkpoint.save`; without `step` if that is None.
-
-    Raises:
-      ValueError: the values of a table are float64, and those of `TPUEmbedding` are float32.
+    the counter of `tf.train.Checkpoint.save`; without `step` if that is None. Raises a ValueError
+    for float64, as `TPUEmbedding` has float32.
     """
     for _, table, _ in tables:
         if table.dtype == np.float64:
@@ -106,14 +102,11 @@ def left_out(written: Written) -> list[str]:
 
 
 def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, Keys]:
-    """Returns the serialized graph of what `tf.train.Checkpoint` saves, and the tensors' names.
-
-    It is made here, as TensorFlow makes it only of variables, and eagerly.
-    """
+    """Returns the graph, which TensorFlow makes only of variables, and the tensors' names."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
     def add(parent: Any, name: str, *path: str) -> Any:
-        """Adds an object to another one, as its attribute `name`; a variable if it has a path."""
+        """Adds an object as the attribute `name` of its parent; a variable if it has a path."""
         reference = parent.children.add(node_id=len(graph.nodes), local_name=name)
         node = graph.nodes.add()
         node.has_checkpoint_values.value = True
@@ -144,9 +137,8 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
 def saved_tables(values: Values) -> Keys:
     """Returns the tables of a checkpoint of TPUEmbedding, by the graph of its objects.
 
-    Raises:
-      ValueError: it is no such checkpoint, it has two tables of one name, or its tables are those
-        of the SparseCore, where several are stacked in one and their rows are shuffled.
+    Raises a ValueError if it is no such checkpoint, has two tables of one name, or has the tables
+    of the SparseCore, which stacks several in one and shuffles their rows.
     """
     if _GRAPH not in values.shapes:
         raise ValueError(
@@ -184,13 +176,13 @@ def saved_tables(values: Values) -> Keys:
 
 
 def shown(key: str) -> str:
-    """Returns a tensor's name in a checkpoint as the attributes that lead to it: `embedding/t`."""
+    """Returns a tensor's name in a checkpoint as the path of attributes to it: `embedding/t`."""
     path = key.removesuffix(f"/{_VALUE}")
     return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
 
 
 def saved_step(values: Values) -> int | None:
-    """Returns the `step` of a checkpoint of `tf.train.Checkpoint(step=...)`; None without."""
+    """Returns the `step` of a `tf.train.Checkpoint(step=...)`; None without one."""
     name = f"step/{_VALUE}"
     if values.shapes.get(name) != () or not values.dtypes[name].is_integer:
         return None
@@ -198,17 +190,14 @@ def saved_step(values: Values) -> int | None:
 
 
 def global_step(values: Values) -> int | None:
-    """Returns the global step of a checkpoint of tensorflow-estimator; None without."""
+    """Returns the global step of a checkpoint of tensorflow-estimator; None without one."""
     if values.shapes.get("global_step") != ():
         return None
     return int(values.whole("global_step"))
 
 
 def own_names(variables: Sequence[str]) -> dict[str, str]:
-    """Returns variable -> the name of its table in the TF2 vocabulary, as `to_tensorflow` has it.
-
-    Where two would share a name, both have those of their variables.
-    """
+    """Returns variable -> its table's name in `to_tensorflow`, or itself if two would share it."""
     wanted = {variable: saved_variables.own_name(variable) for variable in variables}
     names = list(wanted.values())
     return {
@@ -229,7 +218,7 @@ NOT_IN_A_CHECKPOINT = [
 
 
 class _Tf2(TableFormat):
-    """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which says what is what in it."""
+    """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which describes its contents."""
 
     labels = False
     by_variable = True
@@ -266,7 +255,6 @@ class _Tf2(TableFormat):
         return {}
 
     def told(self, folder: str, slots: bool) -> str:
-        """Returns which variable became which, and what is not in the checkpoint."""
         with tf.io.gfile.GFile(f"{folder}/tables.json") as file:
             contents = json.load(file)
         rows = [("table", "optimizer", "variable", "in the new checkpoint")]
@@ -289,7 +277,6 @@ class _Tf2(TableFormat):
 
 
 def _of_slots(table: SavedTable) -> type[OptimizationParameters] | None:
-    """Returns the class of the TF2 vocabulary that has the slots of a table; None without."""
     if not table.optimizer or len(table.variables) == 1:
         return None
     return tf2_class(saved_variables.optimizer_class(table.optimizer))

@@ -22,9 +22,9 @@ class Difference:
       name: its name.
       what: 'only in the first', 'only in the second', 'shape', 'type' or 'values'.
       first, second: its shapes or types, where these differ; else None.
-      rows: how many rows differ, where values do; 1 for a scalar.
-      of_rows: how many rows it has.
-      largest: the largest absolute difference of two numbers; NaN where one of two is NaN, and for
+      rows: number of rows that differ, where values do; 1 for a scalar.
+      of_rows: number of its rows.
+      largest: the largest absolute difference of two numbers; NaN where only one is NaN, and for
         strings.
     """
 
@@ -40,16 +40,16 @@ class Difference:
 def differences(
     first: str, second: str, progress: Callable[[int, int], Any] | None = None
 ) -> list[Difference]:
-    """Returns how two checkpoints differ, by variable; [] if in nothing.
+    """Returns the differences between two checkpoints, by variable; [] if there are none.
 
     Values are compared in pieces; NaN equals NaN. Rows are compared by their ids where `convert`
-    would know their order, and as they lie where neither checkpoint tells it. Legacy helper
-    variables and records of conversions do not count.
+    would know their order, and in the order of the files where neither checkpoint tells it. Legacy
+    helper variables and records of conversions do not count.
 
     Args:
       first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       second: the same of the other.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or only one of the two tells in which order
@@ -72,7 +72,6 @@ def differences(
 
 
 def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
-    """Returns the number of hosts in whose order the rows of a variable are in each checkpoint."""
     told = [order.get(name) for order in orders]
     if None in told and told != [None, None]:
         values = both[told.index(None)]
@@ -123,8 +122,8 @@ def pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the values of two variables of one shape and type, piece by piece, by their ids.
 
-    `hosts` says over how many hosts the rows of each are in the order of 'mod'. A variable that
-    fits in one piece is yielded as a whole, and so are strings.
+    `hosts` has the number of hosts in whose 'mod' order each is. A variable that fits in one piece
+    is yielded as a whole, and so are strings.
     """
     is_text = here.dtypes[name] == tf.string
     spans = [] if is_text or not here.shapes[name] else [*here.spans(name)]

@@ -17,25 +17,25 @@ def nearest(
     count: int = 10,
     order: str | None = None,
 ) -> list[tuple[int, str | None, float]]:
-    """Returns the rows of a table that are nearest to one of them, the nearest first.
+    """Returns the rows of a table that are nearest to one of its rows, the nearest first.
 
     Nearness is the cosine of the angle between two rows. Rows of zeros, and of NaN or infinite
-    numbers, are near to none. The table is read in pieces.
+    numbers, are left out. The table is read in pieces.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       table: its name, as in `checkpoint.table`.
       like: id of the row; or its label, a string, which needs a vocabulary.
       vocabulary: file of the labels, as those of `export`; None, the default, for none.
-      count: how many rows are returned at most, without the row itself; 10 by default.
+      count: the most rows to return, without the row itself; 10 by default.
       order: as in `checkpoint.table`.
 
     Returns:
       A list of (id, its label or None, the cosine).
 
     Raises:
-      ValueError: there is no such checkpoint, table, id or label; the row has no direction; or
-        `count` is less than 1; or the values are not those that were saved.
+      ValueError: there is no such checkpoint, table, id or label; the row has no direction; `count`
+        is less than 1; or the checkpoint is damaged.
     """
     if count < 1:
         raise ValueError(f"nearest: count must be at least 1; got {count}.")

@@ -2,12 +2,12 @@
 """Finds out in which order a checkpoint has the rows of its tables.
 
 Under 'mod', a legacy TPU of H hosts saved the rows of the ids i, i + H, i + 2H, ... of host i = 0,
-1, ... one host after the other. What tells of it, in the order in which it is believed:
+1, ... one host after the other. The first of these that is there decides:
 
 1. the record that a conversion has left in the checkpoint;
-2. the graph that was saved beside it, in its `.meta` file: a legacy TPU program has there the
-   configuration of the embedding hardware, with the strategy and the number of hosts; a program of
-   this package is known by its helper variable, and by how it loads the hardware;
+2. the graph in the `.meta` file: that of a legacy TPU program has the configuration of the
+   embedding hardware, with the strategy and the number of hosts; that of this package is known by
+   its helper variable, and by how it loads the hardware;
 3. the slices in which a table was saved, one for each host that had rows of it. They tell the
    number of hosts, and not the strategy.
 
@@ -41,10 +41,10 @@ class SavedGraph:
     Attributes:
       order: 'ids' or 'mod'; None if it does not say.
       hosts: number of TPU hosts over which it divides tables; None if it does not say.
-      why: what in it says so, for messages.
+      why: the evidence in it, for messages.
       tables: names of the variables that it loads into the embedding hardware.
-      program: whose graph it is: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for
-        one that trains no tables on a TPU; None without a graph.
+      program: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for one that trains no
+        tables on a TPU; None without a graph.
     """
 
     order: str | None = None
@@ -55,7 +55,7 @@ class SavedGraph:
 
 
 def saved_graph(path: str) -> SavedGraph:
-    """Returns what the graph beside a checkpoint says; nothing where there is none."""
+    """Returns what the graph beside a checkpoint says, if there is one."""
     file = f"{path}.meta"
     if not tf.io.gfile.exists(file):
         return SavedGraph()
@@ -130,12 +130,9 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
 
 
 def record(values: Values) -> dict[str, int]:
-    """Returns what the record of a conversion says: table or slot -> number of hosts; {} without.
+    """Returns table or slot -> number of hosts in whose 'mod' order it is; {} without a record.
 
-    The rows are in the order of 'mod' over these hosts; 1 stands for the order of the ids.
-
-    Raises:
-      ValueError: the record is not one that this version can read.
+    1 stands for the order of the ids. Raises a ValueError if this version cannot read the record.
     """
     if RECORD not in values.shapes:
         return {}
@@ -160,7 +157,7 @@ def contents_of_record(hosts: Mapping[str, int]) -> bytes:
 
 
 def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
-    """Returns variable -> number of hosts as in `record`, by the record or the saved graph."""
+    """Returns variable -> number of hosts as `record` does, from the record or the saved graph."""
     graph = graph or saved_graph(values.path)
     found = record(values)
     if not found and graph.order == "ids":
@@ -179,14 +176,14 @@ def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
 def undivided(values: Values, table: str) -> bool:
     """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
 
-    Then a TPU of several hosts has not written it, and its rows are in the order of the ids.
+    Its rows are then in the order of the ids, as no TPU of several hosts has written it.
     """
     helped = any(saved_variables.is_helper(name) for name in values.shapes)
     return not helped and len(values.parts(table) or ()) == 1
 
 
 def described(values: Values) -> str:
-    """Returns which program has written a checkpoint, and in which order its rows are."""
+    """Returns in words which program wrote a checkpoint, and in which order its rows are."""
     graph = saved_graph(values.path)
     orders = known(values, graph)
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)

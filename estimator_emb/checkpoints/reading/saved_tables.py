@@ -15,10 +15,11 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 def tables(path: str) -> dict[str, SavedVariable]:
-    """Returns the embedding tables of a checkpoint, name of the variable -> its description.
+    """Returns name of the variable -> description of the embedding tables of a checkpoint.
 
-    Besides those that `convert` knows, it lists all that might be tables: matrices of
-    floating-point numbers that are no slots and have no name of a dense layer. No values are read.
+    Besides the tables that `convert` knows, it lists all that might be tables: matrices of
+    floating-point numbers that are no slots and are not named like dense layers. No values are
+    read.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
@@ -67,7 +68,7 @@ def table_pieces(
       name: as in `table`.
       slot: as in `table`.
       order: as in `table`.
-      rows: how many to yield at a time; None, the default, for about 32 MB of them.
+      rows: number of rows to yield at a time; None, the default, for about 32 MB of them.
 
     Raises:
       ValueError: as `table`; or `rows` is less than 1.
@@ -84,21 +85,9 @@ def table_pieces(
 class SavedTable:
     """A table of an open checkpoint, with row i for id i.
 
-    Args:
-      values: the checkpoint.
-      name: the table's name, as `find` takes it.
-      order: as in `table`.
-      widen: True reads bfloat16 as float32. False by default.
-
-    Attributes:
-      name: name of its variable.
-      variables: names of its variables, the weights first, then the slots.
-      rows, dimension: its shape.
-      dtype: NumPy's type of the values as they are read.
-      optimizer: as in `SavedVariable`.
-      vocabulary: labels of its rows; None, at first, for none.
-      advance: function called with the number of bytes that `pieces` has read; it does nothing at
-        first.
+    The argument `name` is as in `find`, and the attribute is that of the variable. `variables` has
+    the weights first, then the slots. `widen` reads bfloat16 as float32. `advance` is called with
+    the number of bytes that `pieces` has read.
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
@@ -119,11 +108,11 @@ class SavedTable:
 
     @property
     def safe_name(self) -> str:
-        """Returns the table's name for a file, with `_` for what a file's name may not have."""
+        """Returns the table's name with `_` for the characters that a file's name may not have."""
         return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
 
     def variable(self, slot: str | None) -> str:
-        """Returns the name of the variable of a slot by its suffix; None stands for the weights."""
+        """Returns the variable of a slot by its suffix; None stands for the weights."""
         if slot is None:
             return self.name
         name = f"{self.name}/{slot.removeprefix('/')}"
@@ -135,30 +124,26 @@ class SavedTable:
         return name
 
     def read(self, variable: str, start: int, end: int) -> np.ndarray:
-        """Returns the rows of the ids from `start` to before `end` of one of its variables."""
+        """Returns the rows of the ids from `start` to before `end` of a variable."""
         rows = self.values.of_ids(variable, start, end, self._hosts)
         return rows.astype(np.float32) if self._widened else rows
 
     def pieces(self, variable: str) -> Iterator[np.ndarray]:
-        """Yields the rows of one of its variables, [rows, dimension], piece by piece."""
+        """Yields the rows of a variable, [rows, dimension], piece by piece."""
         for start, end in self.values.spans(self.name):
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:
-        """Yields the labels of the same pieces; None for a row without."""
+        """Yields the labels of the same pieces; None for a row without a label."""
         labels = iter(self.vocabulary or ())
         for start, end in self.values.spans(self.name):
             yield [next(labels, None) for _ in range(start, end)]
 
 
 def find(values: Values, name: str) -> SavedVariable:
-    """Returns the table with a name: of its variable, of its column, or by `own_name`.
-
-    Raises:
-      ValueError: there is none, or there are several.
-    """
+    """Returns the one table with the name of a variable, a column, or `own_name`; or raises."""
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)
     matrices = {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
     if name in matrices:
@@ -185,7 +170,6 @@ def find(values: Values, name: str) -> SavedVariable:
 
 
 def _hosts(values: Values, name: str, order: str | None) -> int:
-    """Returns the number of hosts in whose order the rows of a table are."""
     graph = row_order.saved_graph(values.path)
     told = row_order.known(values, graph).get(name)
     if told is None and graph.program != "other" and not row_order.undivided(values, name):

@@ -46,7 +46,7 @@ class SavedVariable:
       name: its name.
       shape: its shape.
       dtype: type of its values.
-      slots: names of the optimizer's slots that belong to it, which are listed nowhere else.
+      slots: names of its slots, which are listed nowhere else.
       optimizer: class name, without 'Parameters', of the embedding optimizer that has these slots;
         None without slots, or if no optimizer has exactly these.
     """
@@ -85,7 +85,7 @@ def inspect(path: str) -> list[SavedVariable]:
 def of_shapes(
     shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, tf.DType]
 ) -> list[SavedVariable]:
-    """Returns the variables of these names, shapes and types, as `inspect` does."""
+    """Returns the variables with these names, shapes and types, as `inspect` does."""
     slots = {name: slots_of(name, shapes) for name in shapes}
     owned = {slot for own_slots in slots.values() for slot in own_slots}
     return [
@@ -123,11 +123,7 @@ def _optimizer(name: str, slots: Sequence[str]) -> str | None:
 
 
 def prefix(path: str) -> str:
-    """Returns the prefix of the checkpoint that a path names: it, or the latest of a folder.
-
-    Raises:
-      ValueError: there is no checkpoint.
-    """
+    """Returns the prefix of a checkpoint or of a folder's latest; ValueError if there is none."""
     path = tf.compat.path_to_str(path)
     if tf.io.gfile.isdir(path):
         latest = checkpoint_files.latest(path)
@@ -151,7 +147,7 @@ def is_helper(name: str) -> bool:
 
 
 def is_matrix_of_rows(variable: SavedVariable) -> bool:
-    """Returns whether a variable could be a table, or a slot that no optimizer is known to have."""
+    """Returns whether a variable could be a table, or the slot of an unknown optimizer."""
     return (
         len(variable.shape) == 2
         and variable.dtype.is_floating
@@ -162,7 +158,7 @@ def is_matrix_of_rows(variable: SavedVariable) -> bool:
 
 
 def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariable]:
-    """Returns name -> variable of those of a checkpoint that might be tables."""
+    """Returns name -> variable of those that might be tables."""
     shapes = {variable.name: variable.shape for variable in variables}
     of_cpu = {slot for name in shapes for slot in cpu_slots(name, shapes)}
     return {
@@ -173,12 +169,12 @@ def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariab
 
 
 def looks_dense(name: str) -> bool:
-    """Returns whether a name is of a matrix or bias of a dense layer, such as `dense/kernel_1`."""
+    """Returns whether a name is that of a dense layer's variable, such as `dense/kernel_1`."""
     return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def own_name(variable: str) -> str:
-    """Returns the name that a variable's table has in the legacy config and in TensorBoard.
+    """Returns the name of a variable's table in the legacy config and in TensorBoard.
 
     A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
     share is `tbl_a_b_shared_embedding`; any other has the name of its variable.
@@ -194,12 +190,10 @@ def own_name(variable: str) -> str:
 def tables(
     variables: Sequence[SavedVariable], also: Sequence[str] = ()
 ) -> dict[str, SavedVariable]:
-    """Returns name -> variable of those that are embedding tables by what the checkpoint says.
+    """Returns name -> variable of those that the checkpoint says are embedding tables.
 
-    Such a matrix might be a table, and one of these is true: a feature column made its name
-    (`.../embedding_weights`, `..._shared_embedding`); it has slots that only embedding optimizers
-    have (`/Adam/m`); a legacy helper variable has its name; or it is in `also`, the names that a
-    record or a graph says to be tables.
+    They have a feature column's name (`.../embedding_weights`, `..._shared_embedding`), slots that
+    only embedding optimizers have (`/Adam/m`), a legacy helper variable, or a place in `also`.
     """
     helped = {
         part.removeprefix(HELPER_PREFIX)

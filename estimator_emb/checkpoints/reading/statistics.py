@@ -13,10 +13,10 @@ from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""The quantiles of the rows' norms that are told."""
+"""The reported quantiles of the rows' norms."""
 
 _BIN_SHIFT = 15
-"""Bits of a float32 that a bin of the histogram leaves out, which makes it 0.4 % wide."""
+"""Lower bits of a float32 that the histogram ignores, so that a bin is 0.4 % wide."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,19 +25,19 @@ class TableStatistics:
 
     Attributes:
       name: name of its variable.
-      rows: how many it has.
-      dimension: how many numbers a row has.
+      rows: number of its rows.
+      dimension: number of values in a row.
       optimizer: as `SavedVariable.optimizer`.
       slots: names of its slots.
       bytes: size of the table and its slots.
-      nan: how many of its numbers, and those of its slots, are NaN.
-      infinite: how many are infinite.
-      mean_norm: mean of the Euclidean norms of the rows without NaN and infinite numbers; NaN if
+      nan: number of NaN in the table and its slots.
+      infinite: number of infinite values in the table and its slots.
+      mean_norm: mean of the Euclidean norms of the rows without NaN and infinite values; NaN if
         there are none.
       norm_quantiles: their 5 %, 50 % and 95 % quantiles, to 0.4 %.
       largest_norm: the largest of them.
-      never_trained: how many rows no gradient has reached: all of their slots are as they began.
-        None if that cannot be told.
+      never_trained: number of rows that no gradient has reached: all of their slots are as they
+        began. None if that cannot be told.
       why_unknown: the reason why it cannot be told; '' if it can.
       histogram: the number of rows by norm, int64 [65536]; `norms_of_bins` says which norms.
     """
@@ -69,14 +69,14 @@ def statistics(
 
     A row was never trained if all of its slots are as they began. Most slots begin at 0. The
     accumulators of Adagrad and ProximalAdagrad begin at a number that the program chooses, and then
-    grow: where a whole row, of two columns or more, has the smallest number of the table, it is
-    taken for that number. Without slots, as for stochastic gradient descent, nothing tells it.
+    grow. The smallest number of the table is taken for that number where it fills a whole row, of
+    two columns or more. Without slots, as for stochastic gradient descent, nothing tells it.
 
     Args:
       path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
       tables: names of the tables, as `inspect` lists them. None, the default, stands for those of
         `checkpoint.tables`.
-      progress: function of the bytes done and the bytes of all; None, the default, for none.
+      progress: function of the bytes done and the total bytes; None, the default, for none.
 
     Raises:
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.
@@ -199,7 +199,6 @@ class _Untrained:
             self._why = "with one column, an accumulator tells nothing"
 
     def add(self, pieces: dict[str, np.ndarray]) -> None:
-        """Adds rows of the slots."""
         if self._why:
             return
         if self._grows is None:
@@ -213,5 +212,5 @@ class _Untrained:
         self._count += int((piece == np.float32(self._smallest)).all(axis=1).sum())
 
     def result(self) -> tuple[int | None, str]:
-        """Returns the number of rows, and why it is None."""
+        """Returns the number of rows, or None and the reason."""
         return (None, self._why) if self._why else (self._count, "")

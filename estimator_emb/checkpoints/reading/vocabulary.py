@@ -8,15 +8,10 @@ import tensorflow as tf
 
 
 class Vocabulary:
-    """The labels of the first rows of a table. Rows beyond have none, as those of unknown words.
+    """The labels of the first rows of a table; the others have none, like unknown words.
 
-    Args:
-      file: path of a text file in UTF-8. A line ends with a newline, and nothing else is cut off.
-      table: name of the table, for messages.
-      rows: how many rows the table has.
-
-    Raises:
-      ValueError: there is no such file, it is not UTF-8, or it has more lines than the table rows.
+    `file` is a text file in UTF-8, in which a line ends with a newline and nothing else is cut off.
+    Raises a ValueError if it is missing, is not UTF-8, or has more lines than the table has rows.
     """
 
     def __init__(self, file: str, table: str, rows: int):
@@ -42,11 +37,11 @@ class Vocabulary:
                     raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
 
     def id_of(self, label: str) -> int | None:
-        """Returns the first id that has a label; None if none has."""
+        """Returns the first id with a label; None if there is none."""
         return next((id for id, other in enumerate(self) if other == label), None)
 
     def check_single_lines(self, why: str) -> None:
-        """Raises a ValueError if a label has a tab, or a character that ends a line."""
+        """Raises a ValueError if a label has a tab or a line break."""
         for number, label in enumerate(self, 1):
             if re.search(r"[\t\r]", label) or label.splitlines() not in ([label], []):
                 raise ValueError(
@@ -55,7 +50,7 @@ class Vocabulary:
                 )
 
     def check_distinct(self) -> None:
-        """Raises a ValueError if two rows have one label."""
+        """Raises a ValueError if two rows have the same label."""
         seen: dict[str, int] = {}
         for number, label in enumerate(self, 1):
             if seen.setdefault(label, number) != number:

@@ -26,16 +26,8 @@ def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     """Compares the default graph with the checkpoint that its saver will restore.
 
     Nothing is compared where the saver restores in a way of its own, or is a `tf.train.Checkpoint`.
-
-    Args:
-      path: prefix of the checkpoint.
-      scaffold: the scaffold of model_fn; None for TensorFlow's default.
-      tables: the tables of the spec.
-
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint: a file of the checkpoint is missing or too short, or the
-        checkpoint lacks a variable.
-      UnfitCheckpoint: a variable has another shape or type in the checkpoint.
+    Raises MissingCheckpoint or DamagedCheckpoint if a file or a variable is missing or a file is
+    too short, and UnfitCheckpoint if a variable has another shape or type there.
     """
     checkpoint_files.check_whole(path)
     saver = getattr(scaffold, "saver", None)
@@ -57,11 +49,7 @@ def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
 
 
 def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
-    """Compares the default graph with the checkpoint from which `WarmStartSettings` begin.
-
-    Raises:
-      MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `check_restored`.
-    """
+    """Compares the default graph with the checkpoint of `WarmStartSettings`, if there is one."""
     path = settings.ckpt_to_initialize_from
     if tf.io.gfile.isdir(path):
         path = checkpoint_files.latest(path)
@@ -128,7 +116,6 @@ def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
 
 
 def _warm_started(patterns: Any) -> dict[str, Form]:
-    """Returns name -> form of the variables that `vars_to_warm_start` selects."""
     keys = tf.compat.v1.GraphKeys
     listed: list[Any] = []
     if isinstance(patterns, list):
@@ -159,7 +146,6 @@ def _compare(
     misfits: Misfits,
     any_shape: bool = False,
 ) -> None:
-    """Notes how a variable differs from what the checkpoint has under `key`."""
     if key not in there:
         misfits.missing(name, key)
         return
@@ -175,7 +161,6 @@ def _compare(
 def _compare_remapped(
     name: str, here: Form, key: str, info: Any, there: Mapping[str, Form], misfits: Misfits
 ) -> None:
-    """Notes how a variable whose rows or columns move by a `VocabInfo` differs."""
     _compare(name, Form(_ANY, here.dtype), key, there, misfits)
     if key not in there or here.shape.rank != 2 or there[key].shape.rank != 2:
         return

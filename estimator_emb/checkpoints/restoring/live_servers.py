@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a cluster that start again while the others have gone on without them.
+"""Keeps what parameter servers hold when the chief of a cluster starts again.
 
-The checkpoint that a new chief finds is older than what the parameter servers hold: restoring it
-would take back every step since, unseen by the workers. So servers that hold a whole model of the
-same `model_dir` keep it. Where a server has lost its part, all go back to the checkpoint, and the
-logs of the trainers say by how many steps.
+The checkpoint that a new chief finds is older than what the servers hold: restoring it would
+silently lose every step since. So servers that hold a whole model of the same `model_dir` keep it.
+Where a server has lost its part, all go back to the checkpoint, and the logs of the trainers say
+how many steps are lost.
 """
 
 import logging
@@ -18,7 +18,7 @@ from estimator_emb.checkpoints.restoring.saver import PartsSaver
 logger = logging.getLogger("estimator_emb")
 
 _MARK = "estimator_emb_model_dir"
-"""Name of a variable on the first server: the `model_dir` of what the servers hold."""
+"""Name of a variable on the first server: the `model_dir` of the model held there."""
 
 
 def _one_spelling(path: str) -> str:
@@ -27,12 +27,10 @@ def _one_spelling(path: str) -> str:
 
 
 class StepsSeen(tf.compat.v1.train.SessionRunHook):
-    """Knows how far training has come, in a trainer, and says when that is taken back.
+    """A trainer's hook that notes the last global step, and warns when steps are lost.
 
-    A session that loses a server begins anew, in the same process and with the same hooks.
-
-    Attributes:
-      last: the global step after the last step of this trainer; None before the first.
+    A session that loses a server begins anew, in the same process and with the same hooks. `last`
+    is None before the first step.
     """
 
     def __init__(self) -> None:
@@ -61,12 +59,7 @@ class StepsSeen(tf.compat.v1.train.SessionRunHook):
 
 
 class LiveServersSaver(PartsSaver):
-    """Restores a checkpoint unless the parameter servers hold something newer.
-
-    Args:
-      config: the `RunConfig` of the chief.
-      seen: what the chief knows of the steps before.
-    """
+    """A saver that restores a checkpoint unless the parameter servers hold something newer."""
 
     _set_mark: tf.Operation | None = None
 
@@ -78,7 +71,7 @@ class LiveServersSaver(PartsSaver):
     def build(self) -> None:
         super().build()
         if self._set_mark is not None:
-            return  # It is called for each session; the second one follows a lost server.
+            return  # A session after a lost server calls it again.
         variables = tf.compat.v1.global_variables()
         self._step = tf.compat.v1.train.get_global_step()
         with tf.name_scope("live_servers"), tf.device(None), tf.device("/job:ps/task:0"):
@@ -119,7 +112,6 @@ class LiveServersSaver(PartsSaver):
             )
 
     def _tell(self, lost: str, live: int | None, saved: int) -> None:
-        """Says that a server has lost its part of the training, and what that costs."""
         last = live if live is not None else self._seen.last
         self._seen.last = None
         if last is None:
@@ -140,17 +132,16 @@ class LiveServersSaver(PartsSaver):
             )
 
     def _held_mark(self, sess: Any) -> str | None:
-        """Returns the `model_dir` of what the servers hold; None where the first holds nothing."""
+        """Returns the `model_dir` of the held model; None if the first server holds nothing."""
         return sess.run(self._mark).decode() if sess.run(self._is_marked) else None
 
     def _held_step(self, sess: Any) -> int | None:
-        """Returns the step that the servers hold; None where it is lost."""
         try:
             return int(sess.run(self._step))
         except tf.errors.FailedPreconditionError:
             return None
 
     def save(self, sess: Any, *args: Any, **kwargs: Any) -> Any:
-        # Also for a model that was never restored: the first checkpoint is that of its beginning.
+        # A model that was never restored saves its initial values first.
         sess.run(self._set_mark)
         return super().save(sess, *args, **kwargs)

@@ -16,7 +16,7 @@ from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
 
 SHOWN = 5
-"""How many differences a message lists."""
+"""The most differences that a message lists."""
 
 
 class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
@@ -31,13 +31,10 @@ class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: igno
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The shape and the type of a variable.
+    """The shape and the type of a variable; of unknown rank, or None, if any will do.
 
-    Attributes:
-      shape: shape of the whole variable, also where the graph has parts of it; of unknown rank if
-        any shape will do.
-      dtype: type of its values; None if any type will do.
-      in_parts: True if the graph has parts of it, which no saver reshapes. False by default.
+    `shape` is that of the whole variable. With `in_parts`, the graph has parts of it, which no
+    saver reshapes.
     """
 
     shape: tf.TensorShape
@@ -46,14 +43,7 @@ class Form:
 
 
 class Misfits:
-    """A collection of the differences between a graph and a checkpoint.
-
-    Args:
-      path: prefix of the checkpoint.
-      tables: the tables of the spec.
-      here: name -> form of the variables of the graph.
-      warm_start: True if the checkpoint is one to warm-start from. False by default.
-    """
+    """The differences between the variables `here` in a graph and those of a checkpoint."""
 
     def __init__(
         self,
@@ -95,12 +85,7 @@ class Misfits:
         self._missing[name] = key
 
     def raise_error(self) -> None:
-        """Raises an error that lists the differences, if there are any.
-
-        Raises:
-          UnfitCheckpoint: variables have other shapes or types.
-          MissingCheckpoint: the checkpoint lacks variables, and the others fit.
-        """
+        """Raises an error that lists the differences, if there are any."""
         differences = [*self._describe_shapes(), *self._others]
         unfit = bool(differences)
         if self._missing:
@@ -263,7 +248,7 @@ class Misfits:
         saved: Iterable[SavedVariable],
         renamed: dict[str, str],
     ) -> str:
-        """Describes a missing variable, and adds the name it may have had before to `renamed`."""
+        """Describes a missing variable, and adds its possible former name to `renamed`."""
         shape = self._here[name].shape
         alike = [
             variable.name
@@ -302,7 +287,7 @@ def _list(shape: tf.TensorShape) -> str:
 
 
 def _weights(table: Table, name: str) -> str | None:
-    """Returns the name of a table's weights if `name` is theirs or that of a slot, else None."""
+    """Returns the weights of a table if `name` is theirs or that of a slot, else None."""
     parts = name.split("/")
     if table.scope_key is None:
         own = name == table.name or name.startswith(f"{table.name}/")

@@ -15,14 +15,7 @@ from estimator_emb.spec.resolved import Table
 
 
 class ModelDirectory:
-    """The folder of one estimator's checkpoints.
-
-    Args:
-      path: path of the folder.
-
-    Raises:
-      ValueError: TensorFlow reads the path as a pattern.
-    """
+    """The folder of one estimator's checkpoints; ValueError if TensorFlow reads it as a pattern."""
 
     def __init__(self, path: str):
         checkpoint_files.check_folder(path)
@@ -30,20 +23,14 @@ class ModelDirectory:
         self._start: tuple[str | None] | None = None
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint; None where there is none."""
+        """Returns the path of the latest checkpoint; None if there is none."""
         return checkpoint_files.latest(self._path)
 
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
         """Returns the checkpoint that an evaluation or a prediction reads; None if there is none.
 
-        Args:
-          call: 'evaluate' or 'predict'.
-          checkpoint_path: the one that the program asks for; None for the latest.
-          warm_start: the estimator's `WarmStartSettings`, or None.
-
-        Raises:
-          MissingCheckpoint: there is no checkpoint at `checkpoint_path`, or the `checkpoint` file
-            does not say which one is the latest.
+        `call` is 'evaluate' or 'predict'. Raises MissingCheckpoint if there is none at
+        `checkpoint_path`, or if that is None and the `checkpoint` file does not name the latest.
         """
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
@@ -55,11 +42,7 @@ class ModelDirectory:
     def continuing(self, config: Any) -> Iterator[None]:
         """Prepares the folder for a training, if this process saves, and explains errors inside.
 
-        Args:
-          config: the `RunConfig` of the training.
-
-        Raises:
-          RuntimeError: another training saves there.
+        Raises a RuntimeError if another training saves there.
         """
         # Under a coordinator, it is not known here which of its processes saves.
         if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
@@ -82,15 +65,10 @@ class ModelDirectory:
             self._start = outer
 
     def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
-        """Compares the default graph with what it will be restored or warm-started from, if any.
+        """Compares the default graph with the checkpoint that it restores or begins from, if any.
 
-        Args:
-          scaffold: the scaffold of model_fn; None for TensorFlow's default.
-          warm_start: `WarmStartSettings` for a graph that restores nothing; None if there are none.
-          tables: the tables of the spec.
-
-        Raises:
-          MissingCheckpoint, DamagedCheckpoint, UnfitCheckpoint: as `fitting.check_restored`.
+        `scaffold` is that of model_fn or None, and `warm_start` is for a graph that restores
+        nothing. The errors are those of `fitting.check_restored`.
         """
         if self._start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.

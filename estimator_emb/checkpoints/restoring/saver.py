@@ -12,7 +12,7 @@ import tensorflow as tf
 from estimator_emb.private.graphs import BulkSaverBuilder
 
 FILE_BYTES = 64 << 20
-"""How much each data file holds at least where a device's part of a checkpoint has several."""
+"""The least size of a data file where a device writes several."""
 MOST_FILES = 8
 
 
@@ -35,11 +35,11 @@ def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 
 
 def take_turns(hooks: Iterable[Any]) -> None:
-    """Makes the `CheckpointSaverHook`s among the hooks of a training write one after the other.
+    """Makes the `CheckpointSaverHook`s of a training write one after the other.
 
-    An `AsyncCheckpointSaverHook` writes in a thread of its own. Where another hook saves too, both
-    would write the first and the last checkpoint into the same temporary files. TensorFlow 2.15 has
-    one that does not find the graph in its thread.
+    An `AsyncCheckpointSaverHook` writes in a thread of its own. Another hook that saves would write
+    the first and the last checkpoint into the same temporary files. The asynchronous hook of
+    TensorFlow 2.15 also does not find the graph in its thread.
     """
     turn = threading.Lock()
     for hook in hooks:
@@ -63,21 +63,18 @@ class _InTurn:
 
 
 class PartsSaver(tf.compat.v1.train.Saver):
-    """The saver that tensorflow-estimator would create, but for two things.
+    """The saver that tensorflow-estimator would create, with two differences.
 
     It writes on all cores: TensorFlow writes each data file of a checkpoint on one core, where the
     checksums alone take as long as the writing, or longer. Any reader reads any number of files.
 
-    It does not write the checkpoint again from which its session was just restored. A
+    It does not overwrite the checkpoint from which its session was just restored. A
     `CheckpointSaverHook` saves whenever a session begins. The new files would replace the old ones
     one by one, and a process that is killed meanwhile might leave no readable checkpoint.
-
-    Args:
-      config: the `RunConfig`, which says how many checkpoints to keep.
     """
 
     _restored: tuple[Any, str] | None = None
-    """A session, as a weak reference, and the checkpoint that it was restored from."""
+    """A session, as a weak reference, and its restored checkpoint."""
 
     def __init__(self, config: Any):
         super().__init__(
@@ -105,7 +102,7 @@ class PartsSaver(tf.compat.v1.train.Saver):
 
 
 class _Builder(BulkSaverBuilder):
-    """A builder that divides what a device saves by size, over up to as many files as cores."""
+    """A builder that divides a device's variables by size over at most one file per core."""
 
     def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
         self, saveables: list[Any]

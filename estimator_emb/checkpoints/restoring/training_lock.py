@@ -2,8 +2,8 @@
 """Keeps a second training out of a model directory, where the steps of one would be lost.
 
 The process that saves holds the kernel's lock on a hidden file of the directory, which says who it
-is. The lock ends with the process: a file that is left of a killed one keeps nobody out. Threads
-and estimators of one process have descriptors of their own, and keep each other out too.
+is. The lock ends with the process, so that the file of a killed one keeps nobody out. Threads and
+estimators of one process have descriptors of their own, and keep each other out too.
 """
 
 import contextlib
@@ -28,13 +28,10 @@ _descriptors: set[int] = set()
 
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[bool]:
-    """Holds the lock of a model directory, which it makes; the file goes with the lock.
+    """Makes a model directory and holds its lock; the file goes with the lock.
 
-    Yields:
-      Whether it is held: False where the file system has no locks, which the log says once.
-
-    Raises:
-      RuntimeError: another training holds it.
+    Yields False where the file system has no locks, which the log says once, and True otherwise.
+    Raises a RuntimeError if another training holds the lock.
     """
     folder = file_paths.local(model_dir).removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
@@ -68,12 +65,7 @@ def held(model_dir: str) -> Iterator[bool]:
 
 
 def _locked(path: str) -> int:
-    """Returns the descriptor of a lock file, locked.
-
-    Raises:
-      BlockingIOError: another training holds the lock; its `strerror` says who.
-      OSError: there are no locks.
-    """
+    """Returns a locked descriptor; the `strerror` of BlockingIOError says who else holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         _descriptors.add(descriptor)
@@ -108,7 +100,7 @@ def _close(descriptor: int) -> None:
 
 
 def _in_forked_process() -> None:
-    """Closes what a forked process inherits: it would hold the lock after the training's end."""
+    """Closes the lock files, which a forked process would hold after the training."""
     while _descriptors:
         os.close(_descriptors.pop())
 

@@ -2,8 +2,8 @@
 """Removes what killed saves have left behind in a model directory.
 
 A checkpoint is written into a folder `model.ckpt-<step>_temp` and moved to its place at the end. A
-process that is killed while it saves leaves behind that folder, which may be as large as the
-checkpoint. The next training removes it, unless another process may be writing it.
+process that is killed while it saves leaves that folder, which may be as large as the checkpoint.
+The next training removes it, unless another process may be writing it.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ OLD_SECONDS = 3600
 def remove(model_dir: str, alone: bool) -> None:
     """Removes the folders of killed saves; only the process that saves calls this.
 
-    Unless it holds the lock of the directory and so is `alone`, what has changed within
-    `OLD_SECONDS` stays.
+    Unless it is `alone`, as it holds the lock of the directory, it keeps what has changed within
+    `OLD_SECONDS`.
     """
     for folder in _folders(model_dir):
         if alone or _is_old(folder):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one side of `estimator-emb compare`: python compared_side.py FOLDER.
 
-`comparison/processes/side.py` says what is in FOLDER. It is loaded by its file, as the interpreter
-of a side may not have this package.
+FOLDER is described in `comparison/processes/side.py`, which is loaded by its file, as the
+interpreter of a side may not have this package.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ def launch(program, **arguments):
 
 
 def main(folder):
-    """Runs the side; returns its exit status."""
+    """Runs the side, and returns its exit status."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.path.join(package, "comparison", "processes", "side.py")
     spec = importlib.util.spec_from_file_location("estimator_emb_compare_side", path)

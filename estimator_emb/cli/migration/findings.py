@@ -80,13 +80,7 @@ _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 
 @dataclass(frozen=True, order=True)
 class LeftToDo:
-    """Something that a person must decide.
-
-    Attributes:
-      line: of the old source.
-      group: one of `GROUPS`.
-      text: whole sentences.
-    """
+    """Something that a person must decide, at a line of the old source, in whole sentences."""
 
     line: int
     group: str
@@ -94,7 +88,7 @@ class LeftToDo:
 
 
 class Findings:
-    """Collects the findings about a program, each once for a line."""
+    """The findings about a program, each once for a line."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -102,11 +96,9 @@ class Findings:
         self._names = {use.whole: self._name(use) for use in program.uses}
 
     def found(self) -> list[LeftToDo]:
-        """Returns all findings in the order of the lines."""
         return sorted(self._found)
 
     def left(self, node: cst.CSTNode, text: str) -> None:
-        """Adds a legacy name that stays."""
         self._add(node, LEFT, text)
 
     def about_star(self, star: cst.ImportFrom, module: str) -> None:
@@ -132,11 +124,10 @@ class Findings:
         )
 
     def is_installed(self) -> bool:
-        """Returns whether the program calls `estimator_emb.install` already."""
         return f"{names.OURS}.install" in self._all_names()
 
     def about_behaviour(self, changed: bool) -> None:
-        """Adds where a program that trains by estimator_emb behaves in another way."""
+        """Adds the places where a program behaves in another way under estimator_emb."""
         self._about_tf1()
         self._about_strings()
         own = [name for name in self._all_names() if name.startswith(names.OURS)]
@@ -258,7 +249,7 @@ class Findings:
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:
-        """Returns calls of RunConfig that are given an address of a TPU, and the argument."""
+        """Returns calls of RunConfig that get an address of a TPU, and the argument."""
         found = []
         for call in self._program.calls:
             if self._names.get(call.func) == f"{names.OURS}.RunConfig":
@@ -271,7 +262,7 @@ class Findings:
         return {*self._names.values(), *imported}
 
     def _name(self, use: Use) -> str:
-        """Returns the dotted name of an expression, after the rewrite."""
+        """Returns the dotted name of an expression after the rewrite."""
         return self._new_name(next(iter(use.paths)))
 
     def _new_name(self, path: str) -> str:

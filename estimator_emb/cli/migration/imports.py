@@ -27,18 +27,13 @@ class Imports:
         self._newline = program.module.default_newline
         self._parts: dict[Binding, Part] = {}
         self._removed: set[cst.CSTNode] = set()
-        """Assignments that are removed."""
         self.new = NewImports(program, edits, self._parts, notes)
-
-    # ---- Which imports change ----
 
     def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
         """Decides what becomes of each import.
 
-        Args:
-          edited: expressions that change.
-          left: expressions that stay although they are legacy.
-          needed: imports that new expressions use.
+        `edited` are expressions that change, `left` legacy ones that stay; `needed` are imports
+        that new expressions use.
         """
         for binding in self._program.bindings:
             live = [use for use in binding.uses if use not in edited]
@@ -50,7 +45,7 @@ class Imports:
     def _new_path(
         self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool
     ) -> str | None:
-        """Returns the dotted name to import; None if the import of this name goes."""
+        """Returns the dotted name to import; None where the import of this name goes."""
         kept = binding.imported
         if binding.path.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
             return kept
@@ -102,15 +97,8 @@ class Imports:
     def _may_remove(self, binding: Binding) -> bool:
         return not self._is_package and not self._program.is_named_in_text(binding.local)
 
-    # ---- Writing ----
-
     def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
-        """Writes all imports that change, and the new ones.
-
-        Args:
-          removed: assignments to remove.
-          has_edits: whether expressions change.
-        """
+        """Writes all imports that change, and the new ones, and removes assignments."""
         self._removed = set(removed)
         statements: dict[cst.CSTNode, list[Part]] = {}
         for binding, part in self._parts.items():
@@ -132,8 +120,7 @@ class Imports:
     def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
         """Replaces `try: import ... except ImportError: import ...` where both import the same now.
 
-        Returns:
-          The imports that are written so.
+        Returns the statements that it replaces.
         """
         merged: set[cst.CSTNode] = set()
         for node in self._program.tries:
@@ -188,7 +175,6 @@ class Imports:
         self._edits.replace(self._edits.line_start(start), self._edits.line_end(end), "")
 
     def _is_emptied(self, block: cst.CSTNode) -> bool:
-        """Returns whether no statement of a block stays."""
         return isinstance(block, cst.IndentedBlock) and all(
             one in self._removed or self._is_gone(one) for one in _small_statements(block)
         )
@@ -226,7 +212,7 @@ class Imports:
             self._edits.replace(start, end, "; ".join(self._lines(kept)))
 
     def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[Part]) -> None:
-        """Replaces the module and the names alone, so that all else stays."""
+        """Replaces only the module and the names, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
             self._replace_dotted(statement.module, parts[0].module, parts[0].module)

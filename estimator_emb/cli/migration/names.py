@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each legacy name has become: the table that `estimator-emb migrate` follows.
 
-Names are written as programs of TensorFlow 2 spell them: `tf.estimator...`,
-`tf.compat.v1.estimator...`, `tf.contrib...`, or by their modules. `look_up` brings every other
-spelling to one of these.
+Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator...`,
+`tf.contrib...`, or by their modules. `look_up` brings every other spelling to one of these.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ROOTS = ("tensorflow", "tensorflow_estimator", OURS, COLUMNS)
 
 @dataclass(frozen=True)
 class Target:
-    """Where a name is now: the module to import, and the dotted name in it."""
+    """A name's place today: the module to import, and the dotted name in it."""
 
     module: str
     name: str
@@ -53,7 +52,7 @@ class Namespace:
 
     Attributes:
       path: its name, as the table spells it.
-      moved: the module that has all names outside the table today; '' if there is no such module.
+      moved: the module that has all names outside the table today; '' where there is none.
       is_whole: whether the module `moved` may take its place as an object, because none of its
         names is replaced by estimator_emb's.
     """
@@ -76,7 +75,7 @@ def _advise(owner: str, names: str, text: str) -> dict[str, Target | Advice]:
 
 _CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
 PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
-"""The optimizers of this package, read from their list, which needs TensorFlow."""
+"""The optimizers of this package, read from the text of a module that needs TensorFlow."""
 
 _PUBLIC = (
     "BestExporter EstimatorSpec EvalSpec Exporter FinalExporter LatestExporter ModeKeys TrainSpec "
@@ -189,7 +188,7 @@ TABLE: dict[str, Target | Advice] = {
 """Legacy name outside tf.contrib -> where it is now, or what a person must decide."""
 
 NEED_OURS = ("tensorflow_estimator", *LACKING)
-"""Modules that can be imported on TensorFlow >= 2.16 after estimator_emb only."""
+"""Modules that TensorFlow >= 2.16 can import only after estimator_emb."""
 
 _LEGACY_MODULES = frozenset(
     {
@@ -237,7 +236,7 @@ _SPELLINGS = [
 
 
 def canonical(name: str) -> str:
-    """Returns a dotted name as the table spells it; it may be in no table."""
+    """Returns a dotted name as the table spells it, even if no table has it."""
     for pattern, spelling in _SPELLINGS:
         name = pattern.sub(spelling, name) if pattern.match(name) else name
     for module, moved in contrib_names.MOVED.items():
@@ -250,13 +249,9 @@ def canonical(name: str) -> str:
 def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
     """Returns the meaning of the legacy name at the beginning of a dotted name, and its length.
 
-    Args:
-      name: such as `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`. Its first five parts are a
-        legacy name, and the last one is an attribute of it.
-      means_v1: whether `tensorflow` means TensorFlow 1 in the program.
-
-    Returns:
-      None if no part of it is a legacy name.
+    The first five parts of `tensorflow.compat.v1.estimator.ModeKeys.TRAIN` are a legacy name, and
+    the last one is its attribute. `means_v1` is True where the program means TensorFlow 1 by
+    `tensorflow`.
     """
     if name.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
         return None
@@ -276,7 +271,6 @@ def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
 
 
 def _meaning(name: str, means_v1: bool) -> Meaning | None:
-    """Returns what a whole name means; None if it is in no table."""
     path = canonical(name)
     spellings = [path]
     if path.startswith("tf.") and not path.startswith(("tf.compat.", "tf.contrib")):
@@ -319,7 +313,6 @@ def _of_contrib(path: str) -> Meaning | None:
 
 
 def _unlisted(namespace: Namespace, count: int, parts: list[str]) -> tuple[Advice, int]:
-    """Returns advice about a name of a legacy module that is in no table."""
     name = f"{namespace.path}.{parts[count]}"
     if name.startswith("tf.contrib."):
         return Advice(contrib_names.advice_about(name.removeprefix("tf.contrib."))), count + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds the imports that a program's new names need, in time for Keras and tensorflow-estimator."""
+"""Adds imports for a program's new names, in time for Keras and tensorflow-estimator."""
 
 from __future__ import annotations
 
@@ -32,12 +32,7 @@ _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emula
 
 @dataclass(frozen=True)
 class Part:
-    """One name of an import, after the rewrite.
-
-    Attributes:
-      binding: the name.
-      path: the dotted name that is imported now; None where the name is no longer imported.
-    """
+    """One name of an import after the rewrite; `path` is None where it is no longer imported."""
 
     binding: Binding
     path: str | None
@@ -48,7 +43,6 @@ class Part:
 
     @property
     def module(self) -> str:
-        """The module of `from module import name`; '' in `import name`."""
         is_from = isinstance(self.binding.statement, cst.ImportFrom)
         return (self.path or "").rpartition(".")[0] if is_from else ""
 
@@ -58,13 +52,9 @@ class Part:
 
 
 class NewImports:
-    """The imports that new expressions need.
+    """The imports that new expressions need, written to `edits`.
 
-    Args:
-      program: the program.
-      edits: receives the lines.
-      parts: each name that the program imports -> what becomes of it; filled in later.
-      notes: the findings about the program.
+    `parts` says what becomes of each name that the program imports, and is filled in later.
     """
 
     def __init__(self, program: Program, edits: Edits, parts: dict[Binding, Part], notes: Findings):
@@ -83,7 +73,7 @@ class NewImports:
         """Module -> its new local name."""
 
     def take_names(self, gone: Iterable[cst.CSTNode]) -> None:
-        """Learns which names are free once these nodes are gone."""
+        """Finds the names that are free once these nodes are gone."""
         removed = {part.binding.alias for part in self._parts.values() if part.path is None}
         nodes = {*gone, *removed}
         self._taken = {
@@ -120,11 +110,7 @@ class NewImports:
         return self._new[module]
 
     def add(self, is_changed: bool) -> None:
-        """Adds the imports of new names, and that of estimator_emb before what needs it.
-
-        Args:
-          is_changed: whether anything of the program changes.
-        """
+        """Adds the imports of new names, and that of estimator_emb before what needs it."""
         needs_ours = self._needs_ours()
         if not (is_changed or needs_ours):
             return
@@ -153,7 +139,6 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def _needs_ours(self) -> bool:
-        """Returns whether an import of the result needs estimator_emb."""
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(
             path.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a program: which dotted name each of its expressions stands for, by scopes."""
+"""Reads a program: which dotted name each expression stands for, by scopes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,10 @@ from estimator_emb.names import tf1 as tf1_names
 
 @dataclass(eq=False)
 class Binding:
-    """A local name that an import binds.
+    """A local name that an import binds to the dotted name `path`.
 
-    Attributes:
-      statement: the import.
-      alias: the part of it that binds the name.
-      local: the name.
-      path: the dotted name that it stands for.
-      imported: the dotted name in the import. In `import a.b` it is `a.b`, and the others are `a`.
-      uses: where the program reads the name.
+    In `import a.b`, `imported` is `a.b`, and `local` and `path` are `a`. `uses` are the places
+    where the program reads the name.
     """
 
     statement: cst.Import | cst.ImportFrom
@@ -39,14 +34,7 @@ class Binding:
 
 @dataclass(eq=False)
 class Alias:
-    """A local name that an assignment binds to a module: `tpu = tf.contrib.tpu`.
-
-    Attributes:
-      statement: the assignment.
-      local: the name.
-      value: the expression that is assigned.
-      uses: where the program reads the name.
-    """
+    """A local name that an assignment binds to a module: `tpu = tf.contrib.tpu`."""
 
     statement: cst.Assign
     local: str
@@ -77,25 +65,16 @@ class Use:
 
 
 class Program:
-    """A parsed program.
-
-    Args:
-      text: the source.
+    """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
     Attributes:
-      module: its tree.
       bindings: what its imports bind, in the order of the source.
       aliases: the assignments of modules.
       uses: the expressions that may stand for a name of TensorFlow.
       stars: imports of all names of a module, and its dotted name.
-      calls: its calls.
       strings: its texts, without f-strings.
-      tries: its try statements.
       identifiers: every name in the source, without attributes and keywords.
       means_v1: whether it says `tensorflow` and means TensorFlow 1.
-
-    Raises:
-      libcst.ParserSyntaxError: the source is not Python.
     """
 
     def __init__(self, text: str):
@@ -144,26 +123,22 @@ class Program:
         return int(self._spans[node].start + self._spans[node].length)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Returns the node that contains another."""
         return self._parents[node]
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yields the nodes that contain another, from the inside."""
+        """Yields the nodes around a node, from the inside."""
         while node in self._parents:
             node = self._parents[node]
             yield node
 
     def is_read(self, node: cst.CSTNode) -> bool:
-        """Returns whether an expression is read, rather than assigned or deleted."""
         return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
 
     def line(self, node: cst.CSTNode) -> int:
-        """Returns the line that a node begins in."""
         before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
         return before.count(b"\n") + before.count(b"\r") + 1
 
     def look_up(self, path: str) -> tuple[names.Meaning, int] | None:
-        """Returns what a dotted name means in this program."""
         return names.look_up(path, self.means_v1)
 
     def top_level(self, node: cst.CSTNode) -> cst.CSTNode:
@@ -181,7 +156,7 @@ class Program:
         return self._parents[self._parents[statement]] is self.module
 
     def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
-        """Returns whether the name of `binding`, in the place of `use`, means nothing else."""
+        """Returns whether the name of `binding` means nothing else in the place of `use`."""
         scope = self._scopes.get(use)
         if scope is None:
             return False
@@ -245,7 +220,7 @@ class Program:
     def _meanings(
         self, name: cst.Name, reader: cst.CSTNode, seen: frozenset[cst.CSTNode]
     ) -> tuple[set[str], bool, list[Binding | Alias]] | None:
-        """Returns the dotted names of TensorFlow that a name may be bound to where it is read."""
+        """Returns the dotted names of TensorFlow that a name may stand for where it is read."""
         scope = self._scopes.get(name)
         if scope is None:
             return None
@@ -283,8 +258,8 @@ class Program:
     ) -> list[metadata.BaseAssignment]:
         """Returns the assignments that may be the last one before a name is read.
 
-        Where all are statements of the module itself, outside blocks, that is the last one above.
-        A function is called later, so there it is the last one of all.
+        Where all are statements of the module itself, outside blocks, that is the last one above. A
+        function is called later, so there it is the last one of all.
         """
         found = list(assignments)
         starts: dict[int, metadata.BaseAssignment] = {}
@@ -360,7 +335,7 @@ class Program:
 
 
 class _Nodes:
-    """The nodes of some kinds, in the order of the source, and the parent of every node."""
+    """The parent of every node, and the nodes of some kinds in the order of the source."""
 
     def __init__(self, module: cst.Module):
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
@@ -391,7 +366,6 @@ class _Nodes:
 
 
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
-    """Returns whether a name is an attribute, a keyword, or renamed in an import."""
     if isinstance(parent, cst.Attribute):
         return parent.attr is name
     if isinstance(parent, cst.Arg):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites the expressions and the imports of a program that name legacy modules.
 
-It decides by LibCST's tree and scopes, and replaces parts of the source, so that everything else
+LibCST's tree and scopes decide; only parts of the source are replaced, so that everything else
 stays byte for byte.
 """
 
@@ -22,20 +22,19 @@ class Outcome(enum.Enum):
     """What becomes of an expression."""
 
     KEPT = "kept"
-    """It is no legacy name, or only its import changes."""
+    """No legacy name, or only its import changes."""
     EDITED = "edited"
     LEFT = "left"
-    """It is legacy, and a person must change it."""
+    """A legacy name that a person must change."""
     ALIASED = "aliased"
-    """It is a module to which an assignment gives another name."""
+    """A module to which an assignment gives another name."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result for one program.
+    """The result for one program; `text` is the old source where nothing changes.
 
     Attributes:
-      text: the new source; the old one if nothing changes.
       findings: what a person must decide, in the order of the old source.
       lines: line in the old source -> line in the new one.
     """
@@ -46,21 +45,15 @@ class Rewritten:
 
 
 class CannotRewrite(Exception):
-    """An error of this rewrite: its result would not be Python. The program stays as it is."""
+    """The result of the rewrite would not be Python; the program stays as it is."""
 
 
 def rewrite(text: str, is_package: bool = False) -> Rewritten:
-    """Rewrites a program.
+    """Rewrites a program, or raises libcst.ParserSyntaxError where it is not Python.
 
-    Args:
-      text: the source.
-      is_package: whether it is an `__init__.py`, whose imports others may use.
-
-    Raises:
-      libcst.ParserSyntaxError: the source is not Python.
-      CannotRewrite: the result would not be Python.
+    `is_package` is True for an `__init__.py`, whose imports others may use.
     """
-    if "tensorflow" not in text:  # Most files of a folder; scopes are what takes the time.
+    if "tensorflow" not in text:  # Most files of a folder; scopes take the time.
         cst.parse_module(text)
         return Rewritten(text, [], {})
     program = Program(text)
@@ -95,7 +88,7 @@ class _Plan:
       targets: expression that changes -> the part to replace, and the name to put there.
       removed: assignments of legacy modules that nothing needs any more.
       needed: imports that new expressions use.
-      tf1: new expression below `tensorflow.compat.v1` -> what that module is called there; None
+      tf1: new expression below `tensorflow.compat.v1` -> the name of that module there; None
         where it must be imported.
     """
 
@@ -123,7 +116,6 @@ class _Plan:
         }
 
     def uses(self, outcome: Outcome) -> set[Use]:
-        """Returns the expressions with this outcome."""
         return {use for use, one in self._outcomes.items() if one is outcome}
 
     def _outcome(self, use: Use) -> Outcome:
@@ -201,9 +193,9 @@ class _Plan:
                 self._outcomes[use] = self._left(use, text)
 
     def _tf1_name(self, use: Use) -> str | None:
-        """Returns an expression for `tensorflow.compat.v1` where `use` stands, or None.
+        """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None.
 
-        What it begins with stays imported.
+        The name that it begins with stays imported.
         """
         suffixes = {
             names.TF1: "",

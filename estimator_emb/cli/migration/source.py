@@ -10,22 +10,17 @@ import libcst as cst
 
 
 class Edits:
-    """Replacements of parts of a source.
-
-    Args:
-      source: the source, in UTF-8.
-    """
+    """Replacements of parts of a source in UTF-8."""
 
     def __init__(self, source: bytes):
         self.source = source
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Puts `text` in the place of the bytes from `start` to `end`."""
+        """Replaces the bytes from `start` to `end` by `text`."""
         self._edits.append((start, end, text.encode()))
 
     def apply(self) -> bytes:
-        """Returns the new source."""
         result, at = [], 0
         for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):
             assert start >= at, "Two edits overlap."
@@ -34,7 +29,7 @@ class Edits:
         return b"".join([*result, self.source[at:]])
 
     def lines(self) -> dict[int, int]:
-        """Returns {line of the old source: its line in the new one}."""
+        """Returns line of the old source -> line of the new one."""
         shifts: dict[int, int] = {}
         for start, end, text in self._edits:
             line = self.source.count(b"\n", 0, end) + 1
@@ -56,7 +51,7 @@ class Edits:
         return len(self.source) if found is None else found.end()
 
     def indent(self, at: int) -> str:
-        """Returns the spaces before a statement; '' if it follows another one in its line."""
+        """Returns the spaces before a statement; '' where it follows another one in its line."""
         line = self.source[self.line_start(at) : at].decode()
         return line[: len(line) - len(line.lstrip())]
 

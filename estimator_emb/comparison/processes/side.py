@@ -33,7 +33,7 @@ import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MOST_PREDICTIONS = 1000
-"""How many predictions of a call of `predict` are compared."""
+"""The most predictions of a call of `predict` that are compared."""
 
 
 class Done(BaseException):
@@ -41,12 +41,7 @@ class Done(BaseException):
 
 
 def main(folder, launch):
-    """Runs the side; returns its exit status.
-
-    Args:
-      folder: see above.
-      launch: runs a program, with the arguments `launch`, where the kind is 'ours'.
-    """
+    """Runs the side that `folder` describes, 'ours' by `launch`; returns the exit status."""
     with open(os.path.join(folder, "side.json")) as file:
         given = json.load(file)
     side_files, side_training = _load("side_files"), _load("side_training")
@@ -148,7 +143,7 @@ def _plain(value):
 
 
 class Watch:
-    """Changes tensorflow-estimator, so that it is watched, ends early and starts alike."""
+    """Patches tensorflow-estimator to record a program, end it early and fix its start."""
 
     def __init__(self, given, record, files, names, training):
         self.given = given
@@ -179,8 +174,6 @@ class Watch:
         self._watch_evaluation(stock)
         self._watch_prediction(stock)
         _seed_shuffles(tf.data.Dataset, self.given["seed"])
-
-    # ---- Where an estimator keeps its model ----------------------------------------------------
 
     def _prepare_constructor(self, owner):
         real = owner.__init__
@@ -216,8 +209,6 @@ class Watch:
 
     def _model_dir(self, path):
         return self.files.hide(os.fspath(path))
-
-    # ---- Training ------------------------------------------------------------------------------
 
     def _watch_training(self, stock):
         watch, limit = self, self.given["steps"]
@@ -271,8 +262,6 @@ class Watch:
     def _must_say_steps(self, estimator):
         backend = getattr(estimator, "backend", None)
         return backend is not None and backend.request.use_tpu
-
-    # ---- Evaluation and prediction -------------------------------------------------------------
 
     def _watch_evaluation(self, stock):
         watch, limit, real = self, self.given["steps"], stock.evaluate
@@ -335,17 +324,17 @@ class Watch:
             else:
                 joined.update({f"{key}[{index}]": value for index, value in values})
         path = os.path.join(self.record.saved, f"predictions-{number}.npz")
-        # The names of the arrays of an .npz are those of files, which no '/' may be in.
+        # The names of the arrays of an .npz are names of files, without '/'.
         keys = list(joined)
         np.savez(path, **{f"a{index}": joined[key] for index, key in enumerate(keys)})
         self.record.add("predictions", number=number, count=count, path=path, keys=keys)
 
 
 def _seed_shuffles(dataset, seed):
-    """Gives each shuffle without a seed one of its own, by where the program calls it.
+    """Gives each shuffle without a seed one of its own, by its place in the program.
 
-    TensorFlow would take it from the number of ops in the graph, which other TensorFlow versions
-    and numbers of cores change.
+    TensorFlow would take it from the number of ops in the graph, which depends on the TensorFlow
+    version and the number of cores.
     """
     import linecache
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what a program writes away from the user's files: it goes to a folder of the comparison.
+"""Redirects what a program writes from the user's files to a folder of the comparison.
 
 The program reads its own copy where it has written one, and the user's file elsewhere; a folder
 lists both. A model directory is empty at first, and what the program removes looks removed.
 `redirect` covers Python's `open` and `os`, and the functions of TensorFlow in
-`private.tensorflow_files`; Python's audit events forbid other writes. Programs that it starts still
-write where they say, and so does C++ that opens files itself, as in h5py and TensorFlow's profiler.
+`private.tensorflow_files`; Python's audit events forbid other writes. Child processes are not
+redirected, nor is C++ that opens files itself, as in h5py and TensorFlow's profiler.
 """
 
 import builtins
@@ -26,9 +26,8 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class Files:
     """The files that a program writes, each in a folder under its own absolute name.
 
-    Args:
-      folder: the side's. What is in it stays where it is, and so do caches.
-      maps: prefixes of paths and their folders, as `--map` has them.
+    Paths in `folder`, which is that of the side, are not redirected, and neither are caches. `maps`
+    has prefixes of paths and their folders, as `--map` has them.
     """
 
     def __init__(self, folder, maps=()):
@@ -39,7 +38,7 @@ class Files:
             self._free.append(os.path.abspath(os.environ["ESTIMATOR_EMB_CACHE"]))
         self._copies = os.path.join(folder, "files")
         self._hidden = set()
-        """Files of the user that the program must not see."""
+        """The user's files that the program must not see."""
 
     def written(self, path):
         """Returns the place for what the program writes to a path."""
@@ -59,7 +58,7 @@ class Files:
         return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
 
     def restored(self, path):
-        """Returns the prefix, at its place, of a checkpoint that the program reads."""
+        """Returns the place of the checkpoint with a prefix that the program reads."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
@@ -67,7 +66,7 @@ class Files:
         return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
 
     def saved(self, path):
-        """Returns the prefix, at its place, of a checkpoint that the program writes."""
+        """Returns the place of the checkpoint with a prefix that the program writes."""
         return self.written(path)
 
     def children(self, names_in, path):
@@ -79,7 +78,7 @@ class Files:
         written = _system.exists(copy)
         found = names_in(_like(path, copy)) if written or self._is_hidden(name) else []
         if not self._is_hidden(name) and (_system.exists(name) or not written):
-            # TensorFlow lists a folder with a '/' behind it.
+            # TensorFlow lists folders with a '/' at their ends.
             there = {os.fsdecode(one).rstrip("/") for one in found}
             for one in names_in(path):
                 leaf = os.fsdecode(one).rstrip("/")
@@ -88,7 +87,7 @@ class Files:
         return found
 
     def matching(self, match, pattern):
-        """Returns what a pattern finds among both, under the names that the program knows."""
+        """Returns the user's and the program's paths of a pattern, as the program knows them."""
         name = _absolute(pattern)
         if name is None or self.is_free(name):
             return match(pattern)
@@ -105,7 +104,7 @@ class Files:
         return sorted(found)
 
     def listed(self, pattern):
-        """Returns the patterns for an op in place of one: the places of what that finds now."""
+        """Returns the patterns of an op instead of `pattern`: the places that it matches now."""
         name = _absolute(pattern)
         if name is None or self.is_free(name):
             return [pattern]
@@ -135,7 +134,7 @@ class Files:
         return result
 
     def mapped(self, path):
-        """Returns where `--map` says that a path is."""
+        """Returns the path to which `--map` leads."""
         text = os.fsdecode(path)
         for prefix, folder in self._maps:
             if f"{text}/".startswith(f"{prefix}/"):
@@ -143,7 +142,7 @@ class Files:
         return path
 
     def moved(self, path):
-        """Returns the place of a file that the program renames, and hides it under its old name."""
+        """Returns the place of a file that the program renames, and hides its old name."""
         place = self.changed(path)
         self.hide(path)
         return place
@@ -157,7 +156,7 @@ class Files:
         return place
 
     def removed(self, path):
-        """Returns what is to be removed in place of a path; None if only the user has it."""
+        """Returns the path to remove instead of `path`; None if only the user has it."""
         name = _absolute(path)
         if name is None or self.is_free(name):
             return path
@@ -166,7 +165,7 @@ class Files:
         return None if was_there and not _system.exists(copy) else copy
 
     def hide(self, path):
-        """Makes the user's own file or folder look as if it were not there; returns its copy."""
+        """Hides the user's own file or folder from the program; returns the place of its copy."""
         name = _absolute(path)
         if name is not None and not self.is_free(name):
             self._hidden.add(name)
@@ -184,12 +183,7 @@ class Files:
 
 
 def redirect(files, redirect_tensorflow):
-    """Redirects what this process writes; `tensorflow` must be imported.
-
-    Args:
-      files: a `Files`.
-      redirect_tensorflow: `tensorflow_files.redirect`, which has its `doors`.
-    """
+    """Redirects what this process writes; `tensorflow` must be imported."""
     _redirect_python(files)
     file_io = importlib.import_module("tensorflow.python.lib.io.file_io")
     _system.match = file_io._pywrap_file_io.GetMatchingFiles
@@ -205,7 +199,7 @@ class _System:
         self.mkdir, self.stat = os.mkdir, os.stat
         self.open = builtins.open
         self.match = None
-        """TensorFlow's own function that finds the files that a pattern means."""
+        """TensorFlow's own function that finds the files of a pattern."""
 
     def exists(self, path):
         try:
@@ -232,7 +226,7 @@ _system = _System()
 
 
 def _absolute(path):
-    """Returns the absolute name of a path; None for what is no path, such as a descriptor."""
+    """Returns the absolute name of a path; None for anything else, such as a descriptor."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if isinstance(path, bytes):
@@ -303,7 +297,7 @@ def _redirect_python(files):
 
 
 class _Entries:
-    """What `os.scandir` returns for a folder that the program may have written to."""
+    """The result of `os.scandir` for a folder that the program may have written to."""
 
     def __init__(self, files, entries_in, path):
         entries = {}
@@ -350,7 +344,7 @@ def _wrap(module, name, *places):
 
 
 def _redirect_savers(files):
-    """Tells the places of checkpoints and SavedModels, which C++ reads and writes, to savers."""
+    """Gives savers the places of checkpoints and SavedModels, which C++ reads and writes."""
     for place, module, name, argument in (
         (files.saved, "training.saver", "Saver.save", "save_path"),
         (files.restored, "training.saver", "Saver.restore", "save_path"),
@@ -389,7 +383,7 @@ def _redirect_call(files, place, owner, name, argument):
 
 
 def _refuse(files, event, args):
-    """Raises PermissionError where something writes to the user's files nevertheless."""
+    """Raises PermissionError if something writes to the user's files nevertheless."""
     if event == "open":
         paths = args[:1] if isinstance(args[2], int) and args[2] & _WRITES else ()
     elif event in ("os.mkdir", "os.rmdir", "os.remove", "os.truncate"):

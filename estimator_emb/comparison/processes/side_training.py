@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of one model directory on a side: where they start, and what is noted of each."""
+"""The steps of one model directory on a side: their start, and the record of each."""
 
 import os
 
@@ -17,7 +17,7 @@ class TrainingOfSide:
         self._spec = None
 
     def begins(self, spec):
-        """Has the graph of a training start where the side is to start."""
+        """Makes the graph of a training start where the side is to start."""
         self._spec = spec
         scaffold = spec.scaffold
         before = scaffold.init_fn
@@ -31,7 +31,7 @@ class TrainingOfSide:
         scaffold._init_fn = initialize
 
     def hook(self):
-        """Returns the hook that notes each step."""
+        """Returns the hook that records each step."""
         import tensorflow as tf
 
         training = self
@@ -136,7 +136,6 @@ class TrainingOfSide:
         folder = os.path.join(self._record.saved, f"{self._number}-parts")
         parts = []
         for name in sorted(shapes):
-            # One variable at a time is in memory.
             given = name in source
             value = theirs.get_tensor(source[name]) if given else ours.get_tensor(name)
             parts.append(os.path.join(folder, str(len(parts))))
@@ -156,7 +155,7 @@ class TrainingOfSide:
 
 
 def _unsaved(graph, reader):
-    """Returns the names of the variables that train and that the program's saver leaves out."""
+    """Returns the names of trainable variables that the program's saver leaves out."""
     import tensorflow as tf
 
     found = []
@@ -177,7 +176,7 @@ def _count(shape):
 
 
 def _random_ops(fetches):
-    """Returns the types of the ops among what a step runs that draw random numbers."""
+    """Returns the types of ops that draw random numbers in a step."""
     seen, found = set(), {}
     waiting = [getattr(fetch, "op", fetch) for fetch in fetches]
     while waiting:

@@ -31,9 +31,7 @@ NAME = "tensorflow.contrib"
 class _Namespace(ModuleType):
     """The module `tf.contrib`, a module of it, or one inside such a module.
 
-    Args:
-      path: its name below tf.contrib.
-      owner: the module of tf.contrib whose names it also has.
+    It also has the names of `owner`, a module of tf.contrib.
     """
 
     def __init__(self, path: str, owner: str | None = None):
@@ -61,7 +59,6 @@ class _Namespace(ModuleType):
 
 
 def _member(module: contrib_names.Module, name: str) -> Any:
-    """Returns the object with this name in a module of tf.contrib; None if there is none."""
     where = module.members.get(name)
     shared = module.shared.get(name)
     if shared is not None and _installed(shared.partition(".")[0]):
@@ -84,7 +81,7 @@ def _installed(package: str) -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """A finder that explains imports of lacking modules; the others are in `sys.modules`."""
+    """A finder that explains imports of missing modules; all others are in `sys.modules`."""
 
     def __init__(self) -> None:
         self._slim = AliasFinder({f"{NAME}.slim": "tf_slim"})
@@ -96,7 +93,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         rest = fullname.removeprefix(NAME + ".")
         if rest.partition(".")[0] == "slim" and _installed("tf_slim"):
-            # Of TensorFlow 1.15's slim, the nets are below python.slim too.
+            # In TensorFlow 1.15's slim, the nets are below python.slim too.
             fullname = fullname.replace(".slim.python.slim", ".slim")
             return self._slim.find_spec(fullname, path, target)
         parent, _, leaf = fullname.rpartition(".")
@@ -107,7 +104,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Found(importlib.abc.Loader):
-    """A loader whose module is there already."""
+    """A loader whose module already exists."""
 
     def __init__(self, module: ModuleType):
         self._module = module
@@ -153,7 +150,7 @@ def _follow(owner: Any, path: str) -> Any:
 
 
 def _start(where: str) -> tuple[Any, str]:
-    """Returns the module in which a dotted name begins, and the rest of the name."""
+    """Returns the module that a dotted name begins with, and the rest of the name."""
     if where.startswith("tf."):
         return _tf1, where.removeprefix("tf.")
     module, _, name = where.rpartition(".")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default arguments for functions within a block: `arg_scope` of `tf.contrib.framework`.
 
-Where the package tf_slim is installed, its functions stand for these, so that scopes reach its
+The package tf_slim, where installed, replaces these functions by its own, so that scopes reach its
 layers. Source: tensorflow/contrib/framework/python/ops/arg_scope.py, TF 1.15.
 """
 
@@ -22,22 +22,16 @@ def current_arg_scope() -> dict[Any, dict[str, Any]]:
 
 
 def arg_scope_func_key(op: Any) -> Any:
-    """Returns by which key a scope knows a function."""
+    """Returns the key of a function in scopes."""
     return getattr(op, "_key_op", str(op))
 
 
 @contextlib.contextmanager
 def arg_scope(list_ops_or_scope: Any, **kwargs: Any) -> Iterator[dict[Any, dict[str, Any]]]:
-    """Gives functions default arguments within a block.
+    """Gives functions that `add_arg_scope` decorates default arguments within a block.
 
-    Args:
-      list_ops_or_scope: functions that `add_arg_scope` decorates, in a list or tuple; or a scope
-        that an earlier block got.
-      **kwargs: the arguments; none where a scope is given.
-
-    Raises:
-      TypeError: the first argument is of another type.
-      ValueError: a function is not decorated, or there are arguments beside a scope.
+    In place of functions it takes the scope of an earlier block, without arguments. It raises
+    ValueError for a function that is not decorated.
     """
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
@@ -85,5 +79,5 @@ def has_arg_scope(func: Any) -> bool:
 
 
 def arg_scoped_arguments(func: Any) -> tuple[str, ...]:
-    """Returns the names of the arguments of a decorated function that have defaults."""
+    """Returns the names of a decorated function's arguments that have defaults."""
     return _argument_names[arg_scope_func_key(func)]

@@ -16,12 +16,12 @@ def load_checkpoint(filepattern: str) -> Any:
 
 
 def load_variable(checkpoint_dir: str, name: str) -> Any:
-    """Returns an array: a variable's value in a checkpoint, named by its prefix or folder."""
+    """Returns a variable's value in a checkpoint, given by its prefix or folder, as an array."""
     return _train.load_variable(checkpoint_dir, name)
 
 
 def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
-    """Returns names and shapes of the variables in a checkpoint, named by its prefix or folder."""
+    """Returns names and shapes of the variables in a checkpoint, given by its prefix or folder."""
     variables: list[tuple[str, list[int]]] = _train.list_variables(checkpoint_dir)
     return variables
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.contrib.training.HParams`: named values with types, which a text such as 'a=1,b=x' changes.
+"""`tf.contrib.training.HParams`: typed values by name, which a text such as 'a=1,b=x' changes.
 
 Source: tensorflow/contrib/training/python/training/hparam.py, TF 1.15, whose messages these are.
 """
@@ -23,18 +23,10 @@ def parse_values(
 ) -> dict[str, Any]:
     """Reads values out of a text such as 'rate=0.1,layers=[8,4],names[1]=x'.
 
-    Args:
-      values: clauses, separated by commas: a name, '=', and a value or several in brackets. A name
-        with an index in brackets sets one element of a list.
-      type_map: the type of each name's values or elements. A bool is 'true', 'True', 'false',
-        'False' or an integer.
-      ignore_unknown: True leaves names out that `type_map` lacks.
-
-    Returns:
-      A value, a list, or a dictionary from index to value, by name.
-
-    Raises:
-      ValueError: the text cannot be parsed, a name is set twice, or `type_map` lacks it.
+    Returns, by name, a value, a list, or a dictionary from index to value. `type_map` has the type
+    of each name's values or elements; a bool is 'true', 'True', 'false', 'False' or an integer.
+    Raises ValueError where the text cannot be parsed, a name is set twice, or `type_map` lacks it,
+    unless `ignore_unknown` leaves it out.
     """
     results: dict[str, Any] = {}
     position = 0
@@ -94,7 +86,7 @@ def _fail_twice(name: str, values: str) -> NoReturn:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """Returns a value as the type of a hyperparameter, if nothing of it is lost."""
+    """Returns a value as the type of a hyperparameter, if it loses nothing."""
     if type(value) is kind or kind is type(None):
         return value
     texts = (str, bytes)
@@ -111,14 +103,8 @@ def _cast(name: str, kind: type, value: Any) -> Any:
 class HParams:
     """Hyperparameters: values by name, as attributes, each of the type of its first value.
 
-    Args:
-      hparam_def: not supported.
-      model_structure: any object, which `get_model_structure` returns.
-      **kwargs: the hyperparameters: int, float, bool, str or None, or lists of them.
-
-    Raises:
-      ValueError: a name is that of an attribute of this class, or a list is empty.
-      NotImplementedError: `hparam_def` is given.
+    A value is an int, float, bool, str or None, or a list of them that is not empty. No name may be
+    that of an attribute of this class.
     """
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any):
@@ -143,13 +129,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Changes a hyperparameter.
-
-        Raises:
-          KeyError: there is none of that name.
-          ValueError: the value is of another type, or a list in place of a single value or the
-            reverse.
-        """
+        """Changes a hyperparameter; raises KeyError if unknown, ValueError for another type."""
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
             raise ValueError(
@@ -163,44 +143,36 @@ class HParams:
             setattr(self, name, _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a hyperparameter, if there is one of that name."""
         if hasattr(self, name):
             delattr(self, name)
             del self._hparam_types[name]
 
     def parse(self, values: str) -> HParams:
-        """Changes hyperparameters by a text; see `parse_values`. Returns this object."""
+        """Changes hyperparameters by a text (see `parse_values`), and returns this object."""
         kinds = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, kinds))
 
     def override_from_dict(self, values_dict: dict[str, Any]) -> HParams:
-        """Changes hyperparameters, as `set_hparam` does each. Returns this object."""
+        """Changes hyperparameters, each as `set_hparam` does, and returns this object."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
 
     def set_from_map(self, values_map: dict[str, Any]) -> HParams:
-        """Does what `override_from_dict` does."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
-        """Changes hyperparameters by a JSON object. Returns this object."""
+        """Changes hyperparameters by a JSON object, and returns this object."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        """Returns the values as a JSON object; see `json.dumps`."""
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
     def values(self) -> dict[str, Any]:
-        """Returns the values by name."""
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a value, or `default` where there is none of that name.
-
-        Raises:
-          ValueError: there is one, and `default` is of another type.
-        """
+        """Returns a value, or `default` if unknown; raises ValueError where their types differ."""
         if key not in self._hparam_types:
             return default
         if default is not None:
@@ -217,11 +189,9 @@ class HParams:
         return getattr(self, key)
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Changes what `get_model_structure` returns."""
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Returns the `model_structure` that was given."""
         return self._model_structure
 
     def __contains__(self, key: str) -> bool:

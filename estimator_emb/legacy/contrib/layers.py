@@ -30,27 +30,10 @@ def layer_norm(
 
         outputs = (inputs - m) / sqrt(v + epsilon) * gamma + beta
 
-    epsilon is 1e-12, for float16 1e-3.
-
-    Args:
-      inputs: float [batch, ...], of known rank.
-      center: True creates a variable 'beta', zeros at first.
-      scale: True creates a variable 'gamma', ones at first.
-      activation_fn: applied to the result; None for none.
-      reuse: True takes the variables of an earlier layer of the same scope.
-      variables_collections: graph collections to add the variables to, a list, or a dict of lists
-        by 'beta' and 'gamma'.
-      outputs_collections: graph collections to add the result to.
-      trainable: True makes the variables trainable.
-      begin_norm_axis: first axis to normalise over.
-      begin_params_axis: first axis of the shape of the variables.
-      scope: variable scope, 'LayerNorm' by default.
-
-    Returns:
-      A tensor of the shape of `inputs`.
-
-    Raises:
-      ValueError: rank or the shape of the variables is unknown, or an axis is out of range.
+    epsilon is 1e-12, for float16 1e-3. `inputs` [batch, ...], like the result, has a known rank.
+    The variables 'beta' (`center`), at first zeros, and 'gamma' (`scale`), at first ones, have its
+    shape from `begin_params_axis` on, which must be known. `variables_collections` is a list, or a
+    dict of lists by 'beta' and 'gamma'.
 
     Source: `layer_norm` of tensorflow/contrib/layers/python/layers/layers.py, TF 1.15.
     """
@@ -116,18 +99,11 @@ def variance_scaling_initializer(
     seed: int | None = None,
     dtype: Any = tf.float32,
 ) -> Any:
-    """Returns an initializer of variance `factor` / n, with n the number of inputs of a unit.
+    """Returns an initializer of variance `factor` / n, where n depends on `mode`.
 
-    Args:
-      factor: a number.
-      mode: 'FAN_IN', 'FAN_OUT' (n is the number of outputs) or 'FAN_AVG' (n is their mean).
-      uniform: True draws from [-sqrt(3 factor / n), sqrt(3 factor / n)], False from a normal
-        distribution of variance 1.3 factor / n, cut off at two standard deviations.
-      seed: a seed.
-      dtype: a float dtype.
-
-    Raises:
-      ValueError: another mode.
+    It is the number of a unit's inputs ('FAN_IN') or outputs ('FAN_OUT'), or their mean
+    ('FAN_AVG'). `uniform` draws from [-sqrt(3 factor / n), sqrt(3 factor / n)]; otherwise it is a
+    normal distribution of variance 1.3 factor / n, cut off at two standard deviations.
 
     Source: the function of that name in tensorflow/contrib/layers/python/layers/initializers.py,
     TF 1.15.

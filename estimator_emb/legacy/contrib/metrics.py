@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of `tf.contrib.metrics` that are today's `tf.compat.v1.metrics` in another order.
+"""The metrics of `tf.contrib.metrics`, whose arguments have another order in `tf.metrics`.
 
 `streaming_accuracy(predictions, labels)` is `tf.compat.v1.metrics.accuracy(labels, predictions)`,
 and so on. Source: tensorflow/contrib/metrics/python/ops/metric_ops.py, TF 1.15.
@@ -36,7 +36,7 @@ _SAME_NAMES = {
     f"predictions labels specificity weights num_thresholds {_LAST}": "sensitivity_at_specificity",
     f"predictions labels sensitivity weights num_thresholds {_LAST}": "specificity_at_sensitivity",
 }
-"""Arguments in the old order -> names in tf.metrics; tf.contrib.metrics puts 'streaming_' first."""
+"""Arguments in the old order -> names in tf.metrics, in tf.contrib.metrics after 'streaming_'."""
 
 _STREAMING = {
     **{
@@ -105,16 +105,10 @@ def streaming_recall_at_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Returns the value and the update of how often a label is among the k largest predictions.
+    """Returns value and update of the share of labels among the k largest predictions.
 
-    Args:
-      predictions: float [batch, classes].
-      labels: int32 or int64 [batch].
-      k: how many of the largest predictions count.
-      weights: float, a scalar or [batch].
-      metrics_collections: graph collections that get the value.
-      updates_collections: graph collections that get the update.
-      name: variable scope, 'recall_at_<k>' by default.
+    Predictions are float [batch, classes], labels integers [batch], and weights a scalar or
+    [batch].
     """
     hits = tf.cast(tf.math.in_top_k(labels, predictions, k), tf.float32)
     return _tf1.metrics.mean(
@@ -123,10 +117,7 @@ def streaming_recall_at_k(
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
-    """Returns the weighted share of predictions in this batch that are their labels.
-
-    Raises:
-      ValueError: labels are not bool, integer or string, or predictions are of another type.
+    """Returns the weighted share of this batch's predictions that are their labels.
 
     Source: tensorflow/contrib/metrics/python/metrics/classification.py, TF 1.15.
     """
@@ -146,7 +137,7 @@ def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | Non
 
 
 def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the values of metrics, and their updates, as two lists."""
+    """Returns the values and the updates of metrics as two lists."""
     if not value_update_tuples:
         raise ValueError("Expected at least one value_tensor/update_op pair")
     values, updates = zip(*value_update_tuples, strict=True)
@@ -154,7 +145,7 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
 
 
 def aggregate_metric_map(names_to_tuples: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the values of metrics, and their updates, as two dictionaries by name."""
+    """Returns the values and the updates of metrics as two dictionaries by name."""
     values, updates = zip(*names_to_tuples.values(), strict=True)
     return (
         dict(zip(names_to_tuples, values, strict=True)),

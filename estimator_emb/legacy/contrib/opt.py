@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers of `tf.contrib.opt`: decoupled weight decay, LARS, lazy Adam and Nadam.
+"""Optimizers of `tf.contrib.opt`: decoupled weight decay, LARS and lazy Adam.
 
 Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.
 """
@@ -22,12 +22,8 @@ class DecoupledWeightDecayExtension:
 
         variable = variable - w variable - U(g)
 
-    Where the gradient is sparse, only the rows that it has decay.
-
-    Args:
-      weight_decay: a number, a float tensor, or a function that returns one. The learning rate does
-        not scale it.
-      **kwargs: arguments of the optimizer.
+    A sparse gradient decays only its own rows. `weight_decay` is a number, a float tensor, or a
+    function that returns one; the learning rate does not scale it.
 
     Source: the class of that name in tensorflow/contrib/opt/python/training/
     weight_decay_optimizers.py, TF 1.15, after Loshchilov and Hutter, arXiv:1711.05101.
@@ -42,15 +38,7 @@ class DecoupledWeightDecayExtension:
     def minimize(
         self, loss: Any, *args: Any, decay_var_list: Sequence[Any] | None = None, **kwargs: Any
     ) -> Any:
-        """Minimizes as the optimizer does.
-
-        Args:
-          loss: a scalar.
-          *args: further arguments of the optimizer's `minimize`, as **kwargs.
-          decay_var_list: without effect, as in TF 1.15, where all variables decay that are
-            updated. `apply_gradients` heeds it.
-          **kwargs: see *args.
-        """
+        """Minimizes as the optimizer does; `decay_var_list` has no effect, as in TF 1.15."""
         if decay_var_list:
             _tf1.logging.warning(
                 "%s.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every variable "
@@ -66,14 +54,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Sequence[Any] | None = None,
     ) -> Any:
-        """Updates variables, as the optimizer does, and decays them first.
-
-        Args:
-          grads_and_vars: pairs of a gradient and a variable.
-          global_step: a variable to increase by one; None for none.
-          name: a name for the op.
-          decay_var_list: the variables to decay; None or none decays all.
-        """
+        """Decays the variables of `decay_var_list`, by default all, then updates variables."""
         self._decayed = frozenset(variable.ref() for variable in decay_var_list or ())
         return super().apply_gradients(  # type: ignore[misc]
             grads_and_vars, global_step=global_step, name=name
@@ -116,12 +97,8 @@ class DecoupledWeightDecayExtension:
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     """Returns a subclass of an optimizer that decays variables before it updates them.
 
-    Args:
-      base_optimizer: a subclass of `tf.compat.v1.train.Optimizer`.
-
-    Returns:
-      A class whose first argument is `weight_decay`; the others, by name, are `base_optimizer`'s.
-      See `DecoupledWeightDecayExtension`.
+    Its first argument is `weight_decay`; the others, by name, are `base_optimizer`'s. See
+    `DecoupledWeightDecayExtension`.
     """
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):  # type: ignore[misc, valid-type]
@@ -131,12 +108,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
-    """Adam with decoupled weight decay; see `DecoupledWeightDecayExtension`.
-
-    Args:
-      weight_decay: a number, a float tensor, or a function that returns one.
-      learning_rate: as `tf.compat.v1.train.AdamOptimizer`'s, as are the others.
-    """
+    """Adam with decoupled weight decay; see `DecoupledWeightDecayExtension`."""
 
     def __init__(
         self,
@@ -160,12 +132,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
-    """SGD with momentum and decoupled weight decay; see `DecoupledWeightDecayExtension`.
-
-    Args:
-      weight_decay: a number, a float tensor, or a function that returns one.
-      learning_rate: as `tf.compat.v1.train.MomentumOptimizer`'s, as are the others.
-    """
+    """SGD with momentum and decoupled weight decay; see `DecoupledWeightDecayExtension`."""
 
     def __init__(
         self,
@@ -187,7 +154,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptim
 
 
 class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
-    """SGD with momentum, whose rate each variable scales by the norms of itself and its gradient.
+    """SGD with momentum, whose rate is scaled for each variable by its norm and its gradient's.
 
     With variable v, gradient g and weight decay w, where both norms are positive:
 
@@ -195,20 +162,8 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
         momentum = momentum_rate momentum + learning_rate trust (g + w v)
         v = v - momentum
 
-    Elsewhere trust is 1. Sparse gradients take plain momentum, without trust and decay.
-
-    Args:
-      learning_rate: a number, a float tensor, or a function that returns one.
-      momentum: a number >= 0.
-      weight_decay: a number >= 0.
-      eeta: a number.
-      epsilon: a number.
-      name: a name for ops and slots.
-      skip_list: texts; a variable whose name has one of them has neither trust nor decay.
-      use_nesterov: True for Nesterov's momentum.
-
-    Raises:
-      ValueError: momentum or weight_decay is negative.
+    Elsewhere trust is 1. Sparse gradients take plain momentum, without trust and decay, and so does
+    a variable whose name contains one of the texts of `skip_list`.
 
     Source: tensorflow/contrib/opt/python/training/lars_optimizer.py, TF 1.15, after You, Gitman and
     Ginsburg, arXiv:1708.03888.
@@ -305,7 +260,7 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
 
 
 class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
-    """Adam that updates, for a sparse gradient, only the rows of variable and slots that it has.
+    """Adam that, for a sparse gradient, updates only the gradient's rows of variable and slots.
 
     Source: tensorflow/contrib/opt/python/training/lazy_adam_optimizer.py, TF 1.15.
     """
@@ -341,11 +296,7 @@ class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-de
 def clip_gradients_by_global_norm(
     gradients_variables: Sequence[tuple[Any, Any]], clip_norm: float = 20.0
 ) -> tuple[list[tuple[Any, Any]], Any]:
-    """Limits the global norm of gradients; returns new pairs, and the norm before.
-
-    Args:
-      gradients_variables: pairs of a gradient and a variable.
-      clip_norm: the largest norm of all gradients together.
+    """Limits the global norm of gradients to `clip_norm`; returns new pairs, and the norm before.
 
     Source: the function of that name in tensorflow/contrib/opt/python/training/
     multitask_optimizer_wrapper.py, TF 1.15.

@@ -14,14 +14,7 @@ _tf1 = tf.compat.v1
 
 
 class Predictor:
-    """A function from a dictionary of arrays to a dictionary of arrays.
-
-    Attributes:
-      graph: its graph.
-      session: its session.
-      feed_tensors: tensor of the graph by the name of an input.
-      fetch_tensors: tensor of the graph by the name of an output.
-    """
+    """A function from a dictionary of arrays to a dictionary of arrays."""
 
     def __init__(self, graph: Any, session: Any, feed: dict[str, Any], fetch: dict[str, Any]):
         self.graph = graph
@@ -30,7 +23,7 @@ class Predictor:
         self.fetch_tensors = fetch
 
     def __call__(self, input_dict: dict[str, Any]) -> dict[str, Any]:
-        """Returns the outputs for inputs; raises ValueError for names that are no inputs."""
+        """Returns the outputs for inputs; raises ValueError for a name that no input has."""
         unexpected = set(input_dict) - set(self.feed_tensors)
         if unexpected:
             raise ValueError(
@@ -64,20 +57,10 @@ def from_saved_model(
 ) -> Predictor:
     """Loads a SavedModel into a session of its own.
 
-    Args:
-      export_dir: folder of the SavedModel.
-      signature_def_key: name of a signature; 'serving_default' by default.
-      signature_def: a SignatureDef in place of one of the SavedModel.
-      input_names: name of a tensor of the graph by a name of the program's choice, in place of a
-        signature; with `output_names`.
-      output_names: the same for outputs.
-      tags: tags of the graph to load, separated by commas; 'serve' by default.
-      graph: a graph to load into; a new one by default.
-      config: a ConfigProto for the session.
-
-    Raises:
-      ValueError: more than one way to name inputs and outputs is used, or the SavedModel has no
-        graph of these tags or no signature of this name.
+    Inputs and outputs come from the signature `signature_def_key` (by default 'serving_default'),
+    from `signature_def`, or from `input_names` and `output_names`: names that the program chooses
+    -> names of tensors. More than one of these is a ValueError. `tags` of the graph are separated
+    by commas, by default 'serve'.
     """
     if (input_names is None) != (output_names is None):
         raise ValueError(

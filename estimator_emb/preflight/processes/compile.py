@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives a lowered step to libtpu: python compile.py FOLDER.
 
-This is a program of its own, which imports only jax: its interpreter may have neither TensorFlow
-nor this package. It reads step.hlo and targets.json and writes compiled.json. It uses parts of jax
-and jaxlib that are not public, of the versions that the extra `[preflight]` names.
+This program imports only jax: its interpreter may have neither TensorFlow nor this package. It
+reads step.hlo and targets.json, and writes compiled.json. It uses private parts of jax and jaxlib,
+of the versions that the extra `[preflight]` names.
 """
 
 import importlib.metadata
@@ -37,14 +37,14 @@ _SUM = re.compile(
 """The custom call `lowering.CROSS_REPLICA_SUM` in the text of a module."""
 
 _COPY = re.compile(r"(= \S+ )copy\(")
-"""A copy, which TensorFlow's module makes of a variable and StableHLO lacks."""
+"""A copy of a variable, which TensorFlow's module has and StableHLO lacks."""
 
 _INSTRUCTION = re.compile(
     r"= (?P<dtype>[a-z]+\d+\w*)\[(?P<shape>[\d,]*)\]\S* (?P<op>[\w-]+)\("
     r'[^\n]*op_name="(?P<name>[^"]+)"'
 )
 _NO_TENSORS = ("parameter", "broadcast", "constant", "iota")
-"""Instructions whose results are made where they are used, or were there before."""
+"""Instructions whose results are arguments, or are computed where they are used."""
 
 
 def stablehlo(module: bytes, replicas: int) -> bytes:
@@ -69,7 +69,6 @@ def _text(module: bytes) -> str:
 
 
 def largest(module: bytes, count: int = 3) -> list[dict]:
-    """Returns the largest tensors that ops of a module make: their types, bytes and op's names."""
     sizes: dict[tuple[str, str], int] = {}
     for match in _INSTRUCTION.finditer(_text(module)):
         bits = re.search(r"\d+", match["dtype"])
@@ -103,7 +102,6 @@ def _with_all_reduce(text: str) -> str:
 
 
 def target(topology: str, replicas: int) -> tuple[list, xla_client.CompileOptions]:
-    """Returns the devices of a topology on which replicas would run, and the compiler's options."""
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     devices = list(described.devices)[:replicas]
     options = xla_client.CompileOptions()
@@ -116,7 +114,6 @@ def target(topology: str, replicas: int) -> tuple[list, xla_client.CompileOption
 
 
 def compiled(module: bytes, topology: str, replicas: int) -> dict:
-    """Returns what the compiler says about one topology."""
     devices, options = target(topology, replicas)
     code = stablehlo(module, replicas)
     with mlir.make_ir_context():
@@ -151,7 +148,7 @@ def main(folder: pathlib.Path) -> None:
             compiled(module, topology, replicas)
             for topology, replicas in json.loads((folder / "targets.json").read_text())
         ]
-    except Exception as error:  # This is no verdict of the compiler, and the parent says so.
+    except Exception as error:  # This is not the compiler's verdict, and the parent says so.
         result["error"] = f"{type(error).__name__}: {error}"
     (folder / "compiled.json").write_text(json.dumps(result))
 

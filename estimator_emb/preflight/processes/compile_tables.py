@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives programs for SparseCore to libtpu: python compile_tables.py FOLDER.
 
-This is a program of its own, as `compile.py` is. It reads tables.json, which says the topology, the
-number of replicas, and the files of the programs. After each of them it writes compiled.json again,
-so that what is known stays known when libtpu ends the process, as some programs make it do.
+Like `compile.py`, it imports only jax. It reads tables.json, which names the topology, the number
+of replicas, and the files of the programs. It writes compiled.json anew after each program, because
+some programs make libtpu end the process.
 """
 
 import importlib.metadata
@@ -21,7 +21,6 @@ from jaxlib import _jax
 
 
 def compiled(program: str, topology: str, replicas: int) -> dict:
-    """Returns what the compiler says about one program."""
     devices, options = target(topology, replicas)
     with mlir.make_ir_context():
         parsed = ir.Module.parse(program)

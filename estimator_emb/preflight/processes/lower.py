@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowers a step that `lowering.write` has written: python lower.py FOLDER.
 
-This is a program of its own, which imports only TensorFlow. It writes step.hlo and lowered.json.
+This program imports only TensorFlow. It writes step.hlo and lowered.json.
 """
 
 import json
@@ -18,14 +18,14 @@ _UNRESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESER
 
 
 class Refused(Exception):
-    """The error of a step that XLA does not take, with XLA's words."""
+    """The error of a step that XLA refuses, with XLA's words."""
 
 
 def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
-    """Returns zeros that take up addresses, and memory only where they are read."""
+    """Returns zeros that reserve addresses, and take memory only where they are read."""
     size = tf.as_dtype(dtype).size
     if dtype == "bool" or tf.as_dtype(dtype).is_quantized or size not in _WORDS:
-        return tf.zeros(shape, dtype)  # These cannot be made of others, and are small.
+        return tf.zeros(shape, dtype)  # Integers cannot be bitcast to these, which are small.
     count = math.prod(shape)
     pages = mmap.mmap(-1, max(count, 1) * size, flags=_UNRESERVED)
     words = np.frombuffer(pages, _WORDS[size], count).reshape(shape)
@@ -33,11 +33,7 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
 
 
 def lower(folder: pathlib.Path) -> bool:
-    """Writes step.hlo, XLA's serialized module; returns whether the step has loops.
-
-    Raises:
-      Refused: XLA does not take the step.
-    """
+    """Writes step.hlo, XLA's serialized module; returns whether the step has loops."""
     interface = json.loads((folder / "step.json").read_text())
     graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     # XLA asks each variable for its shape, for which it needs a value.

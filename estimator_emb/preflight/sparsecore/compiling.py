@@ -24,21 +24,14 @@ from estimator_emb.preflight.step import ModeKeys
 from estimator_emb.spec.resolved import Table, tables_of
 
 _WORDS = 700
-"""The most characters of the compiler's words that a report repeats."""
+"""The number of characters after which a report cuts off the compiler's words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreStep:
-    """What the tables of a spec do in one step.
+    """The use of a spec's tables in one step: a lookup, and in training an update.
 
-    Attributes:
-      tables: the tables.
-      clipping_limit: that of the `EmbeddingConfigSpec`.
-      training: True if the step looks up and updates, False if it only looks up.
-      batch: number of samples of one replica.
-      replicas: number of replicas of the model.
-      cores_per_replica: `TPUConfig.num_cores_per_replica`, or 1.
-      limits: the sizes of SparseCore's buffers.
+    `batch` is the number of samples of one replica.
     """
 
     tables: Sequence[Table]
@@ -57,14 +50,9 @@ def of_program(
     batch: int | None = None,
     limits: SparseCoreLimits | None = None,
 ) -> SparseCoreStep | None:
-    """Returns what the tables of a program do in a step; None if it uses none on a TPU.
+    """Returns how a step uses a program's tables; None if it uses none on a TPU.
 
-    Args:
-      estimator: the estimator of the program.
-      mode: a `ModeKeys`.
-      replicas: number of replicas of the model.
-      batch: number of samples of one replica; None means its share of the estimator's batch size.
-      limits: the sizes of SparseCore's buffers; None means the defaults of `SparseCoreLimits`.
+    `batch` is the number of samples of one replica; None means its share of the estimator's batch.
     """
     asked = estimator.backend.request
     tables = tables_of(asked.spec)
@@ -92,16 +80,8 @@ def compile_tables(
 ) -> tuple[SparseCoreResult, ...]:
     """Compiles lookup and update of tables for each generation that has SparseCores.
 
-    Nothing is trained, and no memory is needed for the tables.
-
-    Args:
-      step: what the tables do; None gives no results.
-      generations: names of generations; those without SparseCores are left out.
-      python: path of an interpreter that has jax, jaxlib and libtpu.
-      timeout: seconds that each generation may take.
-
-    Returns:
-      What the compiler says, for each generation that has SparseCores.
+    Nothing is trained, and no memory is needed for the tables. Each generation may take `timeout`
+    seconds.
     """
     if step is None:
         return ()
@@ -130,7 +110,7 @@ def _compile(
                 programs[index, "update"] = _update(stack, chips, step)
             except NoRule as reason:
                 reasons[index] = str(reason)
-    # Stacks of the same shapes and rule are the same program.
+    # Stacks with the same shapes and rule have the same program.
     texts = list(dict.fromkeys(programs.values()))
     answers, libtpu = _ask(texts, topology, chips.count, python, timeout)
     answer_to = dict(zip(texts, answers, strict=True))
@@ -163,7 +143,7 @@ def _compile(
 
 
 def _topology(step: SparseCoreStep, generation: str, chips: Chips) -> tuple[str, str]:
-    """Returns (libtpu's name of the topology or '', why it cannot be compiled for it or '')."""
+    """Returns (libtpu's name of the topology or '', '' or why nothing can be compiled)."""
     sizes = GENERATIONS[generation].topologies
     size = min(sizes) if chips.count == 1 else chips.count
     if step.cores_per_replica > 1:
@@ -222,7 +202,7 @@ def _ask(
                 if file.exists():  # It ended in the middle of a later program.
                     result = json.loads(file.read_text())
             if result is None:
-                # The first of them ended the process; the others are asked again without it.
+                # The first program ended the process; the others are asked again without it.
                 answers.append(Answer("not compiled", words))
                 continue
             libtpu = result["libtpu"]
@@ -238,7 +218,7 @@ def _answer(answer: dict) -> Answer:
             temporary_bytes=answer["temporary_bytes"],
         )
     words = answer["error"].strip()
-    # An error of the compiler's own is no judgement of the tables.
+    # An internal error of the compiler says nothing about the tables.
     outcome = "not compiled" if words.startswith("INTERNAL") else "refused"
     if len(words) > _WORDS:
         words = f"{words[:_WORDS]} ..."

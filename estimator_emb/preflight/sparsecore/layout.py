@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lays tables out over SparseCores: pads them, and stacks those that one call can serve.
 
-The layout is the one that `tf.tpu.experimental.embedding.TPUEmbeddingV2` of TensorFlow 2.21 makes.
+`tf.tpu.experimental.embedding.TPUEmbeddingV2` of TensorFlow 2.21 makes the same layout.
 """
 
 import dataclasses
@@ -13,25 +13,25 @@ PADDING = 8
 """A table's dimension, and its rows on one SparseCore, are padded to a multiple of this."""
 
 STACK_ACTIVATION_BYTES = 2 * 2**20
-"""What the activations of a stack take on one SparseCore stays below this."""
+"""The activations of a stack take less than this on one SparseCore."""
 
 STACK_WEIGHT_BYTES = 2**31
-"""What the weights of a stack take on one chip stays below this."""
+"""The weights of a stack take less than this on one chip."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreLimits:
     """The sizes for which SparseCore's buffers are compiled; TPUEmbeddingV2 has these defaults.
 
-    What was compiled serves no batch with more. TPUEmbeddingV2 divides a batch into minibatches,
-    each of which stays below the first two.
+    A compiled program serves no batch that needs more. TPUEmbeddingV2 divides a batch into
+    minibatches that keep to the first two.
 
     Attributes:
       max_ids_per_partition: the most ids that the samples of one SparseCore have among the rows of
         another, in one minibatch.
-      max_unique_ids_per_partition: the most distinct ones among these; None becomes the smaller of
+      max_unique_ids_per_partition: the most distinct ids among these; None becomes the smaller of
         256 and `max_ids_per_partition`.
-      max_ids_per_chip_per_sample: the mean number of ids of a sample, over those of one chip.
+      max_ids_per_chip_per_sample: the number of ids of a sample, on average over one chip.
       max_minibatches: the most minibatches into which one SparseCore's share of a batch is divided.
     """
 
@@ -62,19 +62,14 @@ class SparseCoreLimits:
 
 @dataclasses.dataclass(frozen=True)
 class Chips:
-    """The chips over which tables are divided; each is one core of the program.
-
-    Attributes:
-      count: number of chips.
-      sparse_cores: number of SparseCores of each.
-    """
+    """The chips over which tables are divided, each a core of the program with `sparse_cores`."""
 
     count: int
     sparse_cores: int
 
     @property
     def partitions(self) -> int:
-        """Returns the number of SparseCores of all chips: row r of a table is on r mod of them."""
+        """Returns the number P of SparseCores of all chips; row r of a table is on r mod P."""
         return self.count * self.sparse_cores
 
 
@@ -83,12 +78,11 @@ class Stack:
     """Tables that one lookup and one update serve, because their rows are trained alike.
 
     Attributes:
-      tables: the tables, sorted by name.
-      dimension: their dimension with its padding.
-      rows: rows of all of them on one chip, with their padding.
-      samples: what one chip looks up in a step: for each sample of the batch one for each feature,
-        and one for each position of a sequence.
-      used_bytes: what weights and slots would take on one chip without padding, on average.
+      tables: sorted by name.
+      dimension: padded.
+      rows: of all tables on one chip, padded.
+      samples: number of activations on one chip, positions of sequences counted one by one.
+      used_bytes: bytes of weights and slots on one chip without padding, on average.
     """
 
     tables: tuple[Table, ...]
@@ -104,18 +98,12 @@ class Stack:
 
     @property
     def table_bytes(self) -> int:
-        """Returns what the weights and the slots take on one chip."""
+        """Returns the bytes of the weights and slots on one chip."""
         return 4 * self.rows * self.dimension * (1 + self.slots)
 
 
 def stacks_of(tables: Sequence[Table], batch: int, chips: Chips) -> list[Stack]:
-    """Returns the stacks of tables, in the order of their first tables.
-
-    Args:
-      tables: the tables.
-      batch: number of samples of one chip.
-      chips: the chips.
-    """
+    """Returns the stacks of tables, for `batch` samples on a chip, by name of the first table."""
     groups: dict[object, list[list[Table]]] = {}
     for table in sorted(tables, key=lambda table: table.name):
         config = table.config
@@ -137,7 +125,7 @@ def stacks_of(tables: Sequence[Table], batch: int, chips: Chips) -> list[Stack]:
 
 
 def padded(size: int, multiple: int) -> int:
-    """Returns a size, rounded up to a multiple."""
+    """Returns a size rounded up to a multiple of another."""
     return -(-size // multiple) * multiple
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the programs of StableHLO that libtpu compiles for SparseCore.
+"""Writes the StableHLO programs that libtpu compiles for SparseCore.
 
-They call the two custom calls of libtpu that TensorFlow's `XlaSparseDenseMatmulWithCsrInput` and
-`XlaSparseDenseMatmulGradWithCsrInput` become on a TPU; off one, TensorFlow lowers neither. A chip
+They use the two custom calls that TensorFlow's `XlaSparseDenseMatmulWithCsrInput` and
+`XlaSparseDenseMatmulGradWithCsrInput` become on a TPU; off a TPU, TensorFlow lowers neither. A chip
 gets the ids of its part of the batch from its host, sorted by the SparseCore that has their rows:
 
     row_pointers   where the ids of each SparseCore end, for each SparseCore of this chip and each
@@ -28,13 +28,13 @@ LOOKUP = "SparseDenseMatmulWithMinibatchingOp"
 UPDATE = "SparseDenseMatmulGradOptimizerUpdateWithMinibatchingOp"
 
 _MOD = 1
-"""The number by which libtpu knows that row r is on SparseCore r mod their number."""
+"""libtpu's number for the strategy that puts row r on SparseCore r mod their number."""
 
 _NO_ID = 2**31 - 1
-"""What fills the buffers of ids up."""
+"""The value in places of the buffers that hold no id."""
 
 _ON_SPARSE_CORE = '{mhlo.layout_mode = "{1,0:T(8)}"}'
-"""The layout in which a SparseCore reads rows; in a TensorCore's, each step would copy tables."""
+"""SparseCore's layout of rows; with the TensorCore's, each step would copy the tables."""
 
 
 def lookup(stack: Stack, chips: Chips, limits: SparseCoreLimits) -> str:
@@ -93,16 +93,10 @@ module @update {{
 
 
 def evaluation(rule: RowFunction, columns: int) -> str:
-    """Returns a program that calls the function of a rule, and nothing of SparseCore.
+    """Returns a program that calls the function of a rule, without SparseCore.
 
-    It runs wherever XLA does, and so shows the numbers of the very function that `update` has.
-
-    Args:
-      rule: the rule.
-      columns: number of elements to update at once.
-
-    Returns:
-      A program (gradient, weights, *slots, learning rate) -> (weights, *slots), all [1, columns].
+    It runs wherever XLA does, and so shows the numbers that the function of `update` computes:
+    (gradient, weights, *slots, learning rate) -> (weights, *slots), all [1, columns].
     """
     names = ["%g", "%w", *(f"%s{slot}" for slot in range(rule.slots)), "%lr"]
     parameters = ", ".join(f"{name}: {ROW}" for name in names)
@@ -126,15 +120,11 @@ module @evaluation {{
 
 
 class _Ids:
-    """The arguments that hold the ids of one chip.
-
-    Attributes:
-      names, types, parameters: their names, types, and both, as StableHLO writes them.
-    """
+    """The arguments that hold the ids of one chip, as text of StableHLO."""
 
     def __init__(self, stack: Stack, chips: Chips, limits: SparseCoreLimits):
         pointers = padded(chips.partitions, PADDING) * chips.sparse_cores * limits.max_minibatches
-        # A small batch too has room for one full minibatch.
+        # Even the buffers of a small batch hold one full minibatch.
         ids = max(
             stack.samples * limits.max_ids_per_chip_per_sample,
             padded(limits.max_ids_per_partition, PADDING) * chips.partitions * chips.sparse_cores,
@@ -160,7 +150,6 @@ def _activations(stack: Stack) -> str:
 
 
 def _config(limits: SparseCoreLimits, **more: Any) -> str:
-    """Returns a custom call's backend_config, as a string of StableHLO."""
     config = {
         "max_ids_per_partition": limits.max_ids_per_partition,
         "max_unique_ids_per_partition": limits.max_unique_ids_per_partition,

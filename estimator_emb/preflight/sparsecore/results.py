@@ -9,12 +9,11 @@ class Answer:
     """The compiler's answer about one program.
 
     Attributes:
-      outcome: 'compiles', 'refused', or 'not compiled' if the compiler gave no answer, or if there
-        is no such program.
-      words: why, if the program does not compile.
-      argument_bytes: bytes of ids, activations or their gradients, weights and slots on one chip;
-        this and the following are None if the program does not compile.
-      temporary_bytes: bytes that the program needs besides them on one chip.
+      outcome: 'compiles', 'refused', or 'not compiled' where there is no program or no answer.
+      words: why the program does not compile.
+      argument_bytes: on one chip, ids, activations or their gradients, weights and slots; None, as
+        the next, where the program does not compile.
+      temporary_bytes: on one chip, what the program needs in addition.
     """
 
     outcome: str
@@ -38,13 +37,11 @@ class StackResult:
     """The answers about the tables of one stack.
 
     Attributes:
-      tables: the names of the tables.
-      optimizer: what the report calls their optimizer; '' if they have none.
+      optimizer: its name in the report; '' if the tables have none.
       rows, dimension: the shape of the stack on one chip, with padding.
       table_bytes: bytes of its weights and slots on one chip, with padding.
       used_bytes: the same without padding, on average over the chips.
-      lookup: the answer about the lookup.
-      update: the answer about the update; None if the step does not train.
+      update: None if the step does not train.
     """
 
     tables: tuple[str, ...]
@@ -78,9 +75,9 @@ class SparseCoreResult:
 
     Attributes:
       generation: 'v5p' or 'v6e'.
-      topology: libtpu's name of what it compiled for; '' if nothing was compiled.
+      topology: libtpu's name of the TPU it compiled for; '' if nothing was compiled.
       chips: number of chips, each one core of the program.
-      sparse_cores: number of SparseCores of each.
+      sparse_cores: number of SparseCores of each chip.
       limits: the sizes that were assumed, in words.
       stacks: the answers about each stack.
       libtpu: version of libtpu, or '' if nothing was compiled.
@@ -100,7 +97,7 @@ class SparseCoreResult:
 
     @property
     def outcome(self) -> str:
-        """Returns 'refused' or 'not compiled' if one program was, else 'compiles'."""
+        """Returns 'refused' or 'not compiled' if that is so of one program, else 'compiles'."""
         if self.words:
             return "not compiled"
         if self.table_bytes > self.memory_bytes:
@@ -154,5 +151,5 @@ def report(results: tuple[SparseCoreResult, ...]) -> list[str]:
 
 
 def bytes_text(size: float) -> str:
-    """Returns a number of bytes in MiB or GiB, as a text."""
+    """Returns a number of bytes as a text, in MiB or GiB."""
     return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"

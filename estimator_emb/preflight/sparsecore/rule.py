@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates an optimizer's step to StableHLO, by running its rule on symbols in place of arrays.
 
-This is the third way to run the one definition of an optimizer, beside TensorFlow's ops and the
-C++ of `native/rules.py`. SparseCore calls such a function for each row that an update touches.
+TensorFlow's ops and the C++ of `native/rules.py` run the same definition of an optimizer.
+SparseCore calls such a function for each row that an update touches.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ from estimator_emb.optimizers import Math, OptimizationParameters, step
 from estimator_emb.optimizers._symbols import COMPARISONS, Symbol, SymbolicProgram
 
 ROW, BOOLS = "!row", "!bools"
-"""The types of a row's float32 numbers and of their comparisons, which `types` defines."""
+"""The types of a row's float32 numbers and of their comparisons; `types` defines them."""
 
 
 class NoRule(Exception):
-    """The error of an optimizer whose step is no function of one row, with the reason."""
+    """The error of an optimizer whose step is not a function of one row, with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,7 @@ class RowFunction:
     """An optimizer's step as a function of StableHLO.
 
     Attributes:
-      statements: its statements, in the types `ROW` and `BOOLS`, so that they are the same for
-        every dimension.
+      statements: in the types `ROW` and `BOOLS`, and so the same for every dimension.
       results: the names of the new weights and of each new slot.
     """
 
@@ -40,7 +39,7 @@ class RowFunction:
 
     @property
     def result_type(self) -> str:
-        """Returns the type of what the function returns: a tuple, also of one row."""
+        """Returns the type of the function's result: a tuple, even of one row."""
         return tuple_of([ROW] * len(self.results))
 
     def function(self, name: str) -> str:
@@ -61,7 +60,7 @@ class RowFunction:
 
 
 def types(dimension: int) -> str:
-    """Returns the definitions of `ROW` and `BOOLS`, which stand before a module that has a rule."""
+    """Returns the definitions of `ROW` and `BOOLS`, which a module with a rule begins with."""
     return f"{ROW} = tensor<1x{dimension}xf32>\n{BOOLS} = tensor<1x{dimension}xi1>"
 
 
@@ -75,13 +74,8 @@ def trace(
 ) -> RowFunction:
     """Returns `optimizers.step` of an optimizer as a `RowFunction`.
 
-    Args:
-      parameters: the optimizer.
-      clipping_limit: that of the `EmbeddingConfigSpec`; None means no limit.
-      cores: number of cores whose gradients SparseCore sums before it calls the function.
-
-    Raises:
-      NoRule: the rule is not published, or is no function of one row and its summed gradient.
+    SparseCore sums the gradients of `cores` cores before it calls the function. Raises NoRule where
+    the rule is not published, or is not a function of one row and its summed gradient.
     """
     name = type(parameters).__name__
     if parameters.only_on_hardware:
