@@ -260,10 +260,10 @@ def layers_of(keras, file, sizes):
     return {layer.name: layer for layer in layers}
 
 
-@pytest.mark.parametrize("name", ["tf_keras", pytest.param("keras", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=pytest.mark.slow)])
 def test_keras(name, tmp_path, capsys):
     """Keras 2, and Keras 3 where that is installed, as `keras` is from TensorFlow 2.16 on."""
-    keras = pytest.importorskip(name)
+    keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     assert run(MOD, tmp_path / "out", "--to=keras") == 0
     file = f"{tmp_path}/out/tables.h5"
     assert capsys.readouterr().out.splitlines() == [
@@ -290,9 +290,9 @@ def test_keras(name, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tf_keras", "keras"])
+@pytest.mark.parametrize("name", ["tf.keras", "keras"])
 def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
-    keras = pytest.importorskip(name)
+    keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
     table = np.ones([1, 1], np.float32)
     path = saved_values.write(
