@@ -357,12 +357,14 @@ class TPUEstimator(StockTPUEstimator):
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
         call = self.current_call
         completed.before_model_fn(self.backend, mode, call)
-        with custom_gradients.ending_with_graph():
-            spec = super()._call_model_fn(features, labels, mode, config)
-        spec = completed.after_model_fn(self.backend, spec, call)
-        if mode == ModeKeys.TRAIN and call.graph is not None:
-            self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
-        call.graph = None
+        try:
+            with custom_gradients.ending_with_graph():
+                spec = super()._call_model_fn(features, labels, mode, config)
+            spec = completed.after_model_fn(self.backend, spec, call)
+            if mode == ModeKeys.TRAIN and call.graph is not None:
+                self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
+        finally:
+            call.graph = None
         scaffold = getattr(spec, "scaffold", None)
         self._directory.check(scaffold, self._warm_start_settings, self.backend.request.tables)
         return spec

@@ -374,8 +374,9 @@ def test_a_saver_made_in_model_fn_is_refused(tmp_path):
     assert str(error.value) == (
         "The saver of model_fn's Scaffold leaves out the embedding variables "
         "['dense_features/item_embedding/embedding_weights:0', "
-        "'history_words_shared_embedding:0']: it was made before they were. Return a "
-        "TPUEstimatorSpec, whose scaffold_fn is called after them."
+        "'history_words_shared_embedding:0']: it was made before they were, or with other "
+        "variables. Make it in the scaffold_fn of a TPUEstimatorSpec, which is called after them, "
+        "and of all variables."
     )
 
 

@@ -137,8 +137,10 @@ class SideRunner:
 
     def _environment(self, side: Side, folder: str) -> dict[str, str]:
         variables = dict(os.environ)
-        if side.stock:
-            variables.pop("TF_USE_LEGACY_KERAS", None)  # An import of this package sets it.
+        # Imported where the command was started by `python -m`, and may have set the variable.
+        keras = sys.modules.get("estimator_emb.compat.legacy_keras")
+        if side.stock and keras is not None and keras.is_variable_ours:
+            variables.pop("TF_USE_LEGACY_KERAS", None)
         return {
             **variables,
             **side.environment,

@@ -16,6 +16,8 @@ from estimator_emb.compat import installed
 
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
+is_variable_ours = False
+"""Whether the variable is set by this module, rather than by the user."""
 
 
 def require() -> None:
@@ -25,7 +27,7 @@ def require() -> None:
     (see `installed`).
     """
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
-        os.environ[_VARIABLE] = "1"  # Set before the import, it also avoids loading Keras 3.
+        _set_variable()  # Set before the import, it also avoids loading Keras 3.
     tf = installed.tensorflow()
     newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
     installed.check_beside(tf.__version__, newer or os.environ.get(_VARIABLE) in _ON)
@@ -39,13 +41,20 @@ def require() -> None:
         )
     # TensorFlow reads the variable for its attribute `keras` on first use, but for the search path
     # of `import tensorflow.keras...` when it is imported.
-    os.environ.setdefault(_VARIABLE, "1")
+    if _VARIABLE not in os.environ:
+        _set_variable()
     for module, api in _keras_parents(tf):
         spec = importlib.util.find_spec(f"tf_keras.api.{api}.keras")
         if spec is not None and spec.submodule_search_locations:
             folder = os.path.dirname(spec.submodule_search_locations[0])
             if folder not in module.__path__:
                 module.__path__ = [folder, *module.__path__]
+
+
+def _set_variable() -> None:
+    global is_variable_ours
+    os.environ[_VARIABLE] = "1"
+    is_variable_ours = True
 
 
 def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:

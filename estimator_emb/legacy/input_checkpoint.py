@@ -230,8 +230,8 @@ def attach_hooks() -> None:
 def _of_plain_estimators(train: Any) -> Any:
     watched = _with_listeners(train)
 
-    def train_with_hooks(self: Any, *args: Any) -> Any:
-        return (train if isinstance(self, TPUEstimator) else watched)(self, *args)
+    def train_with_hooks(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (train if isinstance(self, TPUEstimator) else watched)(self, *args, **kwargs)
 
     return train_with_hooks
 

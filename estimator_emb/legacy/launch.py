@@ -72,15 +72,16 @@ def run_program(
     These stay afterwards as the program has left them; `restored` restores them.
     """
     file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
+    is_module = program[0] == "-m"
+    # First, as a file of the program may have the name of a module that tf_v1 supplies.
+    _set_first_path(os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0])))
     if binds_tf_v1:
         tf_v1.bind()
-    if program[0] == "-m":
+    if is_module:
         sys.argv[:] = program[1:]
-        _set_first_path(os.getcwd())
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
         return
     sys.argv[:] = program
-    _set_first_path(os.path.dirname(os.path.realpath(program[0])))
     main = ModuleType("__main__")
     main.__file__ = os.path.abspath(program[0])
     sys.modules["__main__"] = main

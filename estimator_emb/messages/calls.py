@@ -5,10 +5,13 @@ import contextlib
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from estimator_emb.messages import arguments, console, errors, frames
+
+_SHORTENED = (Exception, KeyboardInterrupt)
 
 
 def called_by_program(
@@ -23,30 +26,30 @@ def called_by_program(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        before = sys.exc_info()[1]
         try:
             if check:
                 check(kwargs)
             with console.shown():
-                return function(*args, **kwargs)
-        except Exception as error:
-            _shorten_traceback(error)
+                result = function(*args, **kwargs)
+        except _SHORTENED as error:
+            _shorten_traceback(error, before)
             raise
+        return generate(result) if inspect.isgeneratorfunction(function) else result
 
-    @functools.wraps(function)
-    def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def generate(values: Any) -> Iterator[Any]:
+        before = sys.exc_info()[1]
         try:
-            if check:
-                check(kwargs)
-            with contextlib.closing(function(*args, **kwargs)) as values:
+            with contextlib.closing(values):
                 with console.shown():
                     first = list(itertools.islice(values, 1))
                 yield from first
                 yield from values
-        except Exception as error:
-            _shorten_traceback(error)
+        except _SHORTENED as error:
+            _shorten_traceback(error, before)
             raise
 
-    return generate if inspect.isgeneratorfunction(function) else call
+    return call
 
 
 def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
@@ -70,16 +73,19 @@ def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> No
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 
-def _shorten_traceback(error: BaseException) -> None:
+def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
     """Leaves only the program's lines in the tracebacks of an error and of its causes.
 
-    On Python 3.10, `raise` restores the lines of the error itself.
+    The error `before`, which the program handles already, keeps its own. On Python 3.10, `raise`
+    restores the lines of the error itself.
     """
     if errors.is_full():
         return
     seen: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen:
+    while one is not None and one is not before and id(one) not in seen:
         seen.add(id(one))
-        one.__traceback__ = frames.of_program(one.__traceback__)
-        one = one.__cause__ or one.__context__
+        kept = frames.of_program(one.__traceback__)
+        if kept or one is error:
+            one.with_traceback(kept)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)

@@ -12,6 +12,7 @@ set up logging: its choice stands, and nothing is left out. After a call all log
 
 import contextlib
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -29,6 +30,13 @@ _counting: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 _lock = threading.Lock()
 _calls = 0
 _undo = contextlib.ExitStack()
+
+
+class _OurLevel(int):
+    """A level of our logger that the program has not chosen."""
+
+
+_LEVEL = _OurLevel(logging.INFO)
 
 
 def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
@@ -53,7 +61,11 @@ def shown() -> Iterator[None]:
     global _calls
     with _lock:
         if not _calls:
-            _set_up()
+            try:
+                _set_up()
+            except BaseException:
+                _undo.close()
+                raise
         _calls += 1
     try:
         yield
@@ -67,16 +79,14 @@ def shown() -> Iterator[None]:
 def _set_up() -> None:
     tensorflow = tf.get_logger()
     _add_filter(tensorflow, _concerns_program)
-    if _is_set_up() or logger.handlers or logger.level or not logger.propagate:
+    if _is_set_up() or logger.handlers or logger.level:
         return
     for handler in tensorflow.handlers:
         _add_filter(handler, _NotByRoot(handler))
-    console = logging.StreamHandler()
-    console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    console.addFilter(lambda record: not logging.root.handlers)
+    console = _Console()
     logger.addHandler(console)
     _undo.callback(logger.removeHandler, console)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(_LEVEL)
     _undo.callback(_reset_level)
     _add_filter(logger, _is_wanted)
 
@@ -87,7 +97,7 @@ def _add_filter(owner: logging.Filterer, wanted: Any) -> None:
 
 
 def _reset_level() -> None:
-    if logger.level == logging.INFO:  # Else the program has set it since.
+    if logger.level is _LEVEL:  # Else the program has set it since.
         logger.setLevel(logging.NOTSET)
 
 
@@ -101,10 +111,28 @@ def _is_set_up() -> bool:
 
 def _is_wanted(record: logging.LogRecord) -> bool:
     """Returns whether to show our record, even where the program sets up logging inside."""
+    if logger.level is not _LEVEL:
+        return True
     if _is_set_up():
         return record.levelno >= logging.root.level
     # A program that silences TensorFlow's INFO means this package's too.
     return record.levelno > logging.INFO or tf.get_logger().level <= logging.INFO
+
+
+class _Console(logging.StreamHandler):
+    """A handler that writes to sys.stderr what no handler of the program gets."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    @property
+    def stream(self) -> Any:  # type: ignore[override]
+        return sys.stderr
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        taken = logger.handlers != [self] or (logger.propagate and logging.root.handlers)
+        return False if taken else super().filter(record)
 
 
 class _NotByRoot(logging.Filter):
@@ -115,7 +143,10 @@ class _NotByRoot(logging.Filter):
         self._stream = _stream(handler)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return all(_stream(other) is not self._stream for other in logging.root.handlers)
+        return not tf.get_logger().propagate or all(
+            _stream(other) is not self._stream or record.levelno < other.level
+            for other in logging.root.handlers
+        )
 
 
 def _stream(handler: Any) -> Any:

@@ -55,7 +55,7 @@ def of_program(frames: types.TracebackType | None) -> types.TracebackType | None
     """Returns the program's frames of a traceback; None where there are none."""
     program_frames = []
     while frames is not None:
-        if is_of_program(frames.tb_frame.f_code.co_filename):
+        if _is_frame_of_program(frames.tb_frame):
             program_frames.append(frames)
         frames = frames.tb_next
     kept = None
@@ -63,6 +63,15 @@ def of_program(frames: types.TracebackType | None) -> types.TracebackType | None
         # tb_lineno, because the frame's own line has moved on in a `finally` or after a `with`.
         kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept
+
+
+def _is_frame_of_program(frame: types.FrameType) -> bool:
+    """Returns whether a frame is the program's, also where a notebook or `exec` runs it."""
+    file = frame.f_code.co_filename
+    if not file.startswith("<") or file.startswith("<frozen "):
+        return is_of_program(file)
+    module = str(frame.f_globals.get("__name__"))
+    return file != "<__array_function__ internals>" and module.split(".")[0] not in _LIBRARIES
 
 
 def line_of_program(op: Any) -> str | None:

@@ -112,7 +112,7 @@ class CoreInputs:
                     f"{owner} holds {ids.dtype.name}, and a TPU looks up integers",
                     "ids, made in input_fn",
                 )
-            elif key is not None and weights is None:
+            elif key is not None and weights is None and ids.dtype != tf.string:
                 self._found(
                     f"Cannot find weights {key} for weighted_categorical_column: input_fn does "
                     f"not return {key!r}, the weights of {owner}",

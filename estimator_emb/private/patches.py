@@ -83,7 +83,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
-        self._wrapped: set[tuple[Any, str]] = set()
+        self._wrapped: dict[tuple[Any, str], Any] = {}
 
     def __enter__(self) -> Changes:
         return self
@@ -97,11 +97,12 @@ class Changes:
         self._undo.append(lambda: _restore_attribute(owner, name, before))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces a function by `make(function)`, unless it was already wrapped."""
-        if (owner, name) not in self._wrapped:
-            self._wrapped.add((owner, name))
-            function = getattr(owner, name)
-            self.set_attribute(owner, name, functools.wraps(function)(make(function)))
+        """Replaces a function by `make(function)`, unless it is what this method put there."""
+        function = vars(owner).get(name) or getattr(owner, name)
+        if function is not self._wrapped.get((owner, name)):
+            wrapper = functools.wraps(function)(make(function))
+            self._wrapped[owner, name] = wrapper
+            self.set_attribute(owner, name, wrapper)
 
     def hide_attribute(self, owner: Any, name: str) -> None:
         before = vars(owner).get(name, _ABSENT)

@@ -176,7 +176,22 @@ CHOICES = {
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
     "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
+    "handler and own level": (
+        lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
+        ["INFO:estimator_emb:ours", *WARNED],
+    ),
+    "handler of errors": (
+        lambda: logging.root.addHandler(ErrorsOnly()),
+        ["WARNING:tensorflow:theirs warned"],
+    ),
 }
+LEVELS = {"own level": logging.ERROR, "handler and own level": logging.INFO}
+
+
+class ErrorsOnly(logging.StreamHandler):
+    def __init__(self):
+        super().__init__()
+        self.setLevel(logging.ERROR)
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
@@ -195,11 +210,12 @@ def test_the_programs_choices_go_before(free, capsys, choice, inside):
         THEIRS.info("theirs")
         THEIRS.warning("theirs warned")
     lines = capsys.readouterr().err.splitlines()
-    if not inside and "handler" in choice:  # TensorFlow's own handler writes its lines, too.
+    if not inside and choice in ("handler", "handler of all", "handler and own level"):
+        # TensorFlow's own handler writes its lines, too.
         assert lines.count(WARNED[1]) == 2
         lines = list(dict.fromkeys(lines))
     assert lines == expected
-    assert OURS.level == (logging.ERROR if choice == "own level" else logging.NOTSET)
+    assert OURS.level == LEVELS.get(choice, logging.NOTSET)
     assert not OURS.handlers
 
 

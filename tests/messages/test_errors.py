@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How errors read: their messages, and the last lines of the terminal."""
 
+import json
 import os
 import pickle
 import subprocess
 import sys
+import traceback
 
 import harness
 import pytest
@@ -14,7 +16,7 @@ import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import misfits
 from estimator_emb.checks import nan_loss, run_checks
-from estimator_emb.messages import errors, frames
+from estimator_emb.messages import calls, errors, frames
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
@@ -174,6 +176,46 @@ def test_our_errors_pass_from_process_to_process(error):
             errors.shorten(error)
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind and str(copy) == message
+
+
+def lines_of(error):
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_an_error_in_a_notebook_shows_its_lines():
+    names = {"__name__": "__main__", "read": lambda: open("/no/such")}
+    exec(compile("def cell():\n    read()", "<ipython-input-1-x>", "exec"), names)
+    with pytest.raises(FileNotFoundError) as caught:
+        calls.called_by_program(names["cell"])()
+    assert lines_of(caught.value)[1:] == ["cell", "<lambda>"]
+
+
+def test_errors_that_the_program_handles_keep_their_lines():
+    def fail():
+        raise ValueError("from train")
+
+    def handled():
+        try:
+            json.loads("no JSON")
+        except ValueError as handling:
+            before = lines_of(handling)
+            with pytest.raises(ValueError, match="from train") as caught:
+                calls.called_by_program(fail)()
+            assert caught.value.__context__ is handling
+            return before, lines_of(handling)
+
+    before, after = handled()
+    assert before == after and "loads" in before
+
+
+def test_wrong_arguments_of_predict_are_refused_before_it_is_iterated(tmp_path):
+    estimator = ee.TPUEstimator(
+        lambda features, params: None, str(tmp_path), ee.RunConfig(), use_tpu=False
+    )
+    with pytest.raises(TypeError, match="chekpoint_path.*checkpoint_path"):
+        estimator.predict(lambda params: None, chekpoint_path="x")
+    with pytest.raises(TypeError, match="input_fn"):
+        estimator.predict()
 
 
 def test_frames_are_shown_where_the_error_passed_them():

@@ -29,8 +29,8 @@ def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
     if missing:
         raise ValueError(
             f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
-            "it was made before they were. Return a TPUEstimatorSpec, whose scaffold_fn is "
-            "called after them."
+            "it was made before they were, or with other variables. Make it in the scaffold_fn of "
+            "a TPUEstimatorSpec, which is called after them, and of all variables."
         )
 
 

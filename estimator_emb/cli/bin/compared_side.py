@@ -5,6 +5,7 @@ FOLDER is described in `comparison/processes/side.py`, which is loaded by its fi
 interpreter of a side may not have this package.
 """
 
+import argparse
 import importlib.util
 import os
 import sys
@@ -12,8 +13,15 @@ import sys
 
 def launch(program, **arguments):
     """Runs a program as `estimator-emb run` does."""
+    from estimator_emb.cli import arguments as of_commands
+    from estimator_emb.cli import program_files
     from estimator_emb.legacy import launch
 
+    try:
+        program_files.check_program(argparse.Namespace(program=program, map=()))
+    except of_commands.WrongArguments as error:
+        print(f"estimator-emb run: error: {error}", file=sys.stderr)
+        return 2
     return launch.launch(program, **arguments)
 
 
