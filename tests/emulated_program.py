@@ -78,9 +78,8 @@ def make(
         model_dir=str(model_dir),
         tf_random_seed=1,
         tpu_config=ee.TPUConfig(
-            **{"iterations_per_loop": 2, **(tpu or {})},
+            **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
             num_shards=cores,
-            device="host",
             per_host_input_for_training=pipeline,
         ),
     )

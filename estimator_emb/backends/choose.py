@@ -10,6 +10,7 @@ from collections.abc import Callable
 from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
+from estimator_emb.backends.pjrt.backend import PjrtBackend
 from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
 from estimator_emb.names import environment
@@ -32,6 +33,12 @@ BACKENDS = (
         "use_tpu=True, and TPUConfig(device='host') or the environment variable "
         f"{environment.DEVICE}=host",
         lambda request: options.asked(request.config) == "host",
+    ),
+    Choice(
+        PjrtBackend,
+        "use_tpu=True, and TPUConfig(device='pjrt') or the environment variable "
+        f"{environment.DEVICE}=pjrt",
+        lambda request: options.asked(request.config) == "pjrt",
     ),
     Choice(
         TablesOnHostBackend,

@@ -33,7 +33,7 @@ class EnvironmentVariable:
 DEVICE = EnvironmentVariable(
     "ESTIMATOR_EMB_DEVICE",
     "where a program with use_tpu=True runs: on an emulated TPU or on a TPU",
-    ("host", "tpu"),
+    ("host", "pjrt", "tpu"),
 )
 SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cores")
 TOPOLOGY = EnvironmentVariable(

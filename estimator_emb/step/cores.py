@@ -57,6 +57,8 @@ _PER_LOOP = ("StackV2", "TensorArrayV3")
 class _Collective:
     """An op between cores; `combine` computes the outputs of all cores from their values."""
 
+    kind: str
+    groups: list[list[int]]
     value: tf.Tensor
     output: tf.Tensor
     combine: Callable[[list[tf.Tensor]], list[tf.Tensor]]
@@ -113,6 +115,15 @@ class Cores:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
+    def collectives(self) -> Sequence[_Collective]:
+        return self._collectives
+
+    @property
+    def per_core_names(self) -> set[str]:
+        """Names of core 0's tensors that differ between cores."""
+        return set(self._per_core)
+
+    @property
     def has_collectives(self) -> bool:
         return bool(self._collectives)
 
@@ -161,6 +172,7 @@ class Cores:
     def _between_cores(
         self,
         kind: str,
+        groups: list[list[int]],
         value: tf.Tensor,
         shape: Any,
         combine: Callable[[list[tf.Tensor]], list[tf.Tensor]],
@@ -172,7 +184,7 @@ class Cores:
                 f"{self.count} cores; call it in the body of model_fn, or emulate one core."
             )
         output = self.stand_ins(value.dtype, shape)[0]
-        self._collectives.append(_Collective(value, output, combine))
+        self._collectives.append(_Collective(kind, groups, value, output, combine))
         return output
 
     def _cross_replica_sum(
@@ -193,7 +205,9 @@ class Cores:
             def gradient(upstream: tf.Tensor) -> tf.Tensor:
                 return self._cross_replica_sum(upstream, groups)
 
-            return self._between_cores("cross_replica_sum", value, value.shape, combine), gradient
+            return self._between_cores(
+                "cross_replica_sum", groups, value, value.shape, combine
+            ), gradient
 
         return summed(tf.convert_to_tensor(input))
 
@@ -230,7 +244,7 @@ class Cores:
                     upstream, groups, split_dimension, concat_dimension, split_count
                 )
 
-            return self._between_cores("all_to_all", value, shape, combine), gradient
+            return self._between_cores("all_to_all", groups, value, shape, combine), gradient
 
         return exchanged(tf.convert_to_tensor(input))
 
@@ -250,7 +264,9 @@ class Cores:
             def gradient(upstream: tf.Tensor) -> tf.Tensor:
                 return self._collective_permute(upstream, [pair[::-1] for pair in pairs])
 
-            return self._between_cores("collective_permute", value, value.shape, combine), gradient
+            return self._between_cores(
+                "collective_permute", pairs, value, value.shape, combine
+            ), gradient
 
         return permuted(tf.convert_to_tensor(input))
 

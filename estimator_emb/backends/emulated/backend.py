@@ -35,6 +35,7 @@ class EmulatedBackend(HostBackend):
     """
 
     emulates_tpu = True
+    step_class: type[EmulatedStep] = EmulatedStep
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
@@ -70,7 +71,7 @@ class EmulatedBackend(HostBackend):
             # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
             estimator._is_input_fn_invoked = None
             dropped = self._dropped(exporting=False)
-            step = EmulatedStep(context, self.request, config, params, dropped, self._summarizes)
+            step = self.step_class(context, self.request, config, params, dropped, self._summarizes)
             spec = step.build(model_fn, input_fn, _reporting(estimator))
             return step.graph, spec
 

@@ -103,6 +103,9 @@ class Computation:
         outside = self.outside("Inside a hook of model_fn")
         return [_Enter(outside), *hooks, _Exit(outside)]
 
+    def has_op(self, op: tf.Operation) -> bool:
+        return op.name in self._ops
+
     def _has(self, leaf: Any) -> bool:
         return tf.is_tensor(leaf) and hasattr(leaf, "op") and leaf.op.name in self._ops
 

@@ -23,9 +23,16 @@ class LoopHook(OutfeedHostCallHook):
     `host_ops`, the ops of `host_call`, afterwards.
     """
 
-    def __init__(self, step: tf.Operation, host_ops: Sequence[Any] = (), every_n_steps: int = 1):
+    def __init__(
+        self,
+        step: tf.Operation,
+        host_ops: Sequence[Any] = (),
+        every_n_steps: int = 1,
+        first: tf.Operation | None = None,
+    ):
         super().__init__(host_ops)
         self._step = step
+        self._first = first
         self._host_ops = list(host_ops)
         self._every_n_steps = every_n_steps
         self._made: int | None = None
@@ -39,6 +46,8 @@ class LoopHook(OutfeedHostCallHook):
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)
         self._made = 0
+        if self._first is not None:
+            run_context.session.run(self._first)
         while self._made < iterations - 1 and not stopping.requested():
             run_context.session.run([self._step, self._after_step(self._made)])
             self._made += 1

@@ -90,10 +90,11 @@ class EmulatedStep:
         self._config = config
         self._params = params
         self._dropped = dropped
-        self._cores = Cores(ctx.num_replicas)
+        self._cores = self._make_cores(ctx.num_replicas)
         self._tap: GradientTap | None = None
         self._tables: TableStep | None = None
         self.graph: TableGraph | None = None
+        self._load: tf.Operation | None = None
         if request.spec is not None:
             refusals.check_weights(request.tables)
             self._tables = TableStep(
@@ -188,7 +189,7 @@ class EmulatedStep:
         wanted = {"host_call": _tensors(host_call), "gradients": gradients}
         if means_losses:
             wanted["loss"] = spec.loss
-        values = self._replicate(wanted)
+        values, spec = self._on_cores(wanted, spec)
         if means_losses:
             loss = tf.reduce_mean(tf.stack(values["loss"]))
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
@@ -207,12 +208,12 @@ class EmulatedStep:
             dense = [
                 variable for variable in dense if variable in tf.compat.v1.trainable_variables()
             ]
-        step = tf.group(spec.train_op, *updates)
+        step = self._whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([step]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
-            train_op = tf.group(step, *self._checks(dense, spec.loss))
+            train_op = self._last_step(step, dense, spec.loss)
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
@@ -231,6 +232,7 @@ class EmulatedStep:
                     step,
                     tf.nest.flatten(host_ops),
                     self._config.tpu_config.experimental_host_call_every_n_steps,
+                    self._load,
                 ),
             ],
         )
@@ -244,7 +246,7 @@ class EmulatedStep:
         }
         if means_losses:
             wanted["loss"] = spec.loss
-        values = self._replicate(wanted)
+        values, spec = self._on_cores(wanted, spec)
         loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
         lookup = self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
@@ -276,16 +278,15 @@ class EmulatedStep:
             evaluation_hooks=[
                 *self._input_hooks(),
                 *self._computation.guarded(spec.evaluation_hooks),
-                LoopHook(step, tf.nest.flatten(host_ops)),
+                LoopHook(step, tf.nest.flatten(host_ops), first=self._load),
             ],
         )
 
     def _predict(self) -> EstimatorSpec:
         spec = self._tpu_spec("prediction")
         self._wrapper._verify_tpu_spec_predictions(spec.predictions)
-        values = self._replicate(
-            {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
-        )
+        wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
+        values, spec = self._on_cores(wanted, spec)
         self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
@@ -301,6 +302,7 @@ class EmulatedStep:
             scaffold=scaffold,
             prediction_hooks=[
                 *self._input_hooks(),
+                *self._session_hooks(),
                 *self._computation.guarded(spec.prediction_hooks),
             ],
         )
@@ -313,10 +315,25 @@ class EmulatedStep:
             )
         return self._spec
 
-    def _replicate(self, of_core: dict[str, Any]) -> dict[str, Any]:
-        values = self._cores.replicate(tf.nest.flatten(of_core))
-        leaves = iter(values)
-        return tf.nest.map_structure(lambda _: next(leaves), of_core)
+    def _make_cores(self, count: int) -> Cores:
+        return Cores(count)
+
+    def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
+        """Runs model_fn's step on every core.
+
+        Returns each core's tensors for those of `wanted`, and model_fn's spec, whose loss and
+        train_op a session may now run.
+        """
+        leaves = iter(self._cores.replicate(tf.nest.flatten(wanted)))
+        return tf.nest.map_structure(lambda _: next(leaves), wanted), spec
+
+    def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
+        """Returns the op of a step of a loop: the model's, and the updates of tables."""
+        return tf.group(train_op, *updates)
+
+    def _last_step(self, step: tf.Operation, dense: list[Any], loss: tf.Tensor) -> tf.Operation:
+        """Returns the op of the step after which the session's hooks see the variables."""
+        return tf.group(step, *self._checks(dense, loss))
 
     def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
@@ -390,6 +407,9 @@ class EmulatedStep:
 
         reported = tf.reduce_any(tf.math.is_nan(tf.identity(loss)))
         return [tf.cond(reported, tf.no_op, check)]
+
+    def _session_hooks(self) -> list[Any]:
+        return []
 
     def _input_hooks(self) -> list[Any]:
         return [MultiHostDatasetInitializerHook(self._input.initializers)]
