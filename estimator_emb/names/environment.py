@@ -32,8 +32,13 @@ class EnvironmentVariable:
 
 DEVICE = EnvironmentVariable(
     "ESTIMATOR_EMB_DEVICE",
-    "where a program with use_tpu=True runs: on an emulated TPU or on a TPU",
+    "where a program with use_tpu=True runs: on an emulated TPU, on PJRT devices, or on a TPU",
     ("host", "pjrt", "tpu"),
+)
+PJRT_PLATFORM = EnvironmentVariable(
+    "ESTIMATOR_EMB_PJRT_PLATFORM",
+    "the devices of device='pjrt' where there are several kinds",
+    ("cpu", "gpu", "tpu"),
 )
 SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cores")
 TOPOLOGY = EnvironmentVariable(

@@ -108,7 +108,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
         lowering.write(step, work)
     except lowering.CannotLower as error:
         return False, "not compiled", f"It cannot be lowered without a TPU: {error}"
-    result, words = run_process(sys.executable, "lower.py", work, "lowered", timeout)
+    result, words = run_process(sys.executable, str(lowering_process.LOWER), work, "lowered", timeout)
     if result is None:
         return False, "not compiled", f"Lowering by TensorFlow {tf.__version__} failed: {words}"
     if result["ok"]:
@@ -138,7 +138,7 @@ def run_process(
     environment.update(CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
     try:
         done = subprocess.run(
-            [python, str(_PROCESSES / process), str(work)],
+            [python, str(pathlib.Path(process)), str(work)],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

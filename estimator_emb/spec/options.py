@@ -166,6 +166,13 @@ def asked(config: Any) -> str:
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 
+def asked_pjrt_platform() -> str | None:
+    """Returns the kind of PJRT devices that the environment names; None if it names none."""
+    variable = environment.PJRT_PLATFORM
+    text = variable.value()
+    return text and _check_choice(f"Environment variable {variable}", text, variable.choices)
+
+
 def asked_shards() -> int | None:
     """Returns the number of emulated cores in the environment; raises ValueError if it is invalid.
 

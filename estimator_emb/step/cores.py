@@ -54,8 +54,11 @@ _PER_LOOP = ("StackV2", "TensorArrayV3")
 
 
 @dataclasses.dataclass
-class _Collective:
-    """An op between cores; `combine` computes the outputs of all cores from their values."""
+class Collective:
+    """An op between cores; `combine` computes the outputs of all cores from their values.
+
+    `groups` are those of the cores that exchange values, or (source, target) of a permutation.
+    """
 
     kind: str
     groups: list[list[int]]
@@ -70,7 +73,7 @@ class Cores:
     def __init__(self, count: int = 1):
         self.count = count
         self._per_core: dict[str, list[tf.Tensor]] = {}
-        self._collectives: list[_Collective] = []
+        self._collectives: list[Collective] = []
         self._number: tf.Tensor | None = None
 
     @contextlib.contextmanager
@@ -115,13 +118,13 @@ class Cores:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
-    def collectives(self) -> Sequence[_Collective]:
+    def collectives(self) -> Sequence[Collective]:
         return self._collectives
 
     @property
-    def per_core_names(self) -> set[str]:
-        """Names of core 0's tensors that differ between cores."""
-        return set(self._per_core)
+    def inputs_of_core(self) -> set[str]:
+        """Names of the tensors that core 0 was given, without outputs of ops between cores."""
+        return set(self._per_core) - {one.output.name for one in self._collectives}
 
     @property
     def has_collectives(self) -> bool:
@@ -140,8 +143,8 @@ class Cores:
     @property
     def inputs(self) -> list[tf.Tensor]:
         """The tensors that core 0 was given, without those `exchanged`."""
-        exchanged = {tensor.name for tensor in self.exchanged}
-        return [values[0] for name, values in self._per_core.items() if name not in exchanged]
+        names = self.inputs_of_core
+        return [values[0] for name, values in self._per_core.items() if name in names]
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.
@@ -184,7 +187,7 @@ class Cores:
                 f"{self.count} cores; call it in the body of model_fn, or emulate one core."
             )
         output = self.stand_ins(value.dtype, shape)[0]
-        self._collectives.append(_Collective(kind, groups, value, output, combine))
+        self._collectives.append(Collective(kind, groups, value, output, combine))
         return output
 
     def _cross_replica_sum(

@@ -12,6 +12,7 @@ from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
 from estimator_emb.backends.host import HostBackend
+from estimator_emb.names.slices import Slice
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
@@ -35,7 +36,6 @@ class EmulatedBackend(HostBackend):
     """
 
     emulates_tpu = True
-    step_class: type[EmulatedStep] = EmulatedStep
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
@@ -44,10 +44,17 @@ class EmulatedBackend(HostBackend):
     def _config(self) -> Any:
         return self._emulated_config
 
+    def _shape(self, config: Any) -> Slice:
+        return topology.of_config(config.tpu_config)
+
+    def _step(self, *arguments: Any) -> EmulatedStep:
+        return EmulatedStep(*arguments)
+
     def attach(self, estimator: Any) -> None:
         request = self.request
         estimator._ctx = EmulatedTPU(
             estimator.config,
+            self._shape(estimator.config),
             train_batch_size=request.train_batch_size,
             eval_batch_size=request.eval_batch_size,
             predict_batch_size=request.predict_batch_size,
@@ -71,7 +78,9 @@ class EmulatedBackend(HostBackend):
             # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
             estimator._is_input_fn_invoked = None
             dropped = self._dropped(exporting=False)
-            step = self.step_class(context, self.request, config, params, dropped, self._summarizes)
+            step = self._step(
+                context, self.request, config, params, dropped, self._summarizes
+            )
             spec = step.build(model_fn, input_fn, _reporting(estimator))
             return step.graph, spec
 

@@ -103,7 +103,8 @@ class Computation:
         outside = self.outside("Inside a hook of model_fn")
         return [_Enter(outside), *hooks, _Exit(outside)]
 
-    def has_op(self, op: tf.Operation) -> bool:
+    def has(self, op: tf.Operation) -> bool:
+        """Returns whether model_fn made an op."""
         return op.name in self._ops
 
     def _has(self, leaf: Any) -> bool:

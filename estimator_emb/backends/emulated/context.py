@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.names.slices import Slice
 from estimator_emb.private.tpu_estimator import InternalTPUContext
 
 _HOST = "/task:0/device:CPU:0"
@@ -13,9 +14,8 @@ _HOST = "/task:0/device:CPU:0"
 class EmulatedTPU(InternalTPUContext):
     """A TPU as tensorflow-estimator sees it, whose hosts are all this process."""
 
-    def __init__(self, config: Any, **kwargs: Any):
+    def __init__(self, config: Any, shape: Slice, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
-        shape = topology.of_config(config.tpu_config)
         self._metadata = topology.metadata(shape, topology.emulated(shape))
 
     def _get_tpu_system_metadata(self) -> Any:

@@ -20,7 +20,7 @@ class LoopHook(OutfeedHostCallHook):
     The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
     hooks load. This hook must be the last: then the other hooks do before a loop what they do
     before a session call. The steps 0, n, 2n, ... of a loop, where n is `every_n_steps`, run
-    `host_ops`, the ops of `host_call`, afterwards.
+    `host_ops`, the ops of `host_call`, afterwards. `first` runs before a loop.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class EmulatedStep:
         self._tap: GradientTap | None = None
         self._tables: TableStep | None = None
         self.graph: TableGraph | None = None
-        self._load: tf.Operation | None = None
+        self._load: tf.Operation | None = None  # Runs before each loop of steps.
         if request.spec is not None:
             refusals.check_weights(request.tables)
             self._tables = TableStep(
@@ -176,9 +176,7 @@ class EmulatedStep:
 
     def _train(self, reporting: Reporting) -> EstimatorSpec:
         count = self._cores.count
-        cores = "core" if count == 1 else "cores"
-        hosts = f" on {self._ctx.num_hosts} hosts" if self._ctx.num_hosts > 1 else ""
-        console.say_once(f"Emulating a TPU of {count} {cores}{hosts}.", self._config.model_dir)
+        console.say_once(self._describe(), self._config.model_dir)
         if self._tables:
             console.say_once(self._tables.describe(), self._config.model_dir)
         spec = self._wrapper._verify_estimator_spec(self._spec)
@@ -223,7 +221,10 @@ class EmulatedStep:
             loss=self._computation.readable(spec.loss),
             train_op=train_op,
             scaffold=scaffold,
-            training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
+            training_chief_hooks=[
+                *self._session_hooks(),
+                *([] if saves else self._saver_hooks(scaffold, reporting)),
+            ],
             training_hooks=[
                 *self._input_hooks(),
                 *self._logging_hooks(spec.loss, global_step, reporting),
@@ -314,6 +315,11 @@ class EmulatedStep:
                 f"{type(self._spec)}"
             )
         return self._spec
+
+    def _describe(self) -> str:
+        count, hosts = self._cores.count, self._ctx.num_hosts
+        cores = "1 core" if count == 1 else f"{count} cores"
+        return f"Emulating a TPU of {cores}{f' on {hosts} hosts' if hosts > 1 else ''}."
 
     def _make_cores(self, count: int) -> Cores:
         return Cores(count)
@@ -409,6 +415,7 @@ class EmulatedStep:
         return [tf.cond(reported, tf.no_op, check)]
 
     def _session_hooks(self) -> list[Any]:
+        """Returns hooks that come before all others."""
         return []
 
     def _input_hooks(self) -> list[Any]:

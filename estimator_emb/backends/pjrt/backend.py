@@ -1,11 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PJRT devices that run a program's TPU step: `use_tpu=True` and `device='pjrt'`."""
+"""PJRT devices that run the model of a program for a TPU, with its tables on the host."""
 
+import importlib.util
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
+from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.pjrt.step import PjrtStep
+from estimator_emb.names import environment
+from estimator_emb.names.slices import Slice
+from estimator_emb.spec import options
+
+_OLDEST = (2, 18)
+"""The first TensorFlow that one environment can hold beside the jax of the extra `[pjrt]`."""
 
 
 class PjrtBackend(EmulatedBackend):
-    """This process, whose PJRT devices are the cores of the program's TPU."""
+    """PJRT devices of this process, each a core of the program's TPU; the tables are in its memory.
 
-    step_class = PjrtStep
+    Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
+    """
+
+    def __init__(self, request: EstimatorRequest):
+        super().__init__(request)
+        self._devices = _devices(self._config())
+
+    def _shape(self, config: Any) -> Slice:
+        count = len(self._devices)
+        return Slice((count, 1, 1, 1), (count, 1, 1, 1))
+
+    def _step(self, *arguments: Any) -> EmulatedStep:
+        step = PjrtStep(*arguments)
+        step.devices = self._devices
+        return step
+
+
+def _devices(config: Any) -> list[Any]:
+    """Returns the devices that a program asks for; raises ValueError where it cannot have them."""
+    asked = "device='pjrt'"
+    if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise ValueError(
+            f"TPUConfig: {asked} needs TensorFlow {oldest} or newer, beside which jax can be "
+            f"installed; this is {tf.__version__}."
+        )
+    if importlib.util.find_spec("jax") is None:
+        raise ValueError(
+            f"TPUConfig: {asked} needs jax, which is not installed: pip install "
+            "'estimator-emb[pjrt]', and for GPUs or TPUs jax's plugin for them."
+        )
+    if config.tpu_config.num_cores_per_replica:
+        raise ValueError(
+            f"TPUConfig: with {asked}, each device runs the whole model, and "
+            "num_cores_per_replica must be None; got "
+            f"{config.tpu_config.num_cores_per_replica}."
+        )
+    if environment.TOPOLOGY.value():
+        raise ValueError(
+            f"Environment variable {environment.TOPOLOGY} names an emulated TPU, and {asked} takes "
+            "the devices that are there: unset it, or choose a number of them with "
+            f"TPUConfig(num_shards=N) or {environment.SHARDS}."
+        )
+    from estimator_emb.xla.devices import devices
+
+    platform = options.asked_pjrt_platform()
+    try:
+        found = devices(platform)
+    except RuntimeError as error:
+        raise ValueError(
+            f"TPUConfig: {asked} finds no devices"
+            f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
+            f"{error}"
+        ) from error
+    count = config.tpu_config.num_shards or len(found)
+    if count > len(found):
+        raise ValueError(
+            f"TPUConfig: num_shards asks for {count} devices, and there are {len(found)}: "
+            f"{', '.join(map(str, found))}. For more devices that are cores of the CPU, set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
+        )
+    return found[:count]

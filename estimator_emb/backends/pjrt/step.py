@@ -1,152 +1,201 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of one mode of a program whose model runs on PJRT devices."""
+"""The graph of one mode of a program whose model runs on PJRT devices.
+
+Input, lookups, updates of tables, host_call and metrics are those of an emulated TPU. In place of
+its copies of model_fn's step, one op hands the batch of all cores to the devices, where the
+variables of the model stay during a loop of steps. The ops that model_fn made do not run.
+"""
 
 import contextlib
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.step import EmulatedStep
-from estimator_emb.backends.pjrt import graph
 from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.xla import core_step, lowering
 
-_LOWER = pathlib.Path(__file__).parents[2] / "preflight" / "processes" / "lower.py"
+_LOSS = "loss of the step"
 
 
 class PjrtStep(EmulatedStep):
-    """The graph of one mode, in which one op runs the step of all cores on PJRT devices."""
+    """The graph of one mode, whose step runs on `devices`, one for each core."""
 
-    def _make_cores(self, count: int) -> graph.RecordingCores:
-        return graph.RecordingCores(count)
+    devices: Sequence[Any] = ()
+
+    def _make_cores(self, count: int) -> core_step.RecordingCores:
+        return core_step.RecordingCores(count)
+
+    def _describe(self) -> str:
+        return f"The model runs on {described(self.devices)}."
 
     def _call_model_fn(self) -> Any:
-        enabled = tf.compat.v1.control_flow_v2_enabled()
-        tf.compat.v1.enable_control_flow_v2()
-        try:
+        with _control_flow_v2():
             return super()._call_model_fn()
-        finally:
-            if not enabled:
-                tf.compat.v1.disable_control_flow_v2()
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
-        training = self._ctx.mode == ModeKeys.TRAIN
-        flat = tf.nest.flatten(wanted)
-        loss = [spec.loss] if getattr(spec, "loss", None) is not None else []
-        train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
-        count = self._cores.count
-        step = graph.of_core(self._cores, [*flat, *loss], train_op, self._computation.has_op)
-        from estimator_emb.backends.pjrt import devices
-
-        program = devices.DeviceProgram(_lowered(step), count, len(step.arguments))
-        self._program = program
-        variables = [_variable_of(op) for op in step.variables]
-        self._variables = variables
-        of_cores = [self._cores.of_each(one) for one in step.arguments]
-        dtypes = [one.dtype for one in step.results]
-        global_step = tf.compat.v1.train.get_global_step()
-        self._written = program.written
-        names = [variable.name for variable in variables]
-        position = (
-            names.index(global_step.name)
-            if global_step is not None and global_step.name in names
-            else None
+        rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
+        if getattr(spec, "loss", None) is not None:
+            rest[_LOSS] = spec.loss
+        # What the tables need of a step comes first: the rest is taken only where it is read.
+        gradients = wanted.get("gradients", {})
+        first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
+        train_op = getattr(spec, "train_op", None)
+        step = core_step.of_core(
+            self._cores, [*first, *others], getattr(train_op, "op", train_op), self._computation.has
         )
-        counted = training and position in self._written
-
-        def run(*arrays: Any) -> list[Any]:
-            each = [arrays[i * count : (i + 1) * count] for i in range(len(of_cores))]
-            results = program.run(each)
-            out = [value for of_result in results for value in of_result]
-            if counted:
-                out += program.fetch([position])
-            return out
-
-        types = [dtype for dtype in dtypes for _ in range(count)]
-        if counted:
-            types.append(global_step.dtype)
+        self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
-            self._load = tf.numpy_function(
-                lambda *values: program.load(*values) or np.int32(0),
-                [variable.read_value() for variable in variables],
-                tf.int32,
-                name="load",
-            ).op
-            outputs = tf.numpy_function(
-                run, [one for values in of_cores for one in values], types, name="step"
+            values = _by_result(self._launched(step, first), gradients)
+            with tf.control_dependencies([self._launch]):
+                numbers = range(len(first), len(step.results))
+                results = self._results(step, numbers)
+            others = _by_result(results, rest)
+        if self._ctx.mode == ModeKeys.TRAIN:
+            spec = spec._replace(train_op=self._launch)
+        if _LOSS in others:
+            spec = spec._replace(loss=others.pop(_LOSS)[0])
+        return {**others, "gradients": values}, spec
+
+    def _take_to_devices(self, step: core_step.CoreStep) -> None:
+        from estimator_emb.xla.devices import DeviceStep
+
+        module = lowering.lowered(step)
+        self._on_devices = on_devices = DeviceStep(module, len(step.arguments), self.devices)
+        self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
+        with tf.name_scope("pjrt"), tf.control_dependencies(None):
+            values = [_read(*handle) for handle in self._handles]
+            self._load = _host_op("load", on_devices.load, values, [])[0]
+            self._flush = self._written_back()
+
+    def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
+        """Makes the op of a step, and returns the results of each core that the tables need."""
+        count = self._cores.count
+        given = [self._cores.of_each(tensor) for tensor in step.arguments]
+        counter = self._step_counter() if first else []
+
+        def launch(*values: Any) -> list[Any]:
+            self._on_devices.launch(
+                [values[start : start + count] for start in range(0, len(values), count)]
             )
-            outputs = outputs if isinstance(outputs, list) else [outputs]
-            self._ran = outputs[0].op
-            self._global_step = (global_step, outputs[-1]) if counted else None
-            results = []
-            for index, tensor in enumerate(step.results):
-                of_result = outputs[index * count : (index + 1) * count]
-                for one in of_result:
-                    one.set_shape(tensor.shape)
-                results.append(of_result)
-        if loss:
-            spec = spec._replace(loss=results[len(flat)][0])
-        if training:
-            spec = spec._replace(train_op=self._ran)
-        leaves = iter(results)
-        return tf.nest.map_structure(lambda _: next(leaves), wanted), spec
+            results = self._on_devices.results(range(len(first)))
+            return [*results, *self._on_devices.variables(counter)]
+
+        dtypes = [tensor.dtype for tensor in first for _ in range(count)]
+        dtypes += [self._handles[index][1] for index in counter]
+        self._launch, outputs = _host_op("step", launch, tf.nest.flatten(given), dtypes)
+        self._new_step = outputs[count * len(first) :]
+        return self._shaped(outputs, first)
+
+    def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
+        tensors = [step.results[number] for number in numbers]
+        dtypes = [tensor.dtype for tensor in tensors for _ in range(self._cores.count)]
+        outputs = _host_op("results", lambda: self._on_devices.results(numbers), [], dtypes)[1]
+        return self._shaped(outputs, tensors)
+
+    def _shaped(self, outputs: list[tf.Tensor], like: Sequence[tf.Tensor]) -> list[Any]:
+        """Returns for each of `like` the outputs of all cores, with its static shape."""
+        count = self._cores.count
+        of_cores = [outputs[count * n : count * (n + 1)] for n in range(len(like))]
+        for tensor, values in zip(like, of_cores, strict=True):
+            for value in values:
+                value.set_shape(tensor.shape)
+        return of_cores
+
+    def _step_counter(self) -> list[int]:
+        """Returns, in a list, which variable is the global step, if the step writes it."""
+        global_step = tf.compat.v1.train.get_global_step()
+        return [n for n in self._on_devices.written if self._handles[n][0] is global_step.handle]
+
+    def _written_back(self) -> tf.Operation:
+        """Returns an op that gives the session's variables the values on the devices."""
+        on_devices, written = self._on_devices, self._on_devices.written
+
+        def fetch() -> list[Any]:
+            on_devices.is_ahead = False
+            return on_devices.variables(written)
+
+        handles = [self._handles[number] for number in written]
+        values = _host_op("fetch", fetch, [], [dtype for _, dtype in handles])[1]
+        return tf.group(
+            *(_assign(handle, value) for (handle, _), value in zip(handles, values, strict=True))
+        )
 
     def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
+        # Rates of the next step's tables read the global step, which a loop counts on the host too.
         with tf.control_dependencies([train_op, *updates]):
-            if self._global_step is None:
-                return tf.no_op()
-            variable, value = self._global_step
-            return variable.assign(value, read_value=False)
+            return tf.group(
+                *(
+                    _assign(self._handles[number][0], value)
+                    for number, value in zip(self._step_counter(), self._new_step, strict=False)
+                )
+            )
 
     def _last_step(self, step: tf.Operation, dense: list[Any], loss: tf.Tensor) -> tf.Operation:
         with tf.control_dependencies([step]):
-            flushed = self.flush()
+            flushed = self._written_back()
         with tf.control_dependencies([flushed]):
             return tf.group(flushed, *self._checks(dense, loss))
 
     def _session_hooks(self) -> list[Any]:
-        return [_Loads(self._load)]
-
-    def flush(self) -> tf.Operation:
-        written = [self._variables[index] for index in self._written]
-        values = tf.numpy_function(
-            lambda: self._program.fetch(self._written), [], [one.dtype for one in written], name="fetch"
-        )
-        return tf.group(
-            *(one.assign(value, read_value=False) for one, value in zip(written, values, strict=True))
-        )
+        return [_DeviceHook(self._on_devices, self._load, self._flush)]
 
 
-def _variable_of(op: tf.Operation) -> tf.Variable:
-    for variable in tf.compat.v1.global_variables() + tf.compat.v1.local_variables():
-        if getattr(variable, "handle", None) is not None and variable.handle.op is op:
-            return variable
-    raise ValueError(f"no variable {op.name}")
+class _DeviceHook(tf.compat.v1.train.SessionRunHook):
+    """Takes variables to the devices when a session begins, and back where a loop was cut short."""
 
-
-def _lowered(step: graph.CoreStep) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="pjrt-") as folder:
-        work = pathlib.Path(folder)
-        step.write(work)
-        done = subprocess.run([sys.executable, str(_LOWER), folder], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-3000:])
-        result = json.loads((work / "lowered.json").read_text())
-        if not result["ok"]:
-            raise ValueError(result["error"])
-        return (work / "step.hlo").read_bytes()
-
-
-class _Loads(tf.compat.v1.train.SessionRunHook):
-    def __init__(self, load: tf.Operation):
+    def __init__(self, on_devices: Any, load: tf.Operation, flush: tf.Operation):
+        self._on_devices = on_devices
         self._load = load
+        self._flush = flush
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._load)
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        if self._on_devices.is_ahead:
+            session.run(self._flush)
+
+
+def described(devices: Sequence[Any]) -> str:
+    """Returns words for devices, such as '8 PJRT devices: TFRT_CPU_0 to TFRT_CPU_7'."""
+    if len(devices) == 1:
+        return f"a PJRT device: {devices[0]}"
+    return f"{len(devices)} PJRT devices: {devices[0]} to {devices[-1]}"
+
+
+@contextlib.contextmanager
+def _control_flow_v2() -> Iterator[None]:
+    """Makes loops and branches as functions, the form that XLA takes."""
+    enabled = tf.compat.v1.control_flow_v2_enabled()
+    tf.compat.v1.enable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if not enabled:
+            tf.compat.v1.disable_control_flow_v2()
+
+
+def _host_op(
+    name: str, function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequence[Any]
+) -> tuple[tf.Operation, list[tf.Tensor]]:
+    """Returns an op that calls a function with arrays, and the tensors of what it returns."""
+    made = tf.numpy_function(function, inputs, dtypes, name=name)
+    if not dtypes:
+        return made, []
+    outputs = list(made) if isinstance(made, (list, tuple)) else [made]
+    return outputs[0].op, outputs
+
+
+def _by_result(results: list[Any], structure: Any) -> Any:
+    leaves = iter(results)
+    return tf.nest.map_structure(lambda _: next(leaves), structure)
+
+
+def _read(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+
+def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the step of one core out of a session's graph, so that XLA can compile it.
+
+model_fn was called once, as core 0 sees it. Its step begins at what differs between cores (their
+inputs and activations) and at the variables, and ends at the results that a session wants. Sums
+over cores become a custom call, in whose place `devices.py` puts XLA's all-reduce.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.step.cores import Collective, Cores
+
+CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
+_DROPPED = ("_class", "_output_shapes")
+_ALWAYS_INSIDE = ("VarHandleOp", "ReadVariableOp", "Const")
+
+
+class CannotLower(ValueError):
+    """The error of a step that XLA cannot compile."""
+
+
+class RecordingCores(Cores):
+    """Cores whose step is taken out of the graph instead of being copied for each of them."""
+
+    def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        mine = tf.identity(values[0])
+        self._per_core[mine.name] = [mine, *values[1:]]
+        return mine
+
+    def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
+        made = super().stand_ins(dtype, shape)
+        self._per_core[made[0].name] = made
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreStep:
+    """The part of a graph that a core runs.
+
+    Attributes:
+      graph: its ops and functions, without those of variables.
+      arguments: core 0's tensors that it reads of the session's graph.
+      variables: the ops of the handles of the variables that it reads or writes.
+      results: what leaves the core.
+      train_op: what else runs; None in evaluation and prediction.
+    """
+
+    graph: tf.compat.v1.GraphDef
+    arguments: list[tf.Tensor]
+    variables: list[tf.Operation]
+    results: list[tf.Tensor]
+    train_op: tf.Operation | None
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface."""
+        interface = {
+            "arguments": [_described(one.name, one.dtype, one.shape) for one in self.arguments],
+            "variables": [
+                _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
+                for op in self.variables
+            ],
+            "results": [one.name for one in self.results],
+            "train_op": None if self.train_op is None else self.train_op.name,
+        }
+        (folder / "graph.pb").write_bytes(self.graph.SerializeToString())
+        (folder / "step.json").write_text(json.dumps(interface))
+
+
+def of_core(
+    cores: Cores,
+    results: Sequence[tf.Tensor],
+    train_op: tf.Operation | None,
+    is_in_step: Callable[[tf.Operation], bool],
+) -> CoreStep:
+    """Returns core 0's step that leads to `results` and `train_op`.
+
+    `is_in_step` says whether model_fn made an op; what it did not make is in the step if it depends
+    on what differs between cores. Raises CannotLower for what reaches the step without a static
+    shape, and for ops between cores other than sums.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    sums = {one.output.op.name: one for one in cores.collectives}
+    sources = cores.inputs_of_core
+    needed = _needed([*results, *([] if train_op is None else [train_op])], sources, sums)
+    inside = _inside(needed, sources, sums, is_in_step)
+    step = tf.compat.v1.GraphDef()
+    step.versions.CopyFrom(graph.graph_def_versions)
+    arguments: dict[str, tf.Tensor] = {}
+    for op in needed:
+        if op.name not in inside or op.type == "VarHandleOp":
+            continue
+        node = step.node.add()
+        node.CopyFrom(op.node_def)
+        given = _given(op, sums)
+        node.input[:] = [tensor.name for tensor in given]
+        node.input.extend(f"^{one.name}" for one in op.control_inputs if one.name in inside)
+        for tensor in given:
+            if tensor.name in sources or tensor.op.name not in inside:
+                arguments[tensor.name] = tensor
+        if op.name in sums:
+            _substitute(node, sums[op.name])
+        node.device = ""
+        for name in _DROPPED:
+            node.attr.pop(name, None)
+    arguments |= {
+        one.name: one for one in results if one.name in sources or one.op.name not in inside
+    }
+    for tensor in arguments.values():
+        if not tensor.shape.is_fully_defined():
+            raise CannotLower(
+                f"{tensor.name} reaches the step with the dynamic shape {tensor.shape}: give it a "
+                "static one, by batch(..., drop_remainder=True), padded_batch or set_shape."
+            )
+    _add_functions(step, graph)
+    variables = [op for op in needed if op.type == "VarHandleOp"]
+    return CoreStep(step, list(arguments.values()), variables, list(results), train_op)
+
+
+def _given(op: tf.Operation, sums: Mapping[str, Collective]) -> Sequence[tf.Tensor]:
+    return [sums[op.name].value] if op.name in sums else list(op.inputs)
+
+
+def _needed(
+    roots: Sequence[Any], sources: set[str], sums: Mapping[str, Collective]
+) -> list[tf.Operation]:
+    """Returns the ops that lead to `roots`, in the order of their creation."""
+    seen: set[tf.Operation] = set()
+    waiting = [
+        getattr(root, "op", root) for root in roots if getattr(root, "name", "") not in sources
+    ]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [one.op for one in _given(op, sums) if one.name not in sources]
+            waiting += op.control_inputs
+    return sorted(seen, key=lambda op: op._id)
+
+
+def _inside(
+    needed: list[tf.Operation],
+    sources: set[str],
+    sums: Mapping[str, Collective],
+    is_in_step: Callable[[tf.Operation], bool],
+) -> set[str]:
+    """Returns the names of the ops that the core runs; the others give it their tensors."""
+    inside: set[str] = set()
+    of_core = set(sources)
+    for op in needed:
+        depends = any(tensor.name in of_core for tensor in _given(op, sums))
+        if depends:
+            of_core.update(tensor.name for tensor in op.outputs)
+        if depends or op.type in _ALWAYS_INSIDE or is_in_step(op):
+            inside.add(op.name)
+    return inside
+
+
+def _described(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": tf.as_dtype(dtype).name,
+        "shape": tf.TensorShape(shape).as_list(),
+    }
+
+
+def _substitute(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
+    if collective.kind != "cross_replica_sum":
+        raise CannotLower(
+            f"model_fn calls {collective.kind} ({node.name}), and PJRT devices exchange sums only: "
+            "cross_replica_sum and CrossShardOptimizer."
+        )
+    groups = ",".join("{" + ",".join(map(str, group)) + "}" for group in collective.groups)
+    dtype = node.attr["T"].type
+    node.op = "XlaCustomCall"
+    node.attr.clear()
+    node.attr["T"].list.type.append(dtype)
+    node.attr["dtype"].type = dtype
+    node.attr["shape"].shape.CopyFrom(collective.value.shape.as_proto())
+    node.attr["target_name"].s = CROSS_REPLICA_SUM.encode()
+    node.attr["backend_config"].s = f"{{{groups}}}".encode()
+
+
+def _add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
+    """Adds the functions that the step calls, directly or not."""
+    library = graph.as_graph_def().library
+    known = {function.signature.name: function for function in library.function}
+    called: dict[str, Any] = {}
+    waiting = list(step.node)
+    while waiting:
+        for name in _functions_of(waiting.pop()):
+            if name in known and name not in called:
+                called[name] = known[name]
+                waiting += known[name].node_def
+    step.library.function.extend(called.values())
+    step.library.gradient.extend(one for one in library.gradient if one.function_name in called)
+
+
+def _functions_of(node: tf.compat.v1.NodeDef) -> Iterator[str]:
+    yield node.op
+    for value in node.attr.values():
+        functions = [value.func] if value.HasField("func") else value.list.func
+        yield from (function.name for function in functions)

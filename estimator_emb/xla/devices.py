@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs, or compiles ahead of time, a lowered step on PJRT devices by jax.
+
+The only file of the package that imports jax. It imports nothing of the package, because
+`preflight` also runs it by its path, in an interpreter that may lack the package. It uses private
+parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend
+import ml_dtypes
+import numpy as np
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import func
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import _hlo, _jax
+
+_SUM = re.compile(
+    r"(?P<shape>= (?P<dtype>\w+)\[[^=\n]*) custom-call\((?P<operand>[^)]*)\), "
+    r'custom_call_target="estimator_emb\.cross_replica_sum"'
+    r'[^\n]*?backend_config="?(?P<groups>\{\{[\d,{}]*\}\})"?'
+)
+"""The custom call `core_step.CROSS_REPLICA_SUM` in the text of a module."""
+_COPY = re.compile(r"(= \S+ )copy\(")
+"""A copy of a variable, which TensorFlow's module has and StableHLO lacks."""
+_ALIASES = re.compile(r"input_output_alias=\{(.*?)\}, entry_computation_layout")
+_ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
+_DTYPES = {
+    "i1": np.bool_,
+    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    "bf16": ml_dtypes.bfloat16,
+}
+
+_step = jax.extend.core.Primitive("estimator_emb_step")
+_step.multiple_results = True
+_step.def_abstract_eval(lambda *_, module, count: module.results)
+
+
+def _lower(context: Any, *operands: Any, module: "Module", count: int) -> Any:
+    parsed = ir.Module.parse(
+        module.stablehlo(count), context=context.module_context.module.context
+    )
+    types = _main(parsed).type.results
+    name = mlir.merge_mlir_modules(context.module_context.module, "estimator_emb_step", parsed)
+    return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), operands).results
+
+
+mlir.register_lowering(_step, _lower)
+
+
+class Module:
+    """A lowered step: XLA's serialized module, whose parameters are arguments, then variables.
+
+    Attributes:
+      results: the abstract values of what it returns, new values of variables included.
+      written: (index of a result, index of the variable whose new value it is).
+    """
+
+    def __init__(self, serialized: bytes, arguments: int):
+        options = _hlo.HloPrintOptions()
+        options.print_metadata = options.print_large_constants = True
+        module = _hlo.XlaComputation(serialized).get_hlo_module()
+        self._text = _COPY.sub(r"\1reshape(", module.to_string(options))
+        aliases = _ALIASES.search(self._text)
+        self.written = [
+            (int(result or 0), int(parameter) - arguments)
+            for result, parameter in _ALIAS.findall(aliases[1] if aliases else "")
+        ]
+        with mlir.make_ir_context():
+            main = _main(ir.Module.parse(self.stablehlo(1))).type
+            self.results = [_abstract(kind) for kind in main.results]
+            self.parameters = [_abstract(kind) for kind in main.inputs]
+
+    def stablehlo(self, cores: int) -> bytes:
+        """Returns the module for `cores` devices, with sums over them."""
+        if cores == 1:
+            text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", self._text)
+        else:
+            text = _with_all_reduce(self._text)
+        if "estimator_emb.cross_replica_sum" in text:
+            raise RuntimeError("A sum over cores was not found in XLA's text of the module.")
+        proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        return _jax.mlir.hlo_to_stablehlo(proto)
+
+
+def _with_all_reduce(text: str) -> str:
+    dtypes = sorted({match["dtype"] for match in _SUM.finditer(text)})
+    channels = iter(range(1, 1 + len(_SUM.findall(text))))
+    text = _SUM.sub(
+        lambda match: (
+            f"{match['shape']} all-reduce({match['operand']}), channel_id={next(channels)}, "
+            f"use_global_device_ids=true, replica_groups={match['groups']}, "
+            f"to_apply=%sum_over_cores_{match['dtype']}"
+        ),
+        text,
+    )
+    sums = "".join(
+        f"%sum_over_cores_{dtype} (a: {dtype}[], b: {dtype}[]) -> {dtype}[] {{\n"
+        f"  %a = {dtype}[] parameter(0)\n  %b = {dtype}[] parameter(1)\n"
+        f"  ROOT %sum = {dtype}[] add(%a, %b)\n}}\n\n"
+        for dtype in dtypes
+    )
+    entry = text.index("\nENTRY ") + 1
+    return text[:entry] + sums + text[entry:]
+
+
+class JittedStep:
+    """A step on a mesh of devices, jitted: variables are the same everywhere, the rest by core."""
+
+    def __init__(self, module: Module, arguments: int, devices: Sequence[Any]):
+        mesh = Mesh(np.array(devices), ("core",))
+        same, by_core = PartitionSpec(), PartitionSpec("core")
+        self.same, self.by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
+        new = dict(module.written)
+        variables = len(module.parameters) - arguments
+
+        def step(values: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
+            made = _step.bind(*(one[0] for one in given), *values, module=module, count=len(devices))
+            changed = list(values)
+            for result, variable in new.items():
+                changed[variable] = made[result]
+            return changed, [one[None] for index, one in enumerate(made) if index not in new]
+
+        results = len(module.results) - len(new)
+        sharded = jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=([same] * variables, [by_core] * arguments),
+            out_specs=([same] * variables, [by_core] * results),
+            check_vma=False,
+        )
+        self.jit = jax.jit(sharded, donate_argnums=0)
+
+    def ahead_of_time(self, module: Module, arguments: int, cores: int) -> Any:
+        """Compiles the step for the devices of its mesh, which may be only described."""
+        parameters = [(one.shape, one.dtype) for one in module.parameters]
+        with jax.enable_x64(True):
+            given = [
+                jax.ShapeDtypeStruct((cores, *shape), dtype, sharding=self.by_core)
+                for shape, dtype in parameters[:arguments]
+            ]
+            values = [
+                jax.ShapeDtypeStruct(shape, dtype, sharding=self.same)
+                for shape, dtype in parameters[arguments:]
+            ]
+            return self.jit.lower(values, given).compile()
+
+
+class DeviceStep:
+    """A step on PJRT devices, and the values of its variables there.
+
+    Args:
+      serialized: what `lowering.lowered` returned.
+      arguments: how many of its parameters are no variables.
+      devices: one for each core.
+    """
+
+    def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
+        module = Module(serialized, arguments)
+        self._devices = devices
+        self._jitted = JittedStep(module, arguments, devices)
+        self._values: list[Any] = []
+        self._results: list[Any] = []
+        self.written = sorted(variable for _, variable in module.written)
+        self.is_ahead = False
+        """Whether variables are newer here than where `load` took them from."""
+
+    def load(self, *values: np.ndarray) -> None:
+        """Puts the values of all variables onto every device."""
+        with jax.enable_x64(True):
+            self._values = [jax.device_put(value, self._jitted.same) for value in values]
+
+    def launch(self, given: Sequence[Sequence[np.ndarray]]) -> None:
+        """Begins a step with each core's value of each argument, and does not wait for its end."""
+        with jax.enable_x64(True):
+            arguments = [self._by_core(values) for values in given]
+            self.is_ahead = bool(self.written)
+            self._values, self._results = self._jitted.jit(self._values, arguments)
+
+    def results(self, indices: Sequence[int]) -> list[np.ndarray]:
+        """Returns the results of the last step with these indices: of each, that of every core."""
+        return [
+            np.asarray(shards[device].data)[0]
+            for index in indices
+            for shards in [{one.device: one for one in self._results[index].addressable_shards}]
+            for device in self._devices
+        ]
+
+    def variables(self, indices: Sequence[int]) -> list[np.ndarray]:
+        """Returns copies of the values of variables; the next step reuses their memory."""
+        return [np.array(self._values[index]) for index in indices]
+
+    def _by_core(self, values: Sequence[np.ndarray]) -> Any:
+        parts = [
+            jax.device_put(np.asarray(value)[None], device)
+            for value, device in zip(values, self._devices, strict=True)
+        ]
+        shape = (len(parts), *parts[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, self._jitted.by_core, parts)
+
+
+@functools.cache
+def devices(platform: str | None) -> list[Any]:
+    """Returns this process's devices of a platform ('cpu', 'gpu', 'tpu'; None: jax's default).
+
+    Raises RuntimeError, in jax's words, if there is none.
+    """
+    return jax.local_devices(backend=platform)
+
+
+def _main(module: Any) -> Any:
+    return next(op for op in module.body.operations if op.name.value == "main")
+
+
+def _abstract(kind: Any) -> Any:
+    shaped = ir.RankedTensorType(kind)
+    return jax.core.ShapedArray(tuple(shaped.shape), _DTYPES[str(shaped.element_type)])
