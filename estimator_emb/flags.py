@@ -76,7 +76,7 @@ class TPUFlags:
         wanted = self.use_tpu.value and self.tpu.value is not None
         if not wanted or {"cluster", "master"} & set(kwargs):
             return config
-        if options.asked(config) == "host":
+        if options.asked(config) != "tpu":
             return config
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value
@@ -91,7 +91,7 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
     "device": (
         flags.DEFINE_enum,
         None,
-        "Where a program for a TPU runs: 'host' emulates a TPU. By default what "
+        "Where a program for a TPU runs: 'host' emulates a TPU, 'pjrt' takes the PJRT devices that are there. By default what "
         f"{environment.DEVICE} of the environment says, or 'tpu'.",
         {"enum_values": list(environment.DEVICE.choices)},
     ),

@@ -89,8 +89,8 @@ def _folder_of_prefix(text: str) -> tuple[str, str]:
 RUN_OPTIONS = (
     RunOption(
         "--device",
-        "where a program with use_tpu=True runs: 'host' emulates a TPU and looks up no TPU name, "
-        f"'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
+        "where a program with use_tpu=True runs: 'host' emulates a TPU, 'pjrt' runs its model on the "
+        "PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
         variable=environment.DEVICE,
         choices=environment.DEVICE.choices,
     ),
@@ -173,16 +173,16 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
     device = options.device or given.get(environment.DEVICE.name) or "host"
     if device not in environment.DEVICE.choices:
         raise WrongArguments(
-            f"the environment variable {environment.DEVICE} must be 'host' or 'tpu'; it is "
-            f"{device!r}"
+            f"the environment variable {environment.DEVICE} must be one of "
+            f"{', '.join(environment.DEVICE.choices)}; it is {device!r}"
         )
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
-    for flag, value, what in (
-        ("--shards", options.shards, "the number of emulated cores"),
-        ("--topology", options.topology, "that of an emulated TPU"),
+    for flag, value, what, devices in (
+        ("--shards", options.shards, "the number of emulated cores", ("host", "pjrt")),
+        ("--topology", options.topology, "that of an emulated TPU", ("host",)),
     ):
-        if device == "tpu" and value is not None:
+        if value is not None and device not in devices:
             raise WrongArguments(f"{flag} is {what}: it needs --device=host")
     found = {}
     if options.shards is not None or options.topology is not None:

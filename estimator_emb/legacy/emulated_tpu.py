@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the functions that look TPUs up by name or start them, where a TPU is emulated.
+"""Replaces the functions that look TPUs up by name or start them, where a TPU is emulated
+or PJRT devices take its place.
 
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """
@@ -13,11 +14,15 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.backends.pjrt.backend import chosen, shape_of
 from estimator_emb.names import environment
+from estimator_emb.names.slices import Slice
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import tpu_strategy_util
 from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
+from estimator_emb.spec import options
+from estimator_emb.spec.options import TPUConfig
 from estimator_emb.step.cores import Cores
 
 logger = logging.getLogger("estimator_emb")
@@ -41,8 +46,14 @@ def replace_lookups(changes: Changes) -> None:
 
 
 def is_emulated() -> bool:
-    """Returns whether the environment asks for an emulated TPU."""
-    return environment.DEVICE.value() == "host"
+    """Returns whether the environment asks for something in place of the program's TPU."""
+    return environment.DEVICE.value() in ("host", "pjrt")
+
+
+def _shape() -> Slice:
+    if environment.DEVICE.value() == "host":
+        return topology.of_environment()
+    return shape_of(len(chosen(TPUConfig(num_shards=options.asked_shards()))))
 
 
 def _choosing(emulated: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,11 +84,11 @@ def _make_resolver(
 
 
 def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
-    return {"TPU": topology.of_environment().cores_per_host}
+    return {"TPU": _shape().cores_per_host}
 
 
 def _system_metadata(original: Any, self: Any) -> Any:
-    return topology.metadata(topology.of_environment())
+    return topology.metadata(_shape())
 
 
 def _make_run_config(
@@ -99,7 +110,7 @@ def _make_run_config(
 
 def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
     _notice("An emulated TPU needs no initialisation.")
-    return topology.emulated(topology.of_environment())
+    return topology.emulated(_shape())
 
 
 def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:

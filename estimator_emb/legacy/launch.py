@@ -131,6 +131,11 @@ def _set_first_path(directory: str) -> None:
 
 
 def _what_is_emulated() -> str:
+    if environment.DEVICE.value() == "pjrt":
+        return (
+            "The program's TPU is the PJRT devices of this machine; no TPU name is looked up. "
+            f"TensorFlow {tf.__version__}."
+        )
     if not emulated_tpu.is_emulated():
         return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
     shards = environment.SHARDS.value()

@@ -46,7 +46,8 @@ class TPUConfig(StockTPUConfig):
     Args:
       iterations_per_loop: steps of one session call, after which hooks fire. On a TPU also a
         duration, a str such as '60s', '5m' or '1h'.
-      num_shards: the number of cores of an emulated TPU, 1 if None; the environment variable
+      num_shards: the number of cores of an emulated TPU, 1 if None, or of PJRT devices, all if
+        None; the environment variable
         ESTIMATOR_EMB_SHARDS takes precedence. More than 8 must be a multiple of 8, and are on hosts
         of 8 cores each. A number that is not that of a TPU, or of the emulated one that the
         environment variable ESTIMATOR_EMB_TOPOLOGY names, is an error.
@@ -63,8 +64,10 @@ class TPUConfig(StockTPUConfig):
       experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
         in any order.
       experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
-      device: where a program with `use_tpu=True` runs: 'tpu', or 'host' to emulate a TPU. None
-        leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      device: where a program with `use_tpu=True` runs: 'tpu'; 'host' to emulate a TPU; or 'pjrt' for
+        the PJRT devices of this machine (CPUs, GPUs, or TPUs from v2 to v6e), which run the model
+        while the host trains the tables: see docs/tpu.md. None leaves it to the environment
+        variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
@@ -162,7 +165,7 @@ method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:
-    """Returns where a program with `use_tpu=True` and this RunConfig runs: 'host' or 'tpu'."""
+    """Returns where a program with `use_tpu=True` and this RunConfig runs, as `TPUConfig` has it."""
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 

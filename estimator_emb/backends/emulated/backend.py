@@ -39,13 +39,24 @@ class EmulatedBackend(HostBackend):
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
-        self._emulated_config = _emulated(super()._config(), request.spec)
+        self._emulated_config = config = _emulated(super()._config(), request.spec)
+        if isinstance(config, StockRunConfig):
+            self._shape = self._find_shape(config.tpu_config)
 
     def _config(self) -> Any:
         return self._emulated_config
 
-    def _shape(self, config: Any) -> Slice:
-        return topology.of_config(config.tpu_config)
+    def _find_shape(self, tpu_config: Any) -> Slice:
+        """Returns the cores and hosts of the TPU; raises ValueError where it cannot be had."""
+        shape = topology.of_config(tpu_config)
+        each = tpu_config.num_cores_per_replica or 1
+        if self.request.spec is not None and shape.hosts > 1 and each > 1:
+            raise options.CannotEmulate(
+                "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
+                f"emulated; got {each} and {shape.hosts} hosts. Emulate one host, or give each "
+                "replica one core."
+            )
+        return shape
 
     def _step(self, *arguments: Any) -> EmulatedStep:
         return EmulatedStep(*arguments)
@@ -54,7 +65,7 @@ class EmulatedBackend(HostBackend):
         request = self.request
         estimator._ctx = EmulatedTPU(
             estimator.config,
-            self._shape(estimator.config),
+            self._shape,
             train_batch_size=request.train_batch_size,
             eval_batch_size=request.eval_batch_size,
             predict_batch_size=request.predict_batch_size,
@@ -97,7 +108,6 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     if not isinstance(config, StockRunConfig):
         return config  # tensorflow-estimator says what is wrong.
     shards = options.asked_shards()
-    shape = topology.of_config(config.tpu_config)
     if shards:
         config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
     else:
@@ -108,12 +118,6 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
         raise ValueError(
             "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
             f"{deployment}."
-        )
-    if spec is not None and shape.hosts > 1 and (config.tpu_config.num_cores_per_replica or 1) > 1:
-        raise options.CannotEmulate(
-            "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
-            f"emulated; got {config.tpu_config.num_cores_per_replica} and {shape.hosts} hosts. "
-            "Emulate one host, or give each replica one core."
         )
     for option in _WITHOUT_MEANING:
         if getattr(config.tpu_config, option) and option not in _said:

@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.pjrt.step import PjrtStep
@@ -24,13 +23,9 @@ class PjrtBackend(EmulatedBackend):
     Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
     """
 
-    def __init__(self, request: EstimatorRequest):
-        super().__init__(request)
-        self._devices = _devices(self._config())
-
-    def _shape(self, config: Any) -> Slice:
-        count = len(self._devices)
-        return Slice((count, 1, 1, 1), (count, 1, 1, 1))
+    def _find_shape(self, tpu_config: Any) -> Slice:
+        self._devices = chosen(tpu_config)
+        return shape_of(len(self._devices))
 
     def _step(self, *arguments: Any) -> EmulatedStep:
         step = PjrtStep(*arguments)
@@ -38,8 +33,13 @@ class PjrtBackend(EmulatedBackend):
         return step
 
 
-def _devices(config: Any) -> list[Any]:
-    """Returns the devices that a program asks for; raises ValueError where it cannot have them."""
+def shape_of(count: int) -> Slice:
+    """Returns the shape of a TPU whose cores are `count` devices of one host."""
+    return Slice((count, 1, 1, 1), (count, 1, 1, 1))
+
+
+def chosen(tpu_config: Any) -> list[Any]:
+    """Returns the devices that a `TPUConfig` asks for; raises ValueError where there are none."""
     asked = "device='pjrt'"
     if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
@@ -52,11 +52,11 @@ def _devices(config: Any) -> list[Any]:
             f"TPUConfig: {asked} needs jax, which is not installed: pip install "
             "'estimator-emb[pjrt]', and for GPUs or TPUs jax's plugin for them."
         )
-    if config.tpu_config.num_cores_per_replica:
+    if tpu_config.num_cores_per_replica:
         raise ValueError(
             f"TPUConfig: with {asked}, each device runs the whole model, and "
             "num_cores_per_replica must be None; got "
-            f"{config.tpu_config.num_cores_per_replica}."
+            f"{tpu_config.num_cores_per_replica}."
         )
     if environment.TOPOLOGY.value():
         raise ValueError(
@@ -75,7 +75,7 @@ def _devices(config: Any) -> list[Any]:
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
             f"{error}"
         ) from error
-    count = config.tpu_config.num_shards or len(found)
+    count = tpu_config.num_shards or len(found)
     if count > len(found):
         raise ValueError(
             f"TPUConfig: num_shards asks for {count} devices, and there are {len(found)}: "
