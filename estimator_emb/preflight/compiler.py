@@ -25,6 +25,7 @@ from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.preflight import lowering, program, static
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.preflight.step import Step
+from estimator_emb.xla import lower
 
 REQUIRED = ("jax", "jaxlib", "libtpu")
 _PROCESSES = pathlib.Path(__file__).parent / "processes"
@@ -108,7 +109,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
         lowering.write(step, work)
     except lowering.CannotLower as error:
         return False, "not compiled", f"It cannot be lowered without a TPU: {error}"
-    result, words = run_process(sys.executable, str(lowering_process.LOWER), work, "lowered", timeout)
+    result, words = run_process(sys.executable, lower.__file__, work, "lowered", timeout)
     if result is None:
         return False, "not compiled", f"Lowering by TensorFlow {tf.__version__} failed: {words}"
     if result["ok"]:

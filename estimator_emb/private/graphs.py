@@ -8,6 +8,7 @@ from tensorflow.python.data.util import nest as _data_nest
 from tensorflow.python.distribute import distribute_coordinator as _coordinator
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
+from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import none_tensor as _none_tensor
@@ -34,6 +35,9 @@ gradient_registry = _ops.gradient_registry
 
 custom_gradient = _custom_gradient
 """Finds by `get_variable_by_name` the variables of what `tf.recompute_grad` computes again."""
+
+eager_mode = _context.eager_mode
+"""Executes eagerly inside, where XLA's module of a function can be had, also in TF1 programs."""
 
 could_possibly_record = _record.could_possibly_record
 """Whether a GradientTape is open: it must see how an activation depends on the helper variable."""

@@ -7,14 +7,14 @@ over cores become a custom call, in whose place `devices.py` puts XLA's all-redu
 """
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private.graphs import eager_mode
 from estimator_emb.step.cores import Collective, Cores
+from estimator_emb.xla import lower
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
 _DROPPED = ("_class", "_output_shapes")
@@ -57,9 +57,19 @@ class CoreStep:
     results: list[tf.Tensor]
     train_op: tf.Operation | None
 
-    def write(self, folder: pathlib.Path) -> None:
-        """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface."""
-        interface = {
+    def lowered(self) -> bytes:
+        """Returns XLA's serialized module; raises CannotLower in TensorFlow's words."""
+        try:
+            with eager_mode():
+                return lower.lowered(self.graph, self._interface())
+        except lower.Refused as error:
+            raise CannotLower(
+                f"model_fn's step cannot run on PJRT devices: {error}. What only the host can do "
+                "belongs into input_fn, or into host_call and eval_metrics."
+            ) from error
+
+    def _interface(self) -> dict[str, Any]:
+        return {
             "arguments": [_described(one.name, one.dtype, one.shape) for one in self.arguments],
             "variables": [
                 _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
@@ -68,8 +78,6 @@ class CoreStep:
             "results": [one.name for one in self.results],
             "train_op": None if self.train_op is None else self.train_op.name,
         }
-        (folder / "graph.pb").write_bytes(self.graph.SerializeToString())
-        (folder / "step.json").write_text(json.dumps(interface))
 
 
 def of_core(

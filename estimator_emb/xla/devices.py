@@ -176,7 +176,8 @@ class DeviceStep:
     def load(self, *values: np.ndarray) -> None:
         """Puts the values of all variables onto every device."""
         with jax.enable_x64(True):
-            self._values = [jax.device_put(value, self._jitted.same) for value in values]
+            # On CPUs jax would read the memory of the caller, who may write it after this call.
+            self._values = [jax.device_put(np.array(one), self._jitted.same) for one in values]
 
     def launch(self, given: Sequence[Sequence[np.ndarray]]) -> None:
         """Begins a step with each core's value of each argument, and does not wait for its end."""
@@ -200,7 +201,7 @@ class DeviceStep:
 
     def _by_core(self, values: Sequence[np.ndarray]) -> Any:
         parts = [
-            jax.device_put(np.asarray(value)[None], device)
+            jax.device_put(np.array(value)[None], device)
             for value, device in zip(values, self._devices, strict=True)
         ]
         shape = (len(parts), *parts[0].shape[1:])

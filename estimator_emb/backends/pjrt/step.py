@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.xla import core_step, lowering
+from estimator_emb.xla import core_step
 
 _LOSS = "loss of the step"
 
@@ -61,8 +61,9 @@ class PjrtStep(EmulatedStep):
     def _take_to_devices(self, step: core_step.CoreStep) -> None:
         from estimator_emb.xla.devices import DeviceStep
 
-        module = lowering.lowered(step)
-        self._on_devices = on_devices = DeviceStep(module, len(step.arguments), self.devices)
+        self._on_devices = on_devices = DeviceStep(
+            step.lowered(), len(step.arguments), self.devices
+        )
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = [_read(*handle) for handle in self._handles]

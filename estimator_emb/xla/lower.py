@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers a step that `lowering.write` has written: python lower.py FOLDER.
+"""Has TensorFlow lower a step to XLA's HLO, without a TPU.
 
-This program imports only TensorFlow. It writes step.hlo and lowered.json.
+It imports only TensorFlow. `python lower.py FOLDER` lowers the step of `CoreStep.write` in a process
+of its own, and writes step.hlo and lowered.json.
 """
 
 import json
@@ -32,10 +33,11 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
     return tf.bitcast(tf.experimental.dlpack.from_dlpack(words.__dlpack__()), dtype)
 
 
-def lower(folder: pathlib.Path) -> bool:
-    """Writes step.hlo, XLA's serialized module; returns whether the step has loops."""
-    interface = json.loads((folder / "step.json").read_text())
-    graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
+def lowered(graph: tf.compat.v1.GraphDef, interface: dict) -> bytes:
+    """Returns XLA's serialized module of a step, where TensorFlow executes eagerly.
+
+    Its parameters are the arguments of the interface, then its variables. Raises Refused.
+    """
     # XLA asks each variable for its shape, for which it needs a value.
     variables = {
         variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))
@@ -68,18 +70,26 @@ def lower(folder: pathlib.Path) -> bool:
         autograph=False,
     )
     try:
-        hlo = compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+        # Whatever runs it later, for a CPU: not all of a GPU's lowering is portable.
+        lowering = compiled.experimental_get_compiler_ir(*specs)
+        module: bytes = lowering(stage="hlo_serialized", platform_name="CPU")
     except (ValueError, tf.errors.OpError) as error:
         raise Refused(str(error)) from error
-    (folder / "step.hlo").write_bytes(hlo)
+    return module
+
+
+def _has_loops(graph: tf.compat.v1.GraphDef) -> bool:
     functions = [node for function in graph.library.function for node in function.node_def]
     return any(node.op.endswith(("While", "Enter")) for node in (*graph.node, *functions))
 
 
 def main(folder: pathlib.Path) -> None:
+    interface = json.loads((folder / "step.json").read_text())
+    graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     result: dict
     try:
-        result = {"ok": True, "loops": lower(folder)}
+        (folder / "step.hlo").write_bytes(lowered(graph, interface))
+        result = {"ok": True, "loops": _has_loops(graph)}
     except Refused as error:
         result = {"ok": False, "error": str(error)}
     (folder / "lowered.json").write_text(json.dumps(result))
