@@ -31,7 +31,9 @@ def model_fn(features, labels, mode, params):
     return harness.minimized(mode, loss, 0.1)
 
 
-def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwargs):
+def make(
+    model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device="host", **kwargs
+):
     column = fc.embedding_column(
         tf.feature_column.categorical_column_with_identity("id", 3),
         2,
@@ -50,7 +52,7 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, **kwar
             tpu_config=ee.TPUConfig(
                 iterations,
                 num_shards=cores,
-                device="host",
+                device=device,
                 per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
             ),
         ),

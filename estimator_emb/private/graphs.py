@@ -42,6 +42,9 @@ eager_mode = _context.eager_mode
 could_possibly_record = _record.could_possibly_record
 """Whether a GradientTape is open: it must see how an activation depends on the helper variable."""
 
+control_flow_util = _control_flow_util
+"""Says by `GraphOrParentsInXlaContext` whether loops and branches are made in XLA's form."""
+
 output_context = _control_flow_util.GetOutputContext
 """The loop or branch of the v1 kind that the tensors of an op can be read in; None for outside."""
 

@@ -18,7 +18,7 @@ from estimator_emb.xla import lower
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
 _DROPPED = ("_class", "_output_shapes")
-_ALWAYS_INSIDE = ("VarHandleOp", "ReadVariableOp", "Const")
+_STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 
 
 class CannotLower(ValueError):
@@ -161,10 +161,15 @@ def _inside(
     inside: set[str] = set()
     of_core = set(sources)
     for op in needed:
-        depends = any(tensor.name in of_core for tensor in _given(op, sums))
+        given = _given(op, sums)
+        depends = any(tensor.name in of_core for tensor in given)
         if depends:
             of_core.update(tensor.name for tensor in op.outputs)
-        if depends or op.type in _ALWAYS_INSIDE or is_in_step(op):
+        # Constants, and the stores of a loop's gradient, which are made outside of the loop.
+        computed = not (op.op_def.is_stateful or op.type == "Placeholder") and all(
+            tensor.op.name in inside for tensor in given
+        )
+        if depends or computed or op.type in _STATEFUL_INSIDE or is_in_step(op):
             inside.add(op.name)
     return inside
 

@@ -48,7 +48,7 @@ def _lower(context: Any, *operands: Any, module: "Module", count: int) -> Any:
     parsed = ir.Module.parse(
         module.stablehlo(count), context=context.module_context.module.context
     )
-    types = _main(parsed).type.results
+    types = list(_main(parsed).type.results)
     name = mlir.merge_mlir_modules(context.module_context.module, "estimator_emb_step", parsed)
     return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), operands).results
 
@@ -75,7 +75,8 @@ class Module:
             for result, parameter in _ALIAS.findall(aliases[1] if aliases else "")
         ]
         with mlir.make_ir_context():
-            main = _main(ir.Module.parse(self.stablehlo(1))).type
+            parsed = ir.Module.parse(self.stablehlo(1))
+            main = _main(parsed).type
             self.results = [_abstract(kind) for kind in main.results]
             self.parameters = [_abstract(kind) for kind in main.inputs]
 
@@ -137,7 +138,9 @@ class JittedStep:
             out_specs=([same] * variables, [by_core] * results),
             check_vma=False,
         )
-        self.jit = jax.jit(sharded, donate_argnums=0)
+        # The program says where it rounds to bfloat16; XLA would leave some of that out.
+        options = {"xla_allow_excess_precision": False}
+        self.jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
 
     def ahead_of_time(self, module: Module, arguments: int, cores: int) -> Any:
         """Compiles the step for the devices of its mesh, which may be only described."""

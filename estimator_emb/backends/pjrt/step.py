@@ -7,6 +7,7 @@ variables of the model stay during a loop of steps. The ops that model_fn made d
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.private.graphs import control_flow_util
+from estimator_emb.private.patches import Changes
 from estimator_emb.xla import core_step
 
 _LOSS = "loss of the step"
@@ -31,7 +34,7 @@ class PjrtStep(EmulatedStep):
         return f"The model runs on {described(self.devices)}."
 
     def _call_model_fn(self) -> Any:
-        with _control_flow_v2():
+        with _control_flow_of_xla():
             return super()._call_model_fn()
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
@@ -41,9 +44,10 @@ class PjrtStep(EmulatedStep):
         # What the tables need of a step comes first: the rest is taken only where it is read.
         gradients = wanted.get("gradients", {})
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
-        train_op = getattr(spec, "train_op", None)
+        training = self._ctx.mode == ModeKeys.TRAIN
+        train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
         step = core_step.of_core(
-            self._cores, [*first, *others], getattr(train_op, "op", train_op), self._computation.has
+            self._cores, [*first, *others], train_op, self._computation.has
         )
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
@@ -52,7 +56,7 @@ class PjrtStep(EmulatedStep):
                 numbers = range(len(first), len(step.results))
                 results = self._results(step, numbers)
             others = _by_result(results, rest)
-        if self._ctx.mode == ModeKeys.TRAIN:
+        if training:
             spec = spec._replace(train_op=self._launch)
         if _LOSS in others:
             spec = spec._replace(loss=others.pop(_LOSS)[0])
@@ -167,13 +171,21 @@ def described(devices: Sequence[Any]) -> str:
 
 
 @contextlib.contextmanager
-def _control_flow_v2() -> Iterator[None]:
-    """Makes loops and branches as functions, the form that XLA takes."""
+def _control_flow_of_xla() -> Iterator[None]:
+    """Makes this thread's loops and branches as functions, of the types that XLA takes."""
     enabled = tf.compat.v1.control_flow_v2_enabled()
     tf.compat.v1.enable_control_flow_v2()
+    thread = threading.get_ident()
+    changes = Changes()
+    changes.wrap(
+        control_flow_util,
+        "GraphOrParentsInXlaContext",
+        lambda original: lambda graph: threading.get_ident() == thread or original(graph),
+    )
     try:
         yield
     finally:
+        changes.undo()
         if not enabled:
             tf.compat.v1.disable_control_flow_v2()
 
