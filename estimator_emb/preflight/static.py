@@ -29,23 +29,13 @@ CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
 _SOFTLY = b"auto"
 
-_CONTROL_FLOW = frozenset(
-    ("ControlTrigger", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
-)
+_CONTROL_FLOW = "ControlTrigger Enter Exit LoopCond Merge NextIteration Switch".split()
 """Ops of v1 control flow, which TensorFlow turns into While and If before it compiles for a TPU."""
 
-_SUMMARIES = frozenset(
-    (
-        "AudioSummary",
-        "AudioSummaryV2",
-        "HistogramSummary",
-        "ImageSummary",
-        "MergeSummary",
-        "ScalarSummary",
-        "TensorSummary",
-        "TensorSummaryV2",
-    )
-)
+_SUMMARIES = (
+    "AudioSummary AudioSummaryV2 HistogramSummary ImageSummary MergeSummary ScalarSummary "
+    "TensorSummary TensorSummaryV2"
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
