@@ -2,7 +2,7 @@
 """Asks the TPU's own compiler about a step, ahead of time and without a TPU.
 
 Two separate processes do so, to keep their crashes and their imports away from the program:
-`processes/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
+`xla/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
 `processes/compile.py` (jax, jaxlib, libtpu) gives that to libtpu. They may run in different
 interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
@@ -27,7 +27,7 @@ from estimator_emb.preflight.step import Step
 from estimator_emb.xla import lower
 
 REQUIRED = ("jax", "jaxlib", "libtpu")
-_PROCESSES = pathlib.Path(__file__).parent / "processes"
+_COMPILE = str(pathlib.Path(__file__).parent / "processes" / "compile.py")
 
 
 def interpreter(asked: str | None) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def compile_step(
                     "was compiled."
                 )
             (work / "targets.json").write_text(json.dumps(targets))
-            result, words = run_process(python, "compile.py", work, "compiled", timeout)
+            result, words = run_process(python, _COMPILE, work, "compiled", timeout)
             libtpu = (result or {}).get("libtpu", libtpu)
             compilations += _compilations(name, targets, result, words, step)
     return tuple(compilations), (tf.__version__, libtpu), notes
@@ -135,7 +135,7 @@ def run_process(
     environment.update(CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
     try:
         done = subprocess.run(
-            [python, str(pathlib.Path(process)), str(work)],
+            [python, process, str(work)],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

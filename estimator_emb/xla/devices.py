@@ -57,9 +57,10 @@ mlir.register_lowering(_step, _lower)
 
 
 class Module:
-    """A lowered step: XLA's serialized module, whose parameters are arguments, then variables.
+    """A lowered step: XLA's serialized module, whose parameters are `arguments`, then variables.
 
     Attributes:
+      text: the module in XLA's words, in which each instruction has the name of its op.
       results: the abstract values of what it returns, new values of variables included.
       written: (index of a result, index of the variable whose new value it is).
     """
@@ -68,8 +69,9 @@ class Module:
         options = _hlo.HloPrintOptions()
         options.print_metadata = options.print_large_constants = True
         module = _hlo.XlaComputation(serialized).get_hlo_module()
-        self._text = _COPY.sub(r"\1reshape(", module.to_string(options))
-        aliases = _ALIASES.search(self._text)
+        self.text = _COPY.sub(r"\1reshape(", module.to_string(options))
+        self.arguments = arguments
+        aliases = _ALIASES.search(self.text)
         self.written = [
             (int(result or 0), int(parameter) - arguments)
             for result, parameter in _ALIAS.findall(aliases[1] if aliases else "")
@@ -83,9 +85,9 @@ class Module:
     def stablehlo(self, cores: int) -> bytes:
         """Returns the module for `cores` devices, with sums over them."""
         if cores == 1:
-            text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", self._text)
+            text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", self.text)
         else:
-            text = _with_all_reduce(self._text)
+            text = _with_all_reduce(self.text)
         if "estimator_emb.cross_replica_sum" in text:
             raise RuntimeError("A sum over cores was not found in XLA's text of the module.")
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
@@ -116,12 +118,13 @@ def _with_all_reduce(text: str) -> str:
 class JittedStep:
     """A step on a mesh of devices, jitted: variables are the same everywhere, the rest by core."""
 
-    def __init__(self, module: Module, arguments: int, devices: Sequence[Any]):
+    def __init__(self, module: Module, devices: Sequence[Any]):
+        self._module, self._cores = module, len(devices)
         mesh = Mesh(np.array(devices), ("core",))
         same, by_core = PartitionSpec(), PartitionSpec("core")
         self.same, self.by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
         new = dict(module.written)
-        variables = len(module.parameters) - arguments
+        variables = len(module.parameters) - module.arguments
 
         def step(values: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
             made = _step.bind(*(one[0] for one in given), *values, module=module, count=len(devices))
@@ -134,7 +137,7 @@ class JittedStep:
         sharded = jax.shard_map(
             step,
             mesh=mesh,
-            in_specs=([same] * variables, [by_core] * arguments),
+            in_specs=([same] * variables, [by_core] * module.arguments),
             out_specs=([same] * variables, [by_core] * results),
             check_vma=False,
         )
@@ -142,17 +145,17 @@ class JittedStep:
         options = {"xla_allow_excess_precision": False}
         self.jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
 
-    def ahead_of_time(self, module: Module, arguments: int, cores: int) -> Any:
+    def ahead_of_time(self) -> Any:
         """Compiles the step for the devices of its mesh, which may be only described."""
-        parameters = [(one.shape, one.dtype) for one in module.parameters]
+        count, parameters = self._module.arguments, self._module.parameters
         with jax.enable_x64(True):
             given = [
-                jax.ShapeDtypeStruct((cores, *shape), dtype, sharding=self.by_core)
-                for shape, dtype in parameters[:arguments]
+                jax.ShapeDtypeStruct((self._cores, *one.shape), one.dtype, sharding=self.by_core)
+                for one in parameters[:count]
             ]
             values = [
-                jax.ShapeDtypeStruct(shape, dtype, sharding=self.same)
-                for shape, dtype in parameters[arguments:]
+                jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=self.same)
+                for one in parameters[count:]
             ]
             return self.jit.lower(values, given).compile()
 
@@ -169,7 +172,7 @@ class DeviceStep:
     def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
         module = Module(serialized, arguments)
         self._devices = devices
-        self._jitted = JittedStep(module, arguments, devices)
+        self._jitted = JittedStep(module, devices)
         self._values: list[Any] = []
         self._results: list[Any] = []
         self.written = sorted(variable for _, variable in module.written)

@@ -15,8 +15,8 @@ import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.preflight import compiler, lowering
 from estimator_emb.preflight import step as step_lib
-from estimator_emb.preflight.processes import lower
 from estimator_emb.spec.generations import NO_ESTIMATOR
+from estimator_emb.xla import lower
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
@@ -33,7 +33,7 @@ def lowered(tmp_path, monkeypatch):
     """Builds and lowers a step in this process; gives what `_lower` does."""
 
     def run(python, process, work, result, timeout):
-        assert process == "lower.py"
+        assert process == lower.__file__
         lower.main(work)
         return json.loads((work / f"{result}.json").read_text()), ""
 
