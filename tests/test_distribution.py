@@ -25,7 +25,7 @@ DATA = {
     "estimator_emb/native/kernels.cc",
     "estimator_emb/native/runtime.h",
     "estimator_emb/preflight/tpu_kernels.json",
-    "estimator_emb/preflight/processes/lower.py",
+    "estimator_emb/xla/devices.py",
     "estimator_emb/cli/bin/compared_side.py",
     "estimator_emb/comparison/processes/side.py",
     "estimator_emb/comparison/processes/side_files.py",

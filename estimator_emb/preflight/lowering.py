@@ -22,7 +22,7 @@ class CannotLower(Exception):
 
 
 def write(step: Step, folder: pathlib.Path) -> None:
-    """Writes the step for `processes/lower.py`: graph.pb, and step.json with its interface.
+    """Writes the step for `xla/lower.py`: graph.pb, and step.json with its interface.
 
     Ops outside compilation are left out: the tensors that they give the step become arguments, and
     those that they take from it results. Raises CannotLower where that or another part fails.

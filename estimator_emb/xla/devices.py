@@ -45,9 +45,7 @@ _step.def_abstract_eval(lambda *_, module, count: module.results)
 
 
 def _lower(context: Any, *operands: Any, module: "Module", count: int) -> Any:
-    parsed = ir.Module.parse(
-        module.stablehlo(count), context=context.module_context.module.context
-    )
+    parsed = ir.Module.parse(module.stablehlo(count), context=context.module_context.module.context)
     types = list(_main(parsed).type.results)
     name = mlir.merge_mlir_modules(context.module_context.module, "estimator_emb_step", parsed)
     return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), operands).results
@@ -127,7 +125,9 @@ class JittedStep:
         variables = len(module.parameters) - module.arguments
 
         def step(values: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
-            made = _step.bind(*(one[0] for one in given), *values, module=module, count=len(devices))
+            made = _step.bind(
+                *(one[0] for one in given), *values, module=module, count=len(devices)
+            )
             changed = list(values)
             for result, variable in new.items():
                 changed[variable] = made[result]

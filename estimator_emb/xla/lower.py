@@ -56,11 +56,14 @@ def lowered(graph: tf.compat.v1.GraphDef, interface: dict) -> bytes:
         inputs.update(
             {name: inside.capture(variable.handle) for name, variable in variables.items()}
         )
-        names = [*interface["results"], *filter(None, [interface["train_op"]])]
-        wanted = tf.graph_util.import_graph_def(graph, inputs, names, name="")
-        tensors = wanted[: len(interface["results"])]
-        with tf.control_dependencies(wanted[len(interface["results"]) :]):
-            return [tf.identity(tensor) for tensor in tensors]
+        computed = [name for name in interface["results"] if name not in inputs]
+        names = [*computed, *filter(None, [interface["train_op"]])]
+        read = {name for node in graph.node for name in node.input}
+        read_inputs = {name: value for name, value in inputs.items() if name in read}
+        found = tf.graph_util.import_graph_def(graph, read_inputs, names, name="")
+        results = {**inputs, **dict(zip(computed, found, strict=False))}
+        with tf.control_dependencies(found[len(computed) :]):
+            return [tf.identity(results[name]) for name in interface["results"]]
 
     wrapped = tf.compat.v1.wrap_function(step, specs)
     compiled = tf.function(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import emulated_program
 import golden_training
@@ -48,10 +49,18 @@ def same(one, other, tolerance=1e-5):
         )
 
 
-def trained(model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more):
+def trained(
+    model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more
+):
     """Every variable of the last checkpoint, the metrics, and the predictions."""
     estimator = emulated_program.make(
-        model_fn, model_dir, cores, spec=spec, batch=16, tpu={**(tpu or {}), "device": device}, **more
+        model_fn,
+        model_dir,
+        cores,
+        spec=spec,
+        batch=16,
+        tpu={**(tpu or {}), "device": device},
+        **more,
     )
     estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
     return estimator, harness.saved(model_dir, steps)
@@ -80,9 +89,11 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp
         metrics = estimator.evaluate(batches, steps=3)
         predictions = list(
             estimator.predict(
-                lambda params: emulated_program.examples(31)
-                .map(lambda features, _: features)
-                .batch(params["batch_size"])
+                lambda params: (
+                    emulated_program.examples(31)
+                    .map(lambda features, _: features)
+                    .batch(params["batch_size"])
+                )
             )
         )
         assert len(predictions) == 31
@@ -389,3 +400,94 @@ def test_a_bad_id_is_named_and_nothing_is_written(tmp_path):
     assert {name for name in os.listdir(tmp_path) if name.startswith("model.ckpt")} <= {
         f"model.ckpt-0.{kind}" for kind in ("index", "meta", "data-00000-of-00001")
     }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_training_goes_on_after_a_signal(number, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, id_program\n"
+        "estimator = id_program.make(sys.argv[1], device=sys.argv[2], cores=2, iterations=5)\n"
+        "estimator.train(id_program.input_of(4000), max_steps=int(sys.argv[3]))\n"
+    )
+    environment = processes.environment(
+        JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=2"
+    )
+    model_dir = tmp_path / "model"
+    process = subprocess.Popen(
+        [sys.executable, program, model_dir, "pjrt", "400"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 100
+    while not os.path.exists(model_dir / "model.ckpt-20.index"):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    printed = process.communicate(timeout=100)[1]
+    assert process.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9}[number], printed
+    step = int(tf.train.latest_checkpoint(model_dir).rpartition("-")[2])
+    assert 20 <= step < 400
+    # It goes on as if nothing had been: compared with one training of an emulated TPU.
+    for folder, device in ((model_dir, "pjrt"), (tmp_path / "at once", "host")):
+        subprocess.run(
+            [sys.executable, program, folder, device, str(step + 10)], env=environment, check=True
+        )
+    same(harness.saved(tmp_path / "at once", step + 10), harness.saved(model_dir, step + 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
+def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
+    """What devices have just run is given to the compiler of TPUs, ahead of time."""
+    pytest.importorskip("libtpu")
+    for name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v4-8")
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
+    from jax.experimental import topologies
+
+    from estimator_emb.xla import devices
+
+    modules = []
+    monkeypatch.setattr(
+        devices,
+        "Module",
+        lambda *arguments, make=devices.Module: modules.append(make(*arguments)) or modules[-1],
+    )
+    trained(emulated_program.model_fn, tmp_path, "pjrt", emulated_program.SPEC, batches, 8, steps=2)
+    described = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    compiled = devices.JittedStep(modules[0], list(described)[:8]).ahead_of_time()
+    assert "all-reduce" in compiled.as_text()
+    assert compiled.memory_analysis().alias_size_in_bytes > 0, "variables are not donated"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "folder", "options"),
+    [
+        ("examples/legacy_tpu_binary.py", "--model_dir", []),
+        ("tests/cli/legacy_programs/recommender.py", "--dir", ["--tf-v1"]),
+        ("tests/cli/legacy_programs/resnet_main.py", "--model_dir", ["--tf-v1"]),
+    ],
+)
+def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
+    """They name a TPU, and train, evaluate and export by the command."""
+    for device in ("host", "pjrt"):
+        done = processes.run_command(
+            "run",
+            f"--device={device}",
+            "--shards=2",
+            "--steps-limit=4",
+            *options,
+            processes.ROOT / program,
+            f"{folder}={tmp_path / device}",
+            cwd=tmp_path,
+            JAX_PLATFORMS="cpu",
+            XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr
+    step = int(tf.train.latest_checkpoint(tmp_path / "pjrt").rpartition("-")[2])
+    same(harness.saved(tmp_path / "host", step), harness.saved(tmp_path / "pjrt", step))

@@ -89,9 +89,7 @@ class EmulatedBackend(HostBackend):
             # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
             estimator._is_input_fn_invoked = None
             dropped = self._dropped(exporting=False)
-            step = self._step(
-                context, self.request, config, params, dropped, self._summarizes
-            )
+            step = self._step(context, self.request, config, params, dropped, self._summarizes)
             spec = step.build(model_fn, input_fn, _reporting(estimator))
             return step.graph, spec
 

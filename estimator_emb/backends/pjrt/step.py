@@ -46,9 +46,7 @@ class PjrtStep(EmulatedStep):
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
         training = self._ctx.mode == ModeKeys.TRAIN
         train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
-        step = core_step.of_core(
-            self._cores, [*first, *others], train_op, self._computation.has
-        )
+        step = core_step.of_core(self._cores, [*first, *others], train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = _by_result(self._launched(step, first), gradients)
