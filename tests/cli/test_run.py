@@ -402,9 +402,9 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     done = processes.run_python(*code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
-    for name, subcommand in main_lib.SUBCOMMANDS.items():
+    for name, summary in main_lib.SUBCOMMANDS.items():
         assert f"usage: estimator-emb {name} " in done.stdout
-        assert done.stdout.count(subcommand.summary) >= 2
+        assert done.stdout.count(summary) >= 2
     for refusal in (
         "run: error: there is no file 'no.py'",
         "run: error: --shards and --topology both say how many cores there are",
