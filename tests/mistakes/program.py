@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
-import functools
 import types
 
 import tensorflow as tf
@@ -14,42 +13,20 @@ MISTAKES = []
 MISSING = object()
 
 
-def mistake(action, error, message, host=None, only=None, at=None):
-    """Adds a function that changes a good program to the list, with what is said of the change.
+def mistakes(action, error, changes, only=None):
+    """Adds {name: (change, message)} to the list.
 
     Args:
-      action: what the program does with it, see `Program.run`.
+      action: what the program does, see `Program.run`.
       error: the exception that it must raise.
-      message: its whole text; {line} is the line of the function that the text names, {name} the
-        mistake's name, {directory} the model's.
-      host: error and message, where a TPU is emulated and they differ.
+      changes: a mistake's name -> what `changed` takes, and the exception's whole text; {line}
+        stands for the line of a function that it names, {directory} for the model's.
       only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
-      at: the function itself takes this place in the program, see `changed`.
     """
-
-    def add(change):
-        name = change.__name__
-        mistakes(action, error, {name: ({at: change} if at else change, message, host)}, only)
-        return change
-
-    return add
-
-
-build, train, evaluate, predict, export = (
-    functools.partial(mistake, action)
-    for action in ("build", "train", "evaluate", "predict", "export")
-)
-"""Decorators of mistakes by what the program does with them."""
-
-
-def mistakes(action, error, changes, only=None):
-    """Adds {name: (change, message, host)}; `changed` describes a change, `mistake` the rest."""
-    for name, (change, message, *host) in changes.items():
+    for name, (change, message) in changes.items():
         for device in ("cpu", "host"):
             if only in (None, device):
-                differs = device == "host" and any(host)
-                expected = host[0] if differs else (error, message)
-                MISTAKES.append((name, device, action, change, *expected))
+                MISTAKES.append((name, device, action, change, error, message))
 
 
 def changed(program, change):
