@@ -8,6 +8,7 @@ import itertools
 import shlex
 
 import pytest
+import text_tables
 
 from estimator_emb.cli import main as main_lib
 
@@ -167,17 +168,12 @@ export A --to=npz B --like=x
 """Calls, and below each what is said of it, behind the name of the subcommand."""
 
 
-@pytest.mark.parametrize(
-    "call", [line for line in WRONG.splitlines() if line and not line.startswith(" ")]
-)
-def test_what_is_wrong_is_a_line_and_status_2(call, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
+def test_what_is_wrong_is_a_line_and_status_2(call, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
     places = {"@folder": tmp_path, "@script": tmp_path / "a.py", "@broken": tmp_path / "broken.py"}
     places["@script"].write_text("")
     places["@broken"].write_text("x = = 1")
-    below = WRONG.partition(f"\n{call}\n")[2].splitlines()
-    lines = itertools.takewhile(lambda line: line.startswith(" "), below)
-    message = " ".join(line.strip() for line in lines)
     for place, path in places.items():
         call, message = (one.replace(place, str(path)) for one in (call, message))
     name, *arguments = shlex.split(call)

@@ -163,7 +163,8 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
         with pytest.raises(SystemExit) as ended:
             main_lib.main(["inspect", first, "--plot", file])
         assert ended.value.code == 2
-        assert capsys.readouterr() == ("", f"estimator-emb inspect: error: --plot{says}\n")
+        said = capsys.readouterr()
+        assert said.err.endswith(f"\nestimator-emb inspect: error: --plot{says}\n") and not said.out
     assert sorted(tmp_path.iterdir()) == before
 
 

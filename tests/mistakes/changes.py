@@ -2,9 +2,9 @@
 """Mistakes that are other values of the good program's attributes."""
 
 import builtins
-import re
 
 import tensorflow as tf
+import text_tables
 from program import MISSING, mistakes
 
 CHANGES = r"""
@@ -282,9 +282,9 @@ for group in CHANGES.split("\n[")[1:]:
     head, _, entries = group.partition("]\n")
     action, error, *only = head.split()
     of_group = {}
-    for lines, message in re.findall(r"((?:^\S.*\n)+)((?:^ .*(?:\n|$))+)", entries, re.MULTILINE):
+    for lines, message in text_tables.read(entries).items():
         pairs = (line.split(" = ", 1) for line in lines.splitlines())
         change = {place: eval(value, {"MISSING": MISSING}) for place, value in pairs}
-        of_group["; ".join(lines.splitlines())] = change, " ".join(message.split())
+        of_group["; ".join(lines.splitlines())] = change, message
     error = getattr(builtins, error, None) or getattr(tf.errors, error)
     mistakes(action, error, of_group, *only)
