@@ -16,18 +16,10 @@ _PYTHON_2 = (
         "`except Error, name:`",
         "Python 3 writes it `except Error as name:`",
     ),
-    (
-        r"\braise\s+[\w.]+\s*,",
-        "`raise Error, text`",
-        "Python 3 writes it `raise Error(message)`",
-    ),
+    (r"\braise\s+[\w.]+\s*,", "`raise Error, text`", "Python 3 writes it `raise Error(message)`"),
     (r"\bexec\s+[^\s(=.,:)\[\]]", "an exec statement", ""),
     (r"<>", "`<>`", "Python 3 writes <> as !="),
-    (
-        r"\b[uU][rR][\"']",
-        "a text ur'...'",
-        "Python 3 has no strings ur'...': r'...' is Unicode",
-    ),
+    (r"\b[uU][rR][\"']", "a text ur'...'", "Python 3 has no strings ur'...': r'...' is Unicode"),
     (r"(?<![\w.])0[0-7]+\b", "a number such as 0777", ""),
     (r"\b\d+[lL]\b", "a number such as 1L", "Python 3 writes long integers without an L"),
     (r"`[^`]+`", "backquotes", "Python 3 writes backquotes as repr(...)"),
@@ -53,17 +45,11 @@ _BUILTINS = {
 
 _METHODS = {
     ("dict", "has_key"): "key in dictionary",
-    ("dict", "iteritems"): "items",
-    ("dict", "iterkeys"): "keys",
-    ("dict", "itervalues"): "values",
-    ("dict", "viewitems"): "items",
-    ("dict", "viewkeys"): "keys",
-    ("dict", "viewvalues"): "values",
+    **{("dict", f"iter{name}"): name for name in ("items", "keys", "values")},
+    **{("dict", f"view{name}"): name for name in ("items", "keys", "values")},
     ("str", "decode"): "the string itself, which is Unicode already",
     ("generator", "next"): "next(generator)",
-    ("function", "func_name"): "__name__",
-    ("function", "func_code"): "__code__",
-    ("function", "func_defaults"): "__defaults__",
+    **{("function", f"func_{name}"): f"__{name}__" for name in ("name", "code", "defaults")},
 }
 """Type, and method or attribute of Python 2 -> what Python 3 has."""
 
@@ -89,11 +75,8 @@ _ATTRIBUTES = {
     "types.ListType": "list",
     "types.StringTypes": "str",
     "types.StringType": "str",
-    "urllib.quote": "urllib.parse.quote",
-    "urllib.unquote": "urllib.parse.unquote",
-    "urllib.urlencode": "urllib.parse.urlencode",
-    "urllib.urlopen": "urllib.request.urlopen",
-    "urllib.urlretrieve": "urllib.request.urlretrieve",
+    **{f"urllib.{name}": f"urllib.parse.{name}" for name in ("quote", "unquote", "urlencode")},
+    **{f"urllib.{name}": f"urllib.request.{name}" for name in ("urlopen", "urlretrieve")},
     "numpy.long": "int",
     "numpy.unicode": "str",
 }

@@ -99,18 +99,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         parent, _, leaf = fullname.rpartition(".")
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
-            return importlib.machinery.ModuleSpec(fullname, _Found(module))
+            return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
         raise ImportError(contrib_names.advice_about(rest), name=fullname)
-
-
-class _Found(importlib.abc.Loader):
-    """A loader whose module already exists."""
-
-    def __init__(self, module: ModuleType):
-        self._module = module
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = self._module
 
 
 def add_contrib(changes: Changes) -> ModuleType:
