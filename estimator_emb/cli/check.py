@@ -43,11 +43,8 @@ def fill_parser(parser: arguments.Parser) -> None:
         f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
         "are in the embedding hardware, v6e",
     )
-    parser.add_argument(
-        "--replicas",
-        "--shards",
-        type=arguments.at_least_one,
-        help="number of cores; default TPUConfig.num_shards, or 8",
+    parser.add_count(
+        "--replicas", "--shards", help="number of cores; default TPUConfig.num_shards, or 8"
     )
     parser.add_argument(
         "--compile",
@@ -65,16 +62,14 @@ def fill_parser(parser: arguments.Parser) -> None:
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
     )
-    parser.add_argument(
+    parser.add_count(
         "--max_ids_per_partition",
-        type=arguments.at_least_one,
-        default=256,
         help="v5p, v6e: ids that one SparseCore's samples may have among the rows of another, in a "
         "minibatch; default 256",
+        default=256,
     )
-    parser.add_argument(
+    parser.add_count(
         "--max_unique_ids_per_partition",
-        type=arguments.at_least_one,
         help="distinct ones among these; default 256, or all if they are fewer",
     )
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
