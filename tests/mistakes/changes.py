@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are other values of the good program's attributes."""
 
-import builtins
-
-import tensorflow as tf
-import text_tables
-from program import MISSING, mistakes
+import program
 
 CHANGES = r"""
 [build TypeError]
@@ -273,18 +269,5 @@ config.model_dir = '/nowhere'
 export.serving_input_receiver_fn = None
     An input_receiver_fn must be defined.
 """
-"""What the program does, the error, and the only way to run that has it, if any.
 
-Below each, changes of the program, and what is said of them.
-"""
-
-for group in CHANGES.split("\n[")[1:]:
-    head, _, entries = group.partition("]\n")
-    action, error, *only = head.split()
-    of_group = {}
-    for lines, message in text_tables.read(entries).items():
-        pairs = (line.split(" = ", 1) for line in lines.splitlines())
-        change = {place: eval(value, {"MISSING": MISSING}) for place, value in pairs}
-        of_group["; ".join(lines.splitlines())] = change, message
-    error = getattr(builtins, error, None) or getattr(tf.errors, error)
-    mistakes(action, error, of_group, *only)
+program.add(CHANGES, __file__, {})

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
+import builtins
+import os
 import types
 
 import tensorflow as tf
+import text_tables
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -13,30 +16,43 @@ MISTAKES = []
 MISSING = object()
 
 
-def mistakes(action, error, changes, only=None):
-    """Adds {name: (change, message)} to the list.
+def add(text, file, names):
+    """Adds the mistakes of a text to the list.
+
+    A line [action error device] says what the program does, see `Program.run`, the exception that
+    it must raise, and 'cpu' or 'host' where it is no mistake in the other way of running. Below it
+    are mistakes: lines `place = value`, see `changed`, and, indented, the exception's whole text.
 
     Args:
-      action: what the program does, see `Program.run`.
-      error: the exception that it must raise.
-      changes: a mistake's name -> what `changed` takes, and the exception's whole text; {line}
-        stands for the line of a function that it names, {directory} for the model's.
-      only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
+      text: the mistakes. In messages, {lambda} stands for the function of the mistake, {line} for
+        the line of another one, {directory} for the model's, and {NAME} for one of `names`.
+      file: the file that has them, which such a function's name shows.
+      names: what the values use besides those of this file.
     """
-    for name, (change, message) in changes.items():
-        for device in ("cpu", "host"):
-            if only in (None, device):
-                MISTAKES.append((name, device, action, change, error, message))
+    words = {"lambda": f"<lambda> ({os.path.basename(file)}, line {{line}})"}
+    words |= {name: value for name, value in names.items() if isinstance(value, str)}
+    for group in text.split("\n[")[1:]:
+        head, _, entries = group.partition("]\n")
+        action, error, *devices = head.split()
+        error = getattr(builtins, error, None) or getattr(tf.errors, error)
+        for lines, message in text_tables.read(entries).items():
+            assigned = (line.split(" = ", 1) for line in lines.splitlines())
+            change = {
+                place: eval(compile(value, file, "eval"), {**globals(), **names})
+                for place, value in assigned
+            }
+            for word, meaning in words.items():
+                message = message.replace(f"{{{word}}}", meaning)
+            name = lines.replace("\n", "; ")
+            for device in devices or ("cpu", "host"):
+                MISTAKES.append((name, device, action, change, error, message.replace("\\n", "\n")))
 
 
 def changed(program, change):
-    """Changes a program by a function of it, or by values of its attributes and their items.
+    """Gives attributes of a program, and their items, other values.
 
     A value is a function with a first parameter `program` for a method of it, or MISSING.
     """
-    if callable(change):
-        change(program)
-        return
     for place, value in change.items():
         *owners, last = place.split(".")
         owner = program
