@@ -87,12 +87,6 @@ def number(
 at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
-def check_package(module: str, needed_by: str, extra: str) -> None:
-    """Raises WrongArguments, without importing the package, where it is not installed."""
-    if importlib.util.find_spec(module) is None:
-        raise WrongArguments(f"{needed_by} needs {module}: pip install 'estimator-emb[{extra}]'")
-
-
 def check_plot(file: str | None) -> None:
     """Checks, before anything is read or run, that --plot can be drawn.
 
@@ -105,4 +99,5 @@ def check_plot(file: str | None) -> None:
         raise WrongArguments(f"--plot: {file!r} must end in .png")
     if not os.path.isdir(os.path.dirname(file) or "."):
         raise WrongArguments(f"--plot: there is no folder {os.path.dirname(file)!r}")
-    check_package("matplotlib", "--plot", "plot")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise WrongArguments("--plot needs matplotlib: pip install 'estimator-emb[plot]'")

@@ -28,17 +28,7 @@ _IMPORTED_BEFORE = (
 
 _V1 = "tensorflow.compat.v1"
 _ROOTS = (_V1, "tensorflow")
-_NOT_OF_THE_API = (
-    "_api",
-    "compat",
-    "compiler",
-    "contrib",
-    "core",
-    "dtensor",
-    "python",
-    "tools",
-    "tsl",
-)
+_NOT_OF_THE_API = "_api compat compiler contrib core dtensor python tools tsl".split()
 """Modules of `tensorflow` that are the same in both versions, or imported here."""
 
 _ABSENT = object()
@@ -72,17 +62,8 @@ def bind() -> None:
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
     with all_or_none() as changes:
-        own = {
-            name: getattr(tf2, name)
-            for name in (
-                "__name__",
-                "__file__",
-                "__path__",
-                "__spec__",
-                "__loader__",
-                "__package__",
-            )
-        }
+        names = ("name", "file", "path", "spec", "loader", "package")
+        own = {f"__{name}__": getattr(tf2, f"__{name}__") for name in names}
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
         own["contrib"] = contrib.add_contrib(changes)

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import operator
 import pkgutil
 
 import pytest
@@ -60,9 +61,9 @@ def unchanged():
                     result[name] = pkgutil.resolve_name(name.replace("tf.", "tensorflow.", 1))
         for path, owner in contrib_names.NAMESPACES.items():
             for name, where in contrib_names.MODULES[owner].members.items():
-                if contrib.has_path(*contrib._start(where)):
-                    value = contrib._follow(*contrib._start(where))
-                    result[f"tf.contrib.{path}.{name}"] = value
+                start, rest = contrib._start(where)
+                if contrib.has_path(start, rest):
+                    result[f"tf.contrib.{path}.{name}"] = operator.attrgetter(rest)(start)
     finally:
         ee.uninstall()
     return result
@@ -248,7 +249,7 @@ def test_names_of_tensorflow_1_are_those_that_tensorflow_2_lacks():
         assert contrib.has_path(tf.compat.v1, name), name
         assert not contrib.has_path(tf, name), name
     for module in ("", "train", "losses", "metrics", "summary", "nn", "data", "tpu"):
-        v1, v2 = (contrib._follow(api, module) if module else api for api in (tf.compat.v1, tf))
+        v1, v2 = (getattr(api, module) if module else api for api in (tf.compat.v1, tf))
         lacking = {n for n in dir(v1) if not n.startswith("_") and not hasattr(v2, n)}
         prefix = module and module + "."
         # TensorFlow's loader of tf.compat.v1.nn.rnn_cell leaves tf.compat.v1.rnn_cell behind.

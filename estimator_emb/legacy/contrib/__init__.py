@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import operator
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -66,7 +67,7 @@ def _member(module: contrib_names.Module, name: str) -> Any:
     if where is not None:
         start, rest = _start(where)
         if has_path(start, rest):  # Only some versions of TensorFlow have it.
-            return _follow(start, rest)
+            return operator.attrgetter(rest)(start)
     for place in module.package:
         if _installed(place.partition(".")[0]):
             found = getattr(importlib.import_module(place), name, None)
@@ -127,16 +128,10 @@ def add_contrib(changes: Changes) -> ModuleType:
 def has_path(owner: Any, path: str) -> bool:
     """Returns whether `owner` has an attribute by the dotted name `path`."""
     try:
-        _follow(owner, path)
+        operator.attrgetter(path)(owner)
     except AttributeError:
         return False
     return True
-
-
-def _follow(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name)
-    return owner
 
 
 def _start(where: str) -> tuple[Any, str]:
