@@ -191,7 +191,10 @@ def _rewritten(file: _File) -> Rewritten:
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
-        raise _Unusable(_syntax_error(file, error)) from error
+        raise _Unusable(
+            f"{file.path}:{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. "
+            "2to3 and futurize convert programs of Python 2."
+        ) from error
     except libcst.ParserSyntaxError as error:
         raise _Unusable(
             f"{file.path}:{error.raw_line}: LibCST cannot read this: {error.message}."
@@ -202,19 +205,6 @@ def _rewritten(file: _File) -> Rewritten:
         ) from error
     except RecursionError as error:
         raise _Unusable(f"{file.path}: its expressions are nested too deeply.") from error
-
-
-def _syntax_error(file: _File, error: SyntaxError) -> str:
-    lines = re.split(r"\r\n|\n|\r", file.text)
-    number = error.lineno or 0
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    what = old_python.python_2_in(line)
-    if what:
-        return (
-            f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 first, by "
-            "2to3 or futurize."
-        )
-    return f"{file.path}:{number}: this is not Python: {error.msg}."
 
 
 def _write(contents: dict[str, bytes]) -> None:

@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import collections.abc
-import contextlib
 import os
 import re
 import traceback
 
-_PYTHON_2 = (
-    (r"\bprint(\s+[^\s(=.,:)\[\]]|\s*>>|\s+\(.*\)\s*[%,]|\s*$)", "a print statement", ""),
-    (
-        r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:",
-        "`except Error, name:`",
-        "Python 3 writes it `except Error as name:`",
+_PYTHON_2 = {
+    r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:": (
+        "Python 3 writes it `except Error as name:`"
     ),
-    (r"\braise\s+[\w.]+\s*,", "`raise Error, text`", "Python 3 writes it `raise Error(message)`"),
-    (r"\bexec\s+[^\s(=.,:)\[\]]", "an exec statement", ""),
-    (r"<>", "`<>`", "Python 3 writes <> as !="),
-    (r"\b[uU][rR][\"']", "a text ur'...'", "Python 3 has no strings ur'...': r'...' is Unicode"),
-    (r"(?<![\w.])0[0-7]+\b", "a number such as 0777", ""),
-    (r"\b\d+[lL]\b", "a number such as 1L", "Python 3 writes long integers without an L"),
-    (r"`[^`]+`", "backquotes", "Python 3 writes backquotes as repr(...)"),
-)
-"""Pattern of Python 2, its name, and what to write today; '' where Python's error says it."""
+    r"\braise\s+[\w.]+\s*,": "Python 3 writes it `raise Error(message)`",
+    r"<>": "Python 3 writes <> as !=",
+    r"\b[uU][rR][\"']": "Python 3 has no strings ur'...': r'...' is Unicode",
+    r"\b\d+[lL]\b": "Python 3 writes long integers without an L",
+    r"`[^`]+`": "Python 3 writes backquotes as repr(...)",
+}
+"""Pattern of Python 2 -> what to write today, where Python's error does not say it."""
 
 _KEYWORDS = r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b"
 
@@ -116,34 +110,21 @@ def place(file: str | None, line: int | None) -> str:
     return f"{shown}, line {line}"
 
 
-def python_2_in(line: str) -> str | None:
-    """Returns the name of what makes a line Python 2; None for other lines."""
-    if not _is_python(line):
-        for pattern, what, _ in _PYTHON_2:
-            if re.search(pattern, line):
-                return what
-    return None
-
-
-def _is_python(line: str) -> bool:
-    """Returns whether a line could stand in a program by itself, or begin a block."""
-    for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
-        with contextlib.suppress(SyntaxError, ValueError):
-            compile(text, "", "exec")
-            return True
-    return False
-
-
 def explained_syntax_error(error: SyntaxError) -> str:
     """Returns the place of a syntax error, what is wrong and what to write instead."""
+    return f"{place(error.filename, error.lineno)}: {what_is_wrong(error)}"
+
+
+def what_is_wrong(error: SyntaxError) -> str:
+    """Returns what a syntax error says, its line, and what to write instead."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
     if re.search(_KEYWORDS, line):
         said += " (async and await are keywords since Python 3.7: choose another name)"
     else:
-        today = next((today for pattern, _, today in _PYTHON_2 if re.search(pattern, line)), "")
+        today = next((_PYTHON_2[pattern] for pattern in _PYTHON_2 if re.search(pattern, line)), "")
         said += f" ({today})" if today else ""
-    return f"{place(error.filename, error.lineno)}: {said}"
+    return said
 
 
 def advice_about_python(error: BaseException) -> str | None:
