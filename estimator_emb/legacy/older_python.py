@@ -20,20 +20,13 @@ import time
 import types
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from estimator_emb.private.patches import AliasFinder, Changes
 
-
-class ArgSpec(NamedTuple):
-    """The result of `inspect.getargspec`."""
-
-    args: list[str]
-    varargs: str | None
-    keywords: str | None
-    defaults: tuple[Any, ...] | None
+ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 
 
 def getargspec(func: Callable[..., Any]) -> ArgSpec:
