@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the names of TensorFlow 1.15's `tf.contrib` are today.
 
-`MODULES` is read by `--tf-v1`, by `estimator-emb migrate`, by the errors about other names and by
-the table in docs/legacy_names.md. It is text, so that reading it needs no TensorFlow.
+`MODULES` is read by `--tf-v1`, by `estimator-emb migrate` and by the errors about other names;
+docs/legacy_names.md shows it. It is text, so that reading it needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -539,18 +539,3 @@ def advice_about(path: str) -> str:
     if where is None or where == NOTHING:
         return f"{left}, and {NOTHING}."
     return f"{left}. Today: {where}."
-
-
-def markdown() -> str:
-    """Returns the table of docs/legacy_names.md."""
-    lines = ["| module of `tf.contrib` | is here | for the rest |", "|---|---|---|"]
-    for name, module in sorted(MODULES.items()):
-        here = "`, `".join(sorted({*module.members, *module.modules}))
-        here = f"`{here}`" if here else "no"
-        if module.package:
-            package = module.package[0].partition(".")[0]
-            here = "" if here == "no" else f"{here}; "
-            here += f"with the package {package} what it has"
-        rest = module.rest or "—"
-        lines.append(f"| `{name}` | {here} | {rest} |")
-    return "\n".join(lines) + "\n"
