@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import migrate as migrate_lib
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
@@ -378,4 +377,3 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
-    assert migrate_lib.main.__module__ == "estimator_emb.cli.migrate"

@@ -4,7 +4,6 @@
 import itertools
 import pkgutil
 import re
-import sys
 import textwrap
 
 import hypothesis
@@ -502,8 +501,3 @@ def test_the_imports_of_a_package_stay_for_others():
         "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
     )
     assert [finding.text for finding in left(result)] == ["tf.estimator is still used, see below."]
-
-
-def test_nothing_of_it_needs_tensorflow_1():
-    """No test above leaves legacy names behind for the others."""
-    assert "tensorflow.contrib" not in sys.modules
