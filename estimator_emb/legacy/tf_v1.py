@@ -39,7 +39,7 @@ _API = re.compile(
 )
 _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
-_bound: Changes | None = None
+_is_bound = False
 
 
 def bind() -> None:
@@ -51,8 +51,8 @@ def bind() -> None:
     as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
     dropped are there again (`older_python`).
     """
-    global _bound
-    if _bound is not None:
+    global _is_bound
+    if _is_bound:
         return
     import tensorflow as tf2
 
@@ -72,15 +72,7 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
-    _bound = changes
-
-
-def unbind() -> None:
-    """Undoes the changes of imports by `bind`; TensorFlow 1's behaviour stays."""
-    global _bound
-    if _bound is not None:
-        _bound.undo()
-        _bound = None
+    _is_bound = True
 
 
 def advice_about_name(error: BaseException) -> str | None:
