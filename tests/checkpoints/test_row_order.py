@@ -246,8 +246,7 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
         f"estimator-emb convert: nothing in {path!r} says in which order its rows are: it has no "
         "record of a conversion, and no graph of a TPU program beside it (a .meta file). Look up "
         "partition_strategy in the program that wrote it, and give source_order='mod' or "
-        "source_order='div' (--from=mod or --from=div). 'div', the default of EmbeddingConfigSpec, "
-        "is the order of the ids: then nothing needs to be converted to it.\n"
+        "source_order='div' (--from=mod or --from=div).\n"
     )
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
     assert "nothing to convert" in capsys.readouterr().err
