@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.tables import memory
+from estimator_emb.tables import sizes
 
 
 def input_fn(params):
@@ -58,7 +58,7 @@ REFUSAL = (
 def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
     """The log has the same figure before."""
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    monkeypatch.setattr(memory, "of_machine", lambda: 25_000_000)
+    monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
     with pytest.raises(MemoryError) as raised:
         estimator(tmp_path, device).train(both, max_steps=2)
     assert str(raised.value) == REFUSAL
@@ -67,7 +67,7 @@ def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog)
 
 
 def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "of_machine", lambda: 9_000_000)
+    monkeypatch.setattr(sizes, "of_machine", lambda: 9_000_000)
     with pytest.raises(MemoryError) as raised:
         next(estimator(tmp_path, None).predict(both))
     assert str(raised.value).startswith(
@@ -88,10 +88,10 @@ def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
 )
 def test_the_memory_of_the_machine(files, expected, monkeypatch):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
-    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
-    monkeypatch.setattr(memory, "_text", lambda file: files.get(file, ""))
-    assert memory.of_machine() == expected
+    monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(sizes, "_text", lambda file: files.get(file, ""))
+    assert sizes.of_machine() == expected
 
 
 def test_this_machine_has_some():
-    assert memory.of_machine() > 1 << 28
+    assert sizes.of_machine() > 1 << 28

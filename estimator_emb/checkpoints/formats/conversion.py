@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
-from estimator_emb.checkpoints.files.progress import counter
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.differences import pairs
