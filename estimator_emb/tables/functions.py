@@ -4,6 +4,7 @@
 Errors of such a function are reported with its name and that of the table.
 """
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable
@@ -14,17 +15,6 @@ import tensorflow as tf
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
-_PLAIN_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    IndexError,
-    NameError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
@@ -36,7 +26,7 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
       TypeError: the function returns None, or something that is no number.
       ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
       Exception: an exception of the function, with its type and a message that begins with `owner`
-        and the function's name; a RuntimeError for the less common types.
+        and the function's name; a RuntimeError for KeyError and types that are not Python's.
     """
     return _scalar(owner, function, step, may_be_negative=False)
 
@@ -93,9 +83,7 @@ def _scalar(
 
 def _explained(owner: str, error: Exception) -> Exception:
     message = f"{owner} failed: {type(error).__name__}: {error}"
-    if isinstance(error, _PLAIN_ERRORS) and type(error).__module__ == "builtins":
-        try:
+    if type(error).__module__ == "builtins" and not isinstance(error, KeyError):  # It quotes.
+        with contextlib.suppress(TypeError):  # UnicodeError, for one, takes more arguments.
             return type(error)(message)
-        except TypeError:
-            pass  # UnicodeError, for one, takes more arguments.
     return RuntimeError(message)

@@ -208,16 +208,12 @@ def _slots_of_program(
         )
     for name in names:
         variable = created[name]
-        if not isinstance(variable, tf.Variable) or not hasattr(variable, "handle"):
+        is_resource = isinstance(variable, tf.Variable) and hasattr(variable, "handle")
+        if not is_resource or (variable.shape, variable.dtype) != (weights.shape, weights.dtype):
             raise ValueError(
-                f"{owner} must return a resource variable (use_resource=True) for slot {name!r}; "
-                f"got {variable!r}."
-            )
-        if variable.shape != weights.shape or variable.dtype != weights.dtype:
-            raise ValueError(
-                f"{owner} must return a variable of the table's shape {weights.shape} and dtype "
-                f"{weights.dtype.name} for slot {name!r}; got shape {variable.shape} and dtype "
-                f"{variable.dtype.name}."
+                f"{owner} must return a resource variable (use_resource=True) of the table's shape "
+                f"{weights.shape} and dtype {weights.dtype.name} for slot {name!r}; got "
+                f"{variable!r}."
             )
     return tuple(created[name] for name in names)
 

@@ -257,7 +257,7 @@ WITHOUT_END = "give '{folder}/model.ckpt-1', without the end of the file's name"
     "given, what_to_do",
     [
         ("{folder}/model.ckpt-9", "give one of those in '{folder}': {all}"),
-        ("{folder}", "give one of the checkpoints of this folder: {all}"),
+        ("{folder}", "give one of those in '{folder}': {all}"),
         *(
             (f"{{folder}}/model.ckpt-1.{end}", WITHOUT_END)
             for end in ("index", "data-00000-of-00001")
@@ -404,7 +404,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
         name = "global_step" if path != saved else "note"
-        assert bundle_index.Index(path).data_file(name) in sizes
+        assert checkpoint_files.file_of(path, name) in sizes
 
 
 def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
@@ -422,7 +422,7 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
     files = sorted(tf.io.gfile.glob(f"{path}.data*"))
     assert len(files) == 2
     for name in ("a", "b"):
-        file = bundle_index.Index(path).data_file(name)
+        file = checkpoint_files.file_of(path, name)
         with open(file, "r+b") as opened:
             opened.write(b"damaged")
         with pytest.raises(tf.errors.OpError, match="Checksum"):

@@ -78,8 +78,8 @@ def saved_graph(path: str) -> SavedGraph:
         for node in graph.node
         if node.op == "ConfigureDistributedTPU"
     ]
-    read = [_configuration(config) for config in configurations if config]
-    known = [config for config in read if config is not None and config.table_descriptor]
+    read = [TPUEmbeddingConfiguration.FromString(config) for config in configurations]
+    known = [config for config in read if config.table_descriptor]
     if not known:
         return SavedGraph(program="other")
     variables, direct = set(), True
@@ -99,13 +99,6 @@ def saved_graph(path: str) -> SavedGraph:
         return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
     why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
     return SavedGraph("mod", hosts, why, tables, "TPU")
-
-
-def _configuration(serialized: bytes) -> TPUEmbeddingConfiguration | None:
-    try:
-        return TPUEmbeddingConfiguration.FromString(serialized)
-    except message.DecodeError:
-        return None
 
 
 def _bare(name: str) -> str:
