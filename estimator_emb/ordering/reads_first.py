@@ -15,7 +15,7 @@ the control edges for that. It moves no op, and adds one only in these cases:
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -92,7 +92,7 @@ class _Ordering:
                     continue
                 # An op fetched only now and then may be fetched when the step has no input yet, or
                 # may initialize the variable.
-                alone = variable.reference or self._at_any_time(read)
+                alone = variable.reference or _at_any_time(read)
                 later_writes = [
                     write
                     for write in writes
@@ -125,7 +125,7 @@ class _Ordering:
                 for op in variable.reads
                 if op in self._step
                 or (holds_value and self._may_be_read(op))
-                and (variable.reference or self._can_join(op))
+                and (variable.reference or _at_any_time(op, self._step))
             ]
             if reads:
                 yield variable, reads, writes
@@ -136,10 +136,6 @@ class _Ordering:
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
 
-    def _can_join(self, read: tf.Operation) -> bool:
-        """Returns whether a read needs nothing but its variable and what the step computes."""
-        return all(op in self._step or op.type in _ANY_TIME for op in structure.before_of(read))
-
     def _uses(self, reader: tf.Operation) -> bool:
         """Returns whether a reader uses the value, other than to save it or initialize with it."""
         if reader.type in _SAVES:
@@ -149,9 +145,6 @@ class _Ordering:
         if reader.type == "Identity" and _place(reader.outputs[0]) not in self._fetched:
             return any(self._uses(user) for user in reader.outputs[0].consumers())
         return True
-
-    def _at_any_time(self, read: tf.Operation) -> bool:
-        return all(op.type in _ANY_TIME for op in structure.before_of(read))
 
     def _find_writes_before(self, writes: list[list[tf.Operation]]) -> None:
         """Finds which variables are written before each op; each variable is a bit of a number."""
@@ -325,6 +318,11 @@ class _Ordering:
                     seen.add(before)
                     waiting.append(before)
         return False
+
+
+def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> bool:
+    """Returns whether a read needs nothing but its variable, and what `besides` compute."""
+    return all(op in besides or op.type in _ANY_TIME for op in structure.before_of(read))
 
 
 def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:

@@ -36,13 +36,9 @@ from estimator_emb.spec.resolved import Feature, Table, signature
 class ColumnReads:
     """The features that columns read in one call of a model_fn.
 
-    Args:
-      given: by key, what the model gets in place of the input.
-      features: by key, the input.
-      again, carried: see `GradientTap.again` and `TableStep.from_previous_step`.
-
-    Attributes:
-      features: `given` without what only its own column can ask for.
+    `given` is what the model gets in place of the input, which `features` has, both by key. `again`
+    and `carried` are `GradientTap.again` and `TableStep.from_previous_step`. The attribute
+    `features` is `given` without what only its own column can ask for.
     """
 
     def __init__(

@@ -21,12 +21,8 @@ def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tenso
     """Returns the learning rate that a function gives, a float32 scalar.
 
     `owner` names the function and its owner in messages; `step` is the global step or nothing.
-
-    Raises:
-      TypeError: the function returns None, or something that is no number.
-      ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
-      Exception: an exception of the function, with its type and a message that begins with `owner`
-        and the function's name; a RuntimeError for KeyError and types that are not Python's.
+    Raises TypeError for None and what is no number, ValueError for a value that is no scalar or is
+    known to be negative, NaN or infinite, and the function's own error with `owner` in its message.
     """
     return _scalar(owner, function, step, may_be_negative=False)
 

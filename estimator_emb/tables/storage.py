@@ -85,20 +85,14 @@ def create(
     """Creates the variables of a table in the graph's global variables.
 
     Shards hold consecutive ids under either partition strategy: on the host the strategy could only
-    change where a row lies, and in this order the shards of a checkpoint, which TensorFlow writes
-    as slices of one tensor, are the table in the order of its ids. So a checkpoint does not depend
-    on the strategy or the number of shards, and restores under any other.
+    change where a row lies. So the shards of a checkpoint, which TensorFlow writes as slices of one
+    tensor, are the table in the order of its ids, whatever the strategy and the number of shards.
 
-    `name` is that of the weights; slots append their suffix to it, and checkpoints use it for all
-    shards. The variable of an undivided table is `<name>/part_0` with `name_as_part`, as a program
-    on a TPU finds it in its graph; those of several shards are always `<name>/part_<i>`. Slots that
-    the optimizer's `slot_variable_creation_fn` creates keep their names. `parameters` of None
-    create no slots. A table with fewer rows than `shards` has a shard for each row; one whose slots
-    the program creates has one shard.
-
-    Raises:
-      ValueError: `slot_variable_creation_fn` does not return, for each slot, a variable of the
-        table's shape and dtype.
+    `name` is that of the weights, to which slots append their suffix, in checkpoints. The variables
+    are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
+    finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
+    their names, and have one shard; a ValueError says which of them does not fit. `parameters` of
+    None create no slots. No shard is empty.
     """
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)

@@ -36,15 +36,12 @@ _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 
 @dataclasses.dataclass(frozen=True)
 class SavedGraph:
-    """What the graph beside a checkpoint says.
+    """What the graph beside a checkpoint says; None where it does not.
 
-    Attributes:
-      order: 'ids' or 'mod'; None if it does not say.
-      hosts: number of TPU hosts over which it divides tables; None if it does not say.
-      why: the evidence in it, for messages.
-      tables: names of the variables that it loads into the embedding hardware.
-      program: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for one that trains no
-        tables on a TPU; None without a graph.
+    `order` is 'ids' or 'mod', and `why` the evidence for it, in words. `hosts` is the number of TPU
+    hosts over which it divides tables, and `tables` are the variables that it loads into the
+    embedding hardware. `program` is 'estimator_emb', 'TPU' for a legacy program on a TPU, or
+    'other' for one that trains no tables on a TPU.
     """
 
     order: str | None = None
