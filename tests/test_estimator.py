@@ -233,20 +233,6 @@ def test_exported_model_predicts_without_estimator_emb(device, trained, tmp_path
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
 
 
-def test_train_and_evaluate(tmp_path):
-    data = batches()
-    estimator = make(tmp_path)
-    metrics, _ = ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(harness.input_fn_of(data), max_steps=2),
-        ee.EvalSpec(harness.input_fn_of(data), steps=6, throttle_secs=0),
-    )
-    np.testing.assert_allclose(
-        metrics["loss"], estimator.evaluate(harness.input_fn_of(data))["loss"], atol=1e-6
-    )
-    assert metrics["global_step"] == 2
-
-
 def test_training_goes_on_from_the_checkpoint(trained, tmp_path):
     data = batches()
     # All the data in the first half too: the seeds of a graph depend on its number of ops.
@@ -256,14 +242,6 @@ def test_training_goes_on_from_the_checkpoint(trained, tmp_path):
     assert set(once) == set(twice)
     for name in once:
         np.testing.assert_allclose(twice[name], once[name], atol=1e-7, err_msg=name)
-
-
-def test_warm_start_takes_the_tables(trained, tmp_path):
-    first = trained(None).folder
-    make(tmp_path, warm_start_from=str(first)).train(harness.input_fn_of(batches(1)), steps=1)
-    before, after = harness.saved(first, 6), harness.saved(tmp_path, 0)
-    for name in ("dense_features/item_embedding/embedding_weights", "output/kernel"):
-        np.testing.assert_array_equal(after[name], before[name])
 
 
 def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
@@ -283,16 +261,6 @@ def test_environment_asks_to_emulate(tmp_path, monkeypatch):
     estimator = make(tmp_path, use_tpu=True)
     estimator.train(harness.input_fn_of(batches(1)), steps=1)
     assert estimator.latest_checkpoint().endswith("-1")
-
-
-def test_tpu_config_keeps_its_device():
-    import copy
-
-    config = ee.TPUConfig(iterations_per_loop=7, device="host")
-    assert copy.deepcopy(config).device == "host"
-    replaced = config._replace(num_shards=2)
-    assert (replaced.device, replaced.num_shards, replaced.iterations_per_loop) == ("host", 2, 7)
-    assert ee.RunConfig(tpu_config=config).replace(model_dir="x").tpu_config.device == "host"
 
 
 @pytest.mark.slow
@@ -385,12 +353,7 @@ def test_a_plain_model_may_use_cross_shard_optimizer(tmp_path):
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", initializer=2.0)
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.25)
-        )
-        loss = tf.square(weight)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, tf.square(weight), 0.25)
 
     for device in (None, "host"):
         folder = tmp_path / str(device)

@@ -4,30 +4,16 @@
 import logging
 
 import harness
+import numpy as np
 import pytest
-import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.tables import sizes
 
 
-def input_fn(params):
-    return tf.data.Dataset.from_tensors({"a": tf.zeros([8, 1], tf.int64)}).repeat(2)
-
-
-def model_fn(features, labels, mode, params):
-    w = tf.compat.v1.get_variable("w", initializer=1.0)
-    loss = tf.reduce_sum(features["a"]) * w
-    if mode == "infer":
-        return ee.EstimatorSpec(mode, predictions={"a": features["a"]})
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
 def estimator(model_dir, device):
     return harness.configured(
-        model_fn,
+        harness.gradient_model_fn(["a"]),
         ee.EmbeddingConfigSpec(
             table_to_config_dict={
                 "large": ee.TableConfig(250_000, 10, combiner="sum"),
@@ -42,10 +28,8 @@ def estimator(model_dir, device):
     )
 
 
-def both(params):
-    return input_fn(params).map(lambda features: {**features, "b": features["a"]})
-
-
+IDS = np.zeros([8, 1], np.int64)
+both = harness.input_fn_of([({"a": IDS, "b": IDS}, {"a": np.zeros([8, 10], np.float32)})])
 REFUSAL = (
     "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
     "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
