@@ -209,6 +209,8 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
     weights, others = rows(6, 2), rows(7, 2)
     tbl_words = "tower/tbl_words_embedding/embedding_weights"
     path = write(tmp_path / "a.ckpt", {tbl_words: weights, "other": others})
+    with pytest.raises(ValueError, match="there is no table called 'tbl_other' in checkpoint"):
+        checkpoint.table(path, "tbl_other")  # No column's: it has its name alone.
     for name in ("tbl_words", "tbl_tbl_words"):
         np.testing.assert_array_equal(checkpoint.table(path, name), weights)
     both = write(tmp_path / "both.ckpt", {tbl_words: weights, WORDS: others})
@@ -216,12 +218,6 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
         checkpoint.table(both, "tbl_words")
     np.testing.assert_array_equal(checkpoint.table(both, "words"), others)
     np.testing.assert_array_equal(checkpoint.table(both, "tbl_tbl_words"), weights)
-
-
-def test_a_table_of_a_dict_has_its_name_alone(tmp_path):
-    path = write(tmp_path / "a.ckpt", {"words": rows(6, 2), "other": rows(7, 2)})
-    with pytest.raises(ValueError, match="there is no table called 'tbl_words' in checkpoint"):
-        checkpoint.table(path, "tbl_words")
 
 
 def test_a_name_of_no_table_or_of_several(tmp_path):
