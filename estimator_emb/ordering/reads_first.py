@@ -14,6 +14,7 @@ the control edges for that. It moves no op, and adds one only in these cases:
 """
 
 import contextlib
+import graphlib
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -283,22 +284,18 @@ class _Ordering:
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
         """Returns the ops that would wait for themselves, or for an op that does."""
-        waits: dict[tf.Operation, int] = {}
-        later: dict[tf.Operation, list[tf.Operation]] = {}
-        for op in self._all:
-            before = [*self._before[op], *wanted.get(op, ())]
-            waits[op] = len(before)
-            for previous in before:
-                later.setdefault(previous, []).append(op)
-        ready = [op for op, count in waits.items() if not count]
-        while ready:
-            op = ready.pop()
-            del waits[op]
-            for following in later.get(op, ()):
-                waits[following] -= 1
-                if not waits[following]:
-                    ready.append(following)
-        return set(waits)
+        sorter = graphlib.TopologicalSorter(
+            {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
+        )
+        with contextlib.suppress(
+            graphlib.CycleError
+        ):  # It sorts what is in no circle all the same.
+            sorter.prepare()
+        circular = set(self._all)
+        while ready := sorter.get_ready():
+            circular.difference_update(ready)
+            sorter.done(*ready)
+        return circular
 
     def _waits(
         self,

@@ -161,9 +161,10 @@ class Values:
         try:
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, IndexError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise DamagedCheckpoint(
                 f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
-                f"from '{checkpoint_files.file_of(self.path, name)}' ({_first_line(error)})."
+                f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
             ) from None
 
 
@@ -192,7 +193,3 @@ def check_files(path: str) -> None:
         text, missing = found
         text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
         raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
