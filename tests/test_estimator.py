@@ -191,24 +191,21 @@ def test_training_equals_numpy_over_several_steps(trained):
 @pytest.mark.parametrize("device", [None, "host"])
 def test_exported_model_predicts_without_estimator_emb(device, trained, tmp_path):
     estimator = trained(device).estimator()
-
-    def receiver():
-        item = tf.compat.v1.placeholder(tf.int64, [None], name="item")
-        age = tf.compat.v1.placeholder(tf.float32, [None, 1], name="age")
-        words = tf.compat.v1.placeholder(tf.int64, [None, None], name="words")
-        history = tf.compat.v1.placeholder(tf.int64, [None, None], name="history")
-        raw = {"item": item, "age": age, "words": words, "history": history}
-        return ee.export.ServingInputReceiver(dict(raw), raw)
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    words = np.array([[1, 2, -1], [3, -1, -1], [-1, -1, -1]])
-    history = np.array([[5], [0], [-1]])
     raw = {
         "item": np.array([0, 7, 19]),
         "age": np.array([[0.1], [0.2], [0.3]], np.float32),
-        "words": words,
-        "history": history,
+        "words": np.array([[1, 2, -1], [3, -1, -1], [-1, -1, -1]]),
+        "history": np.array([[5], [0], [-1]]),
     }
+
+    def receiver():
+        given = {
+            key: tf.compat.v1.placeholder(one.dtype, [None, *one.shape[1:]])
+            for key, one in raw.items()
+        }
+        return ee.export.ServingInputReceiver(dict(given), given)
+
+    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
     np.savez(tmp_path / "raw.npz", **raw)
     program = """
         import sys
@@ -222,12 +219,8 @@ def test_exported_model_predicts_without_estimator_emb(device, trained, tmp_path
     arguments = folder.decode(), tmp_path / "raw.npz", tmp_path / "out.npy"
     processes.run(program, *arguments, PYTHONPATH="")
     variables = harness.saved(trained(device).folder, 6)
-    rows = [[v for v in row if v >= 0] for row in words.tolist()]
-    features = {
-        **raw,
-        "words": harness.sparse(rows),
-        "history": harness.sparse([[5], [0], []]),
-    }
+    sparse = {"words": [[1, 2], [3], []], "history": [[5], [0], []]}
+    features = {**raw, **{key: harness.sparse(rows) for key, rows in sparse.items()}}
     hidden = hidden_by_numpy(features, variables)
     expected = hidden @ variables["output/kernel"][:, 0] + variables["output/bias"]
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)

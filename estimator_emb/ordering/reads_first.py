@@ -53,10 +53,8 @@ Fetched = Any
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
     """Adds control edges to the default graph, from reads of variables to their writes.
 
-    A read that depends on a write of its variable stays where it is, because the program has
-    ordered it. A read outside of the step that may be fetched beside it becomes a part of the step
-    if it needs nothing but the variable and what the step computes; others stay unordered.
-
+    A read that depends on a write of its variable stays, because the program has ordered it. One
+    outside of the step joins it if it needs nothing but the variable and what the step computes.
     Each session call of a step fetches `every_step`, and only some fetch `sometimes`. Returns the
     number of edges added.
     """

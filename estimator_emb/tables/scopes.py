@@ -35,10 +35,8 @@ from estimator_emb.private.columns import (
 class Uses:
     """The uses that columns have recorded in one call of a model_fn.
 
-    Attributes:
-      names: scope key of a table -> name that its variable would have.
-      ignored: a setting of a layer or scope for such a variable that has no effect on a table ->
-        the scope keys of those tables.
+    `names` is scope key of a table -> name that its variable would have; `ignored` is a setting of
+    a layer or scope that has no effect on tables -> the scope keys of those.
     """
 
     def __init__(self) -> None:
@@ -46,10 +44,9 @@ class Uses:
         self.ignored: dict[str, dict[str, None]] = {}
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
-        """Records that a column of a table is used, and the variable name by this use.
+        """Records a use of a table's column, and the variable name by it.
 
-        `keep_first` lets an earlier use with another name stay in force; without it that raises
-        ValueError.
+        Raises ValueError if an earlier use had another name, unless `keep_first` keeps it.
         """
         first = self.names.setdefault(scope_key, name)
         if first != name and not keep_first:
