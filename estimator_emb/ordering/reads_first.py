@@ -285,9 +285,8 @@ class _Ordering:
         sorter = graphlib.TopologicalSorter(
             {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
         )
-        with contextlib.suppress(
-            graphlib.CycleError
-        ):  # It sorts what is in no circle all the same.
+        # What is in no circle, and waits for none, is sorted all the same.
+        with contextlib.suppress(graphlib.CycleError):
             sorter.prepare()
         circular = set(self._all)
         while ready := sorter.get_ready():

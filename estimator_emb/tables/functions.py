@@ -79,7 +79,8 @@ def _scalar(
 
 def _explained(owner: str, error: Exception) -> Exception:
     message = f"{owner} failed: {type(error).__name__}: {error}"
-    if type(error).__module__ == "builtins" and not isinstance(error, KeyError):  # It quotes.
+    # A KeyError would show the message in quotes.
+    if type(error).__module__ == "builtins" and not isinstance(error, KeyError):
         with contextlib.suppress(TypeError):  # UnicodeError, for one, takes more arguments.
             return type(error)(message)
     return RuntimeError(message)

@@ -376,13 +376,14 @@ def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
     dtype = values.dtypes[name]
+    is_text = dtype == tf.string
     as_read = (written.shapes.get(name), written.dtypes.get(name))
     right = as_read == (values.shapes[name], dtype)
     if right:
         for old, new in pairs(values, name, written, name, (order.old, order.new)):
-            same_text = dtype == tf.string and old.tolist() == new.tolist()
-            right = right and (same_text or old.tobytes() == new.tobytes())
-            advance(0 if dtype == tf.string else old.nbytes)
+            same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()
+            right = right and same
+            advance(0 if is_text else old.nbytes)
     if not right:
         raise DamagedCheckpoint(
             f"convert: {escaped(name)} of the new checkpoint '{written.path}' is not what was "

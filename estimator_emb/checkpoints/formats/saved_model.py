@@ -75,16 +75,11 @@ class _SavedModel(TableFormat):
 
 def _lookup(weights: tf.Variable, rows: int, labels: Any = None) -> Any:
     """Returns a function that looks ids up, or labels by their table of ids."""
-    if labels is None:
-        given, unknown = (
-            tf.TensorSpec([None], tf.int64, "ids"),
-            f"ids must be from 0 to {rows - 1}.",
-        )
-    else:
-        given, unknown = (
-            tf.TensorSpec([None], tf.string, "labels"),
-            "A label is not in the vocabulary.",
-        )
+    given = tf.TensorSpec([None], tf.int64, "ids")
+    unknown = f"ids must be from 0 to {rows - 1}."
+    if labels is not None:
+        given = tf.TensorSpec([None], tf.string, "labels")
+        unknown = "A label is not in the vocabulary."
 
     @tf.function(input_signature=[given])
     def lookup(given: tf.Tensor) -> dict[str, tf.Tensor]:
