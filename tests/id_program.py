@@ -31,9 +31,7 @@ def model_fn(features, labels, mode, params):
     return harness.minimized(mode, loss, 0.1)
 
 
-def make(
-    model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device="host", **kwargs
-):
+def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device="host", **kwargs):
     column = fc.embedding_column(
         tf.feature_column.categorical_column_with_identity("id", 3),
         2,

@@ -43,11 +43,8 @@ def fill_parser(parser: arguments.Parser) -> None:
         f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
         "are in the embedding hardware, v6e",
     )
-    parser.add_argument(
-        "--replicas",
-        "--shards",
-        type=arguments.at_least_one,
-        help="number of cores; default TPUConfig.num_shards, or 8",
+    parser.add_count(
+        "--replicas", "--shards", help="number of cores; default TPUConfig.num_shards, or 8"
     )
     parser.add_argument(
         "--compile",

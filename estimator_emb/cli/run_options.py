@@ -178,12 +178,12 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
         )
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
-    for flag, value, what, devices in (
-        ("--shards", options.shards, "the number of emulated cores", ("host", "pjrt")),
-        ("--topology", options.topology, "that of an emulated TPU", ("host",)),
+    for flag, value, devices in (
+        ("--shards", options.shards, ("host", "pjrt")),
+        ("--topology", options.topology, ("host",)),
     ):
         if value is not None and device not in devices:
-            raise WrongArguments(f"{flag} is {what}: it needs --device=host")
+            raise WrongArguments(f"{flag} is of an emulated TPU: it needs --device=host")
     found = {}
     if options.shards is not None or options.topology is not None:
         # An option takes the place of the other one's variable too.

@@ -53,14 +53,13 @@ class Distance:
         self.nan += other.nan
 
 
-def scale_of(*arrays: Any) -> float:
+def _scale_of(array: Any) -> float:
     """Returns the scale of a variable: see `Tolerance`."""
-    largest = _SMALLEST_SCALE
-    for array in arrays:
-        values = np.asarray(array)
-        if values.size and _is_float(values):
-            values = np.abs(values.astype(np.float64))
-            largest = max(largest, float(values.max(where=np.isfinite(values), initial=0.0)))
+    values = np.asarray(array)
+    if not _is_float(values):
+        return _SMALLEST_SCALE
+    values = np.abs(values.astype(np.float64))
+    largest = float(values.max(where=np.isfinite(values), initial=_SMALLEST_SCALE))
     return min(1.0, largest)
 
 
@@ -105,7 +104,7 @@ def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolera
     """Returns the distance of two values of a variable, which `pieces` reads anew in pairs."""
     scale, total = 0.0, Distance()
     for a, b in pieces():
-        scale = max(scale, scale_of(a, b))
+        scale = max(scale, _scale_of(a), _scale_of(b))
         if scale == 1.0:
             break
     for a, b in pieces():

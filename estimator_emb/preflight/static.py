@@ -284,7 +284,7 @@ def _refused_type(op_type: str, attributes: Any) -> str | None:
         ]
         if not refused:
             return None
-        first = first or _dtype_name(refused[0])
+        first = first or tf.as_dtype(refused[0]).name
     return first
 
 
@@ -301,9 +301,5 @@ def _type_of(op: StepOp) -> str | None:
     for name in ("T", "dtype", "Tin", "SrcT"):
         types = _types(op.attributes, name)
         if types:
-            return _dtype_name(types[0])
+            return tf.as_dtype(types[0]).name
     return None
-
-
-def _dtype_name(name: str) -> str:
-    return {"double": "float64", "float": "float32", "half": "float16"}.get(name, name)
