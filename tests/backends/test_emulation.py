@@ -203,9 +203,7 @@ def test_batch_axis(tmp_path):
     estimator.train(input_fn, steps=1)
     assert w_after(estimator) == 1 - (3 + 70) / 2
     estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1, 0])
-    with pytest.raises(ValueError) as error:
-        estimator.train(input_fn, steps=1)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, estimator.train, input_fn, steps=1) == (
         "batch_axis has 2 elements, (1, 0), but input_fn yields 1 tensors of features and labels."
     )
 
@@ -432,9 +430,7 @@ def test_scaffold_fn_runs_outside_the_cores(tmp_path):
 
 
 def test_tables_go_with_per_host_input_only(tmp_path):
-    with pytest.raises(ValueError) as error:
-        make(model_fn, tmp_path, 2, PIPELINES.BROADCAST, SPEC)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, make, model_fn, tmp_path, 2, PIPELINES.BROADCAST, SPEC) == (
         "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
         f"{PIPELINES.BROADCAST}."
     )

@@ -313,9 +313,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
             an_optimizer().minimize(first), an_optimizer().minimize(second, global_step=step)
         )
 
-    with pytest.raises(RuntimeError) as error:
-        trained_by(apply, tmp_path, cores)
-    assert str(error.value) == (
+    assert harness.refusal(RuntimeError, trained_by, apply, tmp_path, cores) == (
         "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from as many "
         "calls of minimize() or tf.gradients(), and a table is updated by one. Minimize the sum of "
         "the losses, or put tf.stop_gradient() around the activation in all losses but one."
@@ -415,9 +413,7 @@ def test_a_table_without_optimizer(tmp_path):
         feature_to_config_dict={"x": ee.FeatureConfig("t")},
         table_to_config_dict={"t": ee.TableConfig(4, 2)},
     )
-    with pytest.raises(ValueError) as error:
-        train(spec, tmp_path, ONE)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == (
         "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
         "EmbeddingConfigSpec."
     )
@@ -425,9 +421,9 @@ def test_a_table_without_optimizer(tmp_path):
 
 def test_an_optimizer_that_needs_dimension_1(tmp_path):
     parameters = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
-    with pytest.raises(ValueError) as error:
-        train(spec_of(parameters=parameters), tmp_path, ONE)
-    assert str(error.value) == ("Table 't': FrequencyEstimatorParameters needs dimension 1; got 2.")
+    assert harness.refusal(ValueError, train, spec_of(parameters=parameters), tmp_path, ONE) == (
+        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
+    )
 
 
 def test_a_column_read_straight_from_the_features(tmp_path):

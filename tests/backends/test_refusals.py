@@ -512,9 +512,7 @@ def test_the_loss_of_an_evaluation(dtype, tmp_path):
     program = loss_of_type(dtype)
     words = f"Input 'y' of 'AddV2' Op has type {dtype.name} that does not match type float32 of"
     made = program.emulated(tmp_path / "here")
-    with pytest.raises(TypeError) as error:
-        made.evaluate(program.input_fn, steps=1)
-    assert str(error.value) == (
+    assert harness.refusal(TypeError, made.evaluate, program.input_fn, steps=1) == (
         f"{words} argument 'x': the loss of model_fn is {dtype.name}. Return tf.cast(loss, "
         "tf.float32)."
     )
@@ -634,9 +632,7 @@ def test_queues(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
     for train in (here, there):
         caplog.clear()
         if in_loop:
-            with pytest.raises(RuntimeError) as error:
-                train()
-            assert str(error.value) == message
+            assert harness.refusal(RuntimeError, train) == message
         else:
             train()
             assert message in [one.getMessage() for one in caplog.records]

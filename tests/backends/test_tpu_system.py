@@ -512,9 +512,7 @@ ELSEWHERE = (
 @pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
 def test_a_generation_on_which_no_estimator_runs(spec_of, generation, tables, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation, tables=tables)
-    with pytest.raises(ValueError) as caught:
-        train(spec_of(), tmp_path, tpu_config=config)
-    assert str(caught.value) == (
+    assert harness.refusal(ValueError, train, spec_of(), tmp_path, tpu_config=config) == (
         f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs on TPUs v5e, v5p "
         "and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed and outfeed of "
         "TensorFlow's older one, without which TensorFlow says 'No TPU platform registered'. Ways "
@@ -611,9 +609,7 @@ def test_a_resolver_that_knows_its_tpu():
 def test_predict_says_where_to_predict(tmp_path):
     spec, model_fn, its_input_fn = dict_spec()
     estimator = tpu_described.estimator(model_fn, spec, tmp_path)
-    with pytest.raises(NotImplementedError) as caught:
-        next(estimator.predict(its_input_fn))
-    assert str(caught.value) == (
+    assert harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn))) == (
         "predict: tensorflow-estimator looks up no embedding tables when it predicts on a TPU. "
         "Predict on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
         "TPUConfig(device='host')."

@@ -64,9 +64,7 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
 
 def test_workers_without_a_server_share_no_tables(task, tmp_path):
     task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
-    with pytest.raises(ValueError) as error:
-        make(tmp_path)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, make, tmp_path) == (
         "TF_CONFIG names 3 processes that train, and no parameter server (job 'ps') that holds the "
         "tables of the EmbeddingConfigSpec for all of them. Add one, or train in one process."
     )

@@ -65,9 +65,7 @@ def test_hash_is_that_of_the_decimals():
 
 
 def test_strings_for_integers():
-    with pytest.raises(ValueError) as error:
-        read(vocabulary(), lambda: tf.constant(["7"]))
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, read, vocabulary(), lambda: tf.constant(["7"])) == (
         "Feature x of table tbl_x: its column looks up integers, so its values must be int32 or "
         "int64; got string."
     )
