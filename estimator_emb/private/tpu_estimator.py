@@ -2,28 +2,19 @@
 """Names of tensorflow-estimator's TPUEstimator.
 
 The public ones are `tf.compat.v1.estimator.tpu.<name>`, which TensorFlow from 2.16 on lacks.
+Programs import from `estimator_emb` what is imported here under its own name.
 """
 
 from tensorflow_estimator.python.estimator.tpu import tpu_config as _tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_context as _tpu_context
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator as _tpu_estimator
 from tensorflow_estimator.python.estimator.tpu import util as _util
-
-# ---- What programs import from us -------------------------------------------------------------
-
-InputPipelineConfig = _tpu_config.InputPipelineConfig
-"""`estimator_emb.InputPipelineConfig`."""
-
-TPUContext = _tpu_context.TPUContext
-"""`estimator_emb.TPUContext`: `params['context']` of a program."""
-
-TPUEstimatorSpec = _tpu_estimator.TPUEstimatorSpec
-"""`estimator_emb.TPUEstimatorSpec`."""
-
-ExportSavedModelApiVersion = _tpu_estimator.ExportSavedModelApiVersion
-"""`estimator_emb.ExportSavedModelApiVersion`."""
-
-# ---- What ours is built on --------------------------------------------------------------------
+from tensorflow_estimator.python.estimator.tpu.tpu_config import InputPipelineConfig
+from tensorflow_estimator.python.estimator.tpu.tpu_context import TPUContext
+from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (
+    ExportSavedModelApiVersion,
+    TPUEstimatorSpec,
+)
 
 StockTPUEstimator = _tpu_estimator.TPUEstimator
 """The class that `estimator_emb.TPUEstimator` extends."""

@@ -47,7 +47,11 @@ def names_of(path):
     for statement, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(statement, ast.ImportFrom):
             for one in statement.names:
-                modules[one.asname] = f"{statement.module}.{one.name}"
+                if one.asname and one.asname.startswith("_"):
+                    modules[one.asname] = f"{statement.module}.{one.name}"
+                else:
+                    # For programs, as the file says.
+                    names[one.asname or one.name] = statement.module, one.name, body[0].value.value
         elif isinstance(statement, ast.Assign):
             (target,) = statement.targets
             value = statement.value
