@@ -10,10 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import completed
 from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checks import batch_sizes, clusters, program_checks
+from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
 from estimator_emb.native import choice, serving
@@ -103,7 +102,7 @@ class HostTables(Backend):
                 with Cores().running(shard_context=False):
                     spec = model_fn(features=features, **kwargs)
             if estimator.current_call.exporting:
-                completed.check_export()
+                tpu_ops.check_kernels()
             return spec
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
@@ -175,8 +174,8 @@ class HostTables(Backend):
     def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
         """Returns the program's model_fn for a TPU; graphs without a TPU run on one core.
 
-        `build` gets the context of a mode, the checked model_fn, and the arguments that an
-        `Estimator` gives a model_fn; it returns the `TableGraph` and the `EstimatorSpec`.
+        `build` gets the context of a mode, the checked model_fn, and the features, labels, mode,
+        config and params of an `Estimator`; it returns the `TableGraph` and the `EstimatorSpec`.
         """
         model_fn = self._checked_model_fn(estimator)
         on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
@@ -191,6 +190,12 @@ class HostTables(Backend):
                 return spec
 
         return for_tpu
+
+    def _of_context(self, estimator: Any) -> dict[str, Any]:
+        """Returns the arguments of a context of this estimator's TPU."""
+        names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
+        of_request = {name: getattr(self.request, name) for name in names}
+        return {"config": estimator.config, **of_request}
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None

@@ -108,11 +108,11 @@ class TablesOnHostStep:
             self._input_fn,
             self._batch_axis,
             self._cores,
-            self._tables.consumed,
+            self._tables.step.consumed,
             lambda tensors: tensors,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
-        self._reading = self._tables.read_batch(batch.looked_up)
+        self._reading = self._tables.step.read_batch(batch.looked_up)
         given = {**self._reading.activations, **self._reading.others}
         whole = {**batch.features, **given}, batch.labels
 
@@ -135,7 +135,7 @@ class TablesOnHostStep:
         with tf.init_scope():
             self._lookup = tap.create_tables(spec)
             if self._training:
-                logger.info(self._tables.describe())
+                logger.info(self._tables.step.describe())
         return spec
 
     def _sending(self, spec: Any, tap: HostedTap) -> Any:

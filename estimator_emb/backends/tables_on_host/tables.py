@@ -58,7 +58,7 @@ class HostedTables:
             with tf.device(host):
                 self.turns = Turns()
             self.handover = Handover()
-        self._step = TableStep(
+        self.step = TableStep(
             spec,
             tables,
             training,
@@ -71,21 +71,9 @@ class HostedTables:
             in_this_process=False,
         )
 
-    @property
-    def consumed(self) -> set[str]:
-        """Keys of the ids and weights in the batch, which no core sees."""
-        return self._step.consumed
-
-    def describe(self) -> str:
-        return self._step.describe()
-
     def lookup_waits_for(self) -> list[tf.Operation]:
         """Makes the ops that must run before the lookup: in training, the previous update."""
         return [self.turns.take().op] if self.turns else []
-
-    def read_batch(self, features: Any) -> Reading:
-        """Reads the features of the whole batch; see `TableStep.read_batch`."""
-        return self._step.read_batch(features)
 
     def tap(self, reading: Reading, features: Mapping[str, tf.Tensor]) -> "HostedTap":
         """Gives a core's model its activations, which are among the features it received."""

@@ -19,7 +19,9 @@ logger = logging.getLogger("estimator_emb")
 
 class EnqueueData(
     collections.namedtuple(
-        "EnqueueData", ["embedding_indices", "sample_indices", "aggregation_weights"]
+        "EnqueueData",
+        ["embedding_indices", "sample_indices", "aggregation_weights"],
+        defaults=(None, None),
     )
 ):
     """The ids of one feature, as a SparseTensor holds them.
@@ -30,11 +32,6 @@ class EnqueueData(
         means one id for each sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
-
-    def __new__(
-        cls, embedding_indices: Any, sample_indices: Any = None, aggregation_weights: Any = None
-    ) -> "EnqueueData":
-        return super().__new__(cls, embedding_indices, sample_indices, aggregation_weights)
 
     @staticmethod
     def from_sparse_tensor(sp_tensor: Any, weights: Any = None) -> "EnqueueData":
@@ -48,7 +45,9 @@ class EnqueueData(
 
 class RaggedEnqueueData(
     collections.namedtuple(
-        "RaggedEnqueueData", ["embedding_indices", "row_splits", "aggregation_weights"]
+        "RaggedEnqueueData",
+        ["embedding_indices", "row_splits", "aggregation_weights"],
+        defaults=(None, None),
     )
 ):
     """The ids of one feature, as a RaggedTensor holds them.
@@ -59,11 +58,6 @@ class RaggedEnqueueData(
         row_splits[i + 1]. None means one id for each sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
-
-    def __new__(
-        cls, embedding_indices: Any, row_splits: Any = None, aggregation_weights: Any = None
-    ) -> "RaggedEnqueueData":
-        return super().__new__(cls, embedding_indices, row_splits, aggregation_weights)
 
     @staticmethod
     def from_ragged_tensor(rg_tensor: Any, weights: Any = None) -> "RaggedEnqueueData":
