@@ -18,14 +18,20 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
     Raises ValueError if the cluster cannot train the tables, or an emulated TPU is in a cluster.
     """
     if emulated:
-        check_emulated()
+        _check_emulated()
     if emulated or not tables or not isinstance(config, StockRunConfig):
         return config
-    check_shared(config)
-    return with_device_filters(config)
+    trainers = config.num_worker_replicas
+    if trainers > 1 and not config.num_ps_replicas:
+        raise ValueError(
+            f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
+            "that holds the tables of the EmbeddingConfigSpec for all of them. Add one, or train "
+            "in one process."
+        )
+    return _with_device_filters(config)
 
 
-def check_emulated() -> None:
+def _check_emulated() -> None:
     """Raises ValueError if TF_CONFIG names other processes than this one and an evaluator."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
@@ -41,17 +47,6 @@ def check_emulated() -> None:
     )
 
 
-def check_shared(config: Any) -> None:
-    """Raises ValueError if there are several trainers without a parameter server."""
-    trainers = config.num_worker_replicas
-    if trainers > 1 and not config.num_ps_replicas:
-        raise ValueError(
-            f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
-            "that holds the tables of the EmbeddingConfigSpec for all of them. Add one, or train "
-            "in one process."
-        )
-
-
 def check_asynchronous() -> None:
     """Raises ValueError if the default graph has a `SyncReplicasOptimizer`."""
     operations = tf.compat.v1.get_default_graph().get_operations()
@@ -65,7 +60,7 @@ def check_asynchronous() -> None:
         )
 
 
-def with_device_filters(config: Any) -> Any:
+def _with_device_filters(config: Any) -> Any:
     """Returns a `RunConfig` whose session needs only this process and the parameter servers.
 
     Without device filters a session waits for every process of the cluster, even for a worker that

@@ -73,23 +73,20 @@ def get_enqueue_datas_list_from_sparse_tensors_list(
     sp_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: EnqueueData} of each core from {feature: SparseTensor} of each."""
-    return [
-        collections.OrderedDict(
-            (feature, EnqueueData.from_sparse_tensor(ids)) for feature, ids in of_core.items()
-        )
-        for of_core in sp_tensors_list
-    ]
+    return _of_cores(EnqueueData.from_sparse_tensor, sp_tensors_list)
 
 
 def get_enqueue_datas_list_from_ragged_tensors_list(
     rg_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: RaggedEnqueueData} of each core from {feature: RaggedTensor} of each."""
+    return _of_cores(RaggedEnqueueData.from_ragged_tensor, rg_tensors_list)
+
+
+def _of_cores(make: Any, of_cores: Sequence[Mapping[str, Any]]) -> list[collections.OrderedDict]:
     return [
-        collections.OrderedDict(
-            (feature, RaggedEnqueueData.from_ragged_tensor(ids)) for feature, ids in of_core.items()
-        )
-        for of_core in rg_tensors_list
+        collections.OrderedDict((feature, make(ids)) for feature, ids in of_core.items())
+        for of_core in of_cores
     ]
 
 
