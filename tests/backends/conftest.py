@@ -33,7 +33,6 @@ SLOW_WITH_NATIVE = {
     "test_clipping_between_compute_and_apply_leaves_the_tables_alone",
     "test_cross_replica_sum_computes",
     "test_features_must_be_a_dict",
-    "test_gradient_by_tf_gradients_over_trainable_variables",
     "test_gradients_that_are_only_looked_at",
     "test_trains_by_other_arguments",
     "test_trains_tables",
