@@ -150,26 +150,15 @@ def layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.layers.DenseFeatures,
         "v1": v1.keras.layers.DenseFeatures,
-        "tf_keras_v2": lambda *args, **kwargs: _tf_keras.layers.DenseFeatures(*args, **kwargs),
+        "tf_keras_v2": lambda *args, **kwargs: _tf_keras().layers.DenseFeatures(*args, **kwargs),
         "tf_keras_v1": _tf_keras_v1_layer,
     }
 
 
-class _Imported:
-    """A module that is imported when it is used.
-
-    On TensorFlow 2.15, where tf.keras is another package, an import of tf_keras gives the names of
-    Keras's classes to its own, for the whole process.
-    """
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
-
-
-_tf_keras: Any = _Imported("tf_keras")
+def _tf_keras() -> Any:
+    # On TensorFlow 2.15, where tf.keras is another package, its import gives the names of Keras's
+    # classes to its own, for the whole process: so it is imported when it is used.
+    return importlib.import_module("tf_keras")
 
 
 def _tf_keras_v1_layer(*args: Any, **kwargs: Any) -> Any:
@@ -181,7 +170,7 @@ def sequence_layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.experimental.SequenceFeatures,
         "v1": v1.keras.experimental.SequenceFeatures,
-        "tf_keras": lambda *args, **kwargs: _tf_keras.experimental.SequenceFeatures(
+        "tf_keras": lambda *args, **kwargs: _tf_keras().experimental.SequenceFeatures(
             *args, **kwargs
         ),
     }
@@ -189,7 +178,9 @@ def sequence_layers() -> dict[str, Any]:
 
 def dense_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `DenseFeatures` has."""
-    keras = _tf_keras if layer.startswith("tf_keras") else tf.keras
+
+    def keras() -> Any:
+        return _tf_keras() if layer.startswith("tf_keras") else tf.keras
 
     def make(columns: Any, **kwargs: Any) -> Any:
         return layers()[layer](columns, **kwargs)
@@ -255,21 +246,21 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             return made(features)
 
     def sequential(features: Any, by_key: Any) -> Any:
-        return keras.Sequential(
-            [make(all_of(by_key)), keras.layers.Dense(1, kernel_initializer="ones")]
+        return keras().Sequential(
+            [make(all_of(by_key)), keras().layers.Dense(1, kernel_initializer="ones")]
         )(features)
 
     def functional(features: Any, by_key: Any) -> Any:
-        inputs = {key: keras.Input(tensor=features[key]) for key in by_key}
-        output = keras.layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
-        return keras.Model(inputs, output).output
+        inputs = {key: keras().Input(tensor=features[key]) for key in by_key}
+        output = keras().layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
+        return keras().Model(inputs, output).output
 
     def subclassed(features: Any, by_key: Any) -> Any:
-        class Tower(keras.Model):
+        class Tower(keras().Model):
             def __init__(self, columns: Any):
                 super().__init__()
                 self.inputs_of_tower = make(columns)
-                self.head = keras.layers.Dense(1, kernel_initializer="ones")
+                self.head = keras().layers.Dense(1, kernel_initializer="ones")
 
             def call(self, features: Any) -> Any:
                 return self.head(self.inputs_of_tower(features))
@@ -277,7 +268,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         return Tower(all_of(by_key))(features)
 
     def nested(features: Any, by_key: Any) -> Any:
-        class Inner(keras.layers.Layer):
+        class Inner(keras().layers.Layer):
             def __init__(self, columns: Any):
                 super().__init__()
                 self.columns = [make([column]) for column in columns]
@@ -285,7 +276,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def call(self, features: Any) -> Any:
                 return tf.concat([layer(features) for layer in self.columns], axis=1)
 
-        class Outer(keras.Model):
+        class Outer(keras().Model):
             def __init__(self, columns: Any):
                 super().__init__(name="outer")
                 self.first, self.second = Inner(columns[:1]), Inner(columns[1:])
@@ -322,12 +313,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             ]
         )(features)
 
-    def shared(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key))(features)
-
-    def shared_by_two_layers(features: Any, by_key: Any) -> Any:
-        return [make([column])(features) for column in by_key.values()]
-
     def shared_in_variable_scopes(features: Any, by_key: Any) -> Any:
         made = []
         for scope, column in zip("abc", by_key.values(), strict=True):
@@ -359,8 +344,12 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         )
     }
     ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
-    for way in (shared, shared_by_two_layers, shared_in_variable_scopes):
-        ways[way.__name__] = Spelling(way, columns=shared_columns_of)
+    for name, way in {
+        "shared": one_layer,
+        "shared_by_two_layers": one_for_each,
+        "shared_in_variable_scopes": shared_in_variable_scopes,
+    }.items():
+        ways[name] = Spelling(way, columns=shared_columns_of)
     names_in_two_cases = ("C0", "c0")
     ways["names_in_two_cases"] = Spelling(one_layer, keys=names_in_two_cases)
     ways["names_in_two_cases_in_two_layers"] = Spelling(one_for_each, keys=names_in_two_cases)

@@ -304,12 +304,7 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
 
 
 def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
-    seen = []
-
-    class Steps(v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            step = v1.train.get_global_step(run_context.session.graph)
-            seen.append(int(run_context.session.run(step)))
+    hook = Steps()
 
     def head(features, loss):
         def host_fn(x):
@@ -325,8 +320,8 @@ def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
         return {"host_call": (host_fn, {"x": features}), "eval_metrics": (metric_fn, [features])}
 
     estimator = make(one_weight(head), tmp_path, 2, batch=2, tpu={"iterations_per_loop": 1})
-    estimator.train(numbers(0, 1, 2, 3, 4, 5), steps=3, hooks=[Steps()])
-    assert seen == [0, 1, 2]
+    estimator.train(numbers(0, 1, 2, 3, 4, 5), steps=3, hooks=[hook])
+    assert hook.seen == [1, 2, 3]
     assert estimator.evaluate(numbers(*range(8)), steps=2)["mean"] == 1.5
     assert list((tmp_path / "summaries").glob("events*"))
 
@@ -512,16 +507,6 @@ def test_a_model_over_several_cores(tmp_path):
     assert w_after(estimator) == 1 - (3 + 70)
 
 
-def test_pipelining_on_two_cores(tmp_path):
-    spec = SPEC._replace(pipeline_execution_with_tensor_core=True)
-    for cores in (1, 2):
-        estimator = make(model_fn, tmp_path / str(cores), cores, spec=spec)
-        estimator.train(train_input_fn, steps=3)
-    one, two = (harness.saved(tmp_path / str(cores), 3) for cores in (1, 2))
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
-
-
 @pytest.mark.slow
 def test_exported_from_two_cores(on_one_core, tmp_path):
     """The SavedModel is of one core, whatever trained it."""
@@ -536,8 +521,7 @@ def test_exported_from_two_cores(on_one_core, tmp_path):
             {"words": words, "ages": ages, "past": past}, {"words": words, "ages": ages}
         )
 
-    path = estimator.export_saved_model(str(tmp_path / "export"), receiver_fn)
-    serve = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    serve = harness.exported(estimator, tmp_path / "export", receiver_fn)
     words = serve(words=tf.constant(IDS[:5]), ages=tf.constant(AGES[:5]))["words"]
     expected = [one["words"] for one in on_one_core[2][:5]]
     np.testing.assert_allclose(words, expected, rtol=1e-4, atol=1e-6)

@@ -93,7 +93,6 @@ SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
 
 def changed_by(train_op_of, tmp_path, cores=None):
     """Trains one SGD step of rate 1 with a train_op of two losses; the change of rows 1 and 3."""
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
 
     def model_fn(features, labels, mode, params):
         scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
@@ -102,7 +101,7 @@ def changed_by(train_op_of, tmp_path, cores=None):
         return ee.TPUEstimatorSpec(mode, loss=losses[0], train_op=train_op_of(*losses))
 
     spec = spec_of(parameters=ee.StochasticGradientDescentParameters(1.0))
-    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(harness.input_fn_of([({"x": IDS}, {"x": LABELS})]), steps=1)
     return (START - harness.saved(tmp_path, 1)["t"])[[1, 3]]
 

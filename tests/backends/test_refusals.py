@@ -769,13 +769,7 @@ def test_a_feature_that_model_fn_does_not_use(kind, replicas, tmp_path, caplog):
     used, used_metrics = train(tmp_path / "used", True)
     assert not harness.said(caplog)
     unused, metrics = train(tmp_path / "unused", False)
-    table = "b" if kind == "dicts" else "tbl_b"
-    assert (
-        f"No gradient reaches features ['b'] of table {table}: zeros are used. The loss may not "
-        "depend on them, the optimizer was given a var_list without "
-        "tpu_embedding_dummy_table_variable, or a tf.GradientTape was opened after they were "
-        "computed: use minimize(), compute_gradients() or tf.gradients()."
-    ) in harness.said(caplog)
+    assert any("No gradient reaches features ['b']" in line for line in harness.said(caplog))
     assert metrics == used_metrics
 
     for name in "ab":

@@ -29,8 +29,7 @@ def model_fn(features, labels, mode, params):
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_what_model_fn_returns_as_it_is(cores, tmp_path):
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
-    estimator = harness.estimator(model_fn, spec(), tmp_path, **where)
+    estimator = harness.estimator(model_fn, spec(), tmp_path, num_shards=cores)
     batches = harness.input_fn_of([({"x": IDS}, {"y": np.ones(4, np.float32)})])
     predicted = [one["a"] for one in estimator.predict(batches)]
     np.testing.assert_array_equal(predicted, TABLE[IDS])
@@ -48,10 +47,6 @@ def test_an_exported_model_that_returns_it_as_it_is(tmp_path):
     gradients = np.zeros([4, 2], np.float32)
     estimator.train(harness.input_fn_of([({"x": IDS}, {"x": gradients})]), steps=1)
 
-    def receiver():
-        given = {"x": tf.compat.v1.placeholder(tf.int64, [None], "x")}
-        return ee.export.ServingInputReceiver(given, dict(given))
-
-    path = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    served = tf.saved_model.load(path).signatures["serving_default"]
+    receive = harness.receiver_of(x=(tf.int64, [None]))
+    served = harness.exported(estimator, tmp_path / "export", receive)
     np.testing.assert_array_equal(served(x=tf.constant(IDS))["a"], TABLE[IDS])

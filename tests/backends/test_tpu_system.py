@@ -302,30 +302,6 @@ def test_training(spec_of, hosts, strategy, tmp_path):
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
-def test_a_checkpoint_of_the_host_has_what_a_tpu_restores(spec_of, tmp_path):
-    spec, model_fn, its_input_fn = spec_of()
-    on_host = harness.configured(
-        model_fn,
-        spec,
-        ee.RunConfig(
-            model_dir=str(tmp_path), tpu_config=ee.TPUConfig(iterations_per_loop=1, device="host")
-        ),
-        use_tpu=True,
-    )
-    on_host.train(its_input_fn, max_steps=1)
-    saved = {name: list(value.shape) for name, value in harness.saved(tmp_path, 1).items()}
-    reached = train(spec_of(), tmp_path, 2)
-    restored = {}
-    for one in reached.graph.get_collection("variables"):
-        part = one._save_slice_info
-        restored[part.full_name if part else one.op.name] = (
-            part.full_shape if part else one.shape.as_list()
-        )
-    assert restored == saved
-
-
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_evaluation(strategy, tmp_path):
     estimator, reached = run(

@@ -115,8 +115,7 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
         spec = ee.EmbeddingConfigSpec([column(start)], sgd)
     else:
         spec = harness.table_spec(4, 2, sgd, initial=start)
-    where = {"device": "host", "num_shards": cores} if cores else {}
-    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(harness.input_fn_of([({"x": IDS}, LABELS)]), steps=1)
     saved = harness.saved(tmp_path, 1)
     assert len(saved) == 3  # The helper variable is in no checkpoint.

@@ -24,8 +24,6 @@ def model_fn(features, labels, mode, params):
     if mode == ee.ModeKeys.PREDICT:
         return ee.TPUEstimatorSpec(mode, predictions={"sum": activations})
     loss = tf.reduce_sum(activations * tf.cast(labels, tf.float32)[:, None])
-    if mode == ee.ModeKeys.EVAL:
-        return ee.TPUEstimatorSpec(mode, loss=loss)
     return harness.minimized(mode, loss)
 
 

@@ -48,8 +48,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
             ],
             optimization_parameters=parameters or ee.AdagradParameters(0.1),
         )
-    where = {"device": "host", "num_shards": cores} if cores else {}
-    estimator(model_fn, spec, directory, **where).train(input_fn, max_steps=len(labels))
+    estimator(model_fn, spec, directory, num_shards=cores).train(input_fn, max_steps=len(labels))
 
 
 BEGIN = ["NaN loss during training. After this step, these hold NaN or infinity:"]

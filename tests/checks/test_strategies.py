@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.spec import options
 
 STRATEGIES = {
     "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
@@ -21,61 +22,43 @@ STRATEGIES = {
         tf.compat.v1.distribute.experimental.ParameterServerStrategy()
     ),
 }
+CALLS = ("train", "eval")
 
 
 def spec_of(start):
-    table = ee.TableConfig(len(start), start.shape[1], harness.initializer(start), "sum")
-    return ee.EmbeddingConfigSpec(
-        table_to_config_dict={"t": table},
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
+    return harness.table_spec(*start.shape, ee.AdagradParameters(0.1), start)
 
 
-@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_tables_refuse_a_strategy(name, option, tmp_path):
-    config = ee.RunConfig(model_dir=str(tmp_path), **{option: STRATEGIES[name]()})
-    with pytest.raises(ValueError) as error:
-        harness.configured(
-            harness.gradient_model_fn(["x"]),
-            spec_of(np.zeros([5, 2], np.float32)),
-            config,
-            use_tpu=False,
-        )
-    given = type(getattr(config, option)).__name__
-    assert str(error.value) == (
-        f"RunConfig: {option} must be None with an EmbeddingConfigSpec; got a {given}. Several "
-        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
-        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
-    )
-
-
-@pytest.mark.parametrize("tables", [True, False])
-def test_an_emulated_tpu_refuses_a_strategy(tables, tmp_path):
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+@pytest.mark.parametrize(
+    "name, option, emulated, tables",
+    [
+        *((name, f"{call}_distribute", False, True) for name in STRATEGIES for call in CALLS),
+        ("MirroredStrategy", "train_distribute", True, True),
+        ("MirroredStrategy", "train_distribute", True, False),
+    ],
+)
+def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, tables, tmp_path):
     config = ee.RunConfig(
         model_dir=str(tmp_path),
-        train_distribute=strategy,
-        tpu_config=ee.TPUConfig(device="host", num_shards=2),
+        tpu_config=ee.TPUConfig(device="host", num_shards=2) if emulated else None,
+        **{option: STRATEGIES[name]()},
     )
-    with pytest.raises(ValueError) as error:
-        harness.configured(
-            harness.gradient_model_fn(["x"]),
-            spec_of(np.zeros([5, 2], np.float32)) if tables else None,
-            config,
-        )
+    spec = spec_of(np.zeros([5, 2], np.float32)) if tables else None
+    model_fn = harness.gradient_model_fn(["x"])
+    given = type(getattr(config, option)).__name__
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
-    assert str(error.value) == (
-        f"RunConfig: train_distribute must be None with {what}; got a MirroredStrategy. Several "
-        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
-        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
+    error = ValueError if tables else options.CannotEmulate
+    assert harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated) == (
+        f"RunConfig: {option} must be None with {what}; got a {given}. Several replicas on this "
+        "machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate N cores. Several "
+        "machines: parameter servers, by TF_CONFIG alone."
     )
 
 
 MIRRORED = """
 import sys
 import estimator_emb as ee
+from estimator_emb.spec import options
 import tensorflow as tf
 
 (cpu,) = tf.config.list_physical_devices("CPU")

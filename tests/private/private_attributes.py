@@ -42,7 +42,7 @@ with tf.Graph().as_default():
     _variable_store = graphs.default_variable_store()
     _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
-_GRAPHS = [
+ATTRIBUTES = (
     *_of(
         tf.Operation,
         {
@@ -107,9 +107,6 @@ _GRAPHS = [
             "_set_save_slice_info": "a shard is saved under the name of its table",
         },
     ),
-]
-
-_SAVERS = [
     *_of(
         _v1.train.Saver,
         {
@@ -142,9 +139,6 @@ _SAVERS = [
         {"_external_state_policy": "ours takes the place of TensorFlow's with the same policy"},
         until="2.15",
     ),
-]
-
-_COLUMNS = [
     *_of(
         columns.tpu_feature_column,
         {
@@ -186,9 +180,6 @@ _COLUMNS = [
         tf.feature_column.categorical_column_with_hash_bucket("any", 2),
         {"_transform_input_tensor": "strings and integers become ids as the column does it"},
     ),
-]
-
-_TPU = [
     *_of(
         tpu.PartitionedInfeedQueue,
         {"_check_input_partition_dims": "the checks of a TPU's infeed, where one is emulated"},
@@ -243,9 +234,6 @@ _TPU = [
             "KERAS_API_NAME": "its entry is the pattern of the new ones",
         },
     ),
-]
-
-_ESTIMATOR = [
     *_of(
         estimator.Estimator,
         {
@@ -265,19 +253,20 @@ _ESTIMATOR = [
     *_of(
         tpu_estimator.StockRunConfig(model_dir="any"),
         {
-            "_cluster_spec": "set for one task of a cluster; emptied for an emulated TPU",
-            "_evaluation_master": "as `_cluster_spec`",
+            **dict.fromkeys(
+                (
+                    "_global_id_in_cluster _is_chief _num_ps_replicas _num_worker_replicas "
+                    "_service _task_id _task_type"
+                ).split(),
+                "set for one task of a cluster",
+            ),
+            **dict.fromkeys(
+                ("_cluster_spec", "_evaluation_master", "_master"),
+                "set for one task of a cluster; emptied for an emulated TPU",
+            ),
             "_experimental_distribute": "the strategies of a remote cluster",
-            "_global_id_in_cluster": "set for one task of a cluster",
             "_init_distributed_setting_from_environment_var": "the settings by TF_CONFIG",
-            "_is_chief": "set for one task of a cluster",
-            "_master": "as `_cluster_spec`",
             "_maybe_overwrite_session_config_for_distributed_training": "the same",
-            "_num_ps_replicas": "set for one task of a cluster",
-            "_num_worker_replicas": "the same",
-            "_service": "the same",
-            "_task_id": "the same",
-            "_task_type": "the same",
             "_train_distribute": "the strategy of a training",
         },
     ),
@@ -292,9 +281,6 @@ _ESTIMATOR = [
             "_train_spec": "as `_estimator`",
         },
     ),
-]
-
-_TPU_ESTIMATOR = [
     *_of(
         tpu_estimator.StockTPUEstimator,
         {
@@ -346,23 +332,19 @@ _TPU_ESTIMATOR = [
     ),
     *_of(tpu_estimator.OutfeedHostCallHook, {"_tensors": "what a host_call runs in every step"}),
     *_of(tpu_estimator.CapturingContext, {"_message": "begins the errors of such a context"}),
-]
-
-_KERAS = _of(
-    tf.keras.optimizers.experimental.Adagrad,
-    {
-        "_build_learning_rate": "overridden: a schedule is read in a graph of TensorFlow 1",
-        "_current_learning_rate": "set as Keras does",
-        "_index_dict": "finds the moving average of a variable",
-        "_internal_apply_gradients": "overridden: a condition that such a graph can have",
-        "_model_variables_moving_average": "started where a variable is warm-started",
-        "_overwrite_model_variables_with_average_value": "called under that condition",
-        "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
-        "_var_key": "as `_index_dict`",
-    },
-)
-
-_CONTRIB = [
+    *_of(
+        tf.keras.optimizers.experimental.Adagrad,
+        {
+            "_build_learning_rate": "overridden: a schedule is read in a graph of TensorFlow 1",
+            "_current_learning_rate": "set as Keras does",
+            "_index_dict": "finds the moving average of a variable",
+            "_internal_apply_gradients": "overridden: a condition that such a graph can have",
+            "_model_variables_moving_average": "started where a variable is warm-started",
+            "_overwrite_model_variables_with_average_value": "called under that condition",
+            "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
+            "_var_key": "as `_index_dict`",
+        },
+    ),
     *_of(
         _v1.train.Optimizer,
         {
@@ -387,49 +369,22 @@ _CONTRIB = [
             "_lr_t": "as `_beta1_t`",
         },
     ),
-]
-
-_FILES = [
     *(
-        Attribute(files.file_io, name, "`--map` changes the paths that it gets")
-        for name in (
-            "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
-            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
-            "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
-        ).split()
+        Attribute(module, name, "`--map` changes the paths that it gets")
+        for module, names in {
+            files.file_io: (
+                "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
+                "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
+                "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
+            ),
+            files.record_io: "RandomRecordReader RecordIterator",
+            files.events_writer: "EventsWriter",
+            files.checkpoint_reader: "CheckpointReader",
+            files.readers: "_create_or_validate_filenames_dataset",
+            files.op_def_library: "_apply_op_helper",
+            files.pywrap_tfe: "TFE_Py_FastPathExecute",
+            files.execute: "execute",
+        }.items()
+        for name in names.split()
     ),
-    *_of(
-        files.record_io,
-        {
-            "RandomRecordReader": "`--map` changes the path that it gets",
-            "RecordIterator": "as RandomRecordReader",
-        },
-    ),
-    *_of(files.events_writer, {"EventsWriter": "`--map` changes the path that it gets"}),
-    *_of(files.checkpoint_reader, {"CheckpointReader": "`--map` changes the path that it gets"}),
-    *_of(
-        files.readers,
-        {"_create_or_validate_filenames_dataset": "`--map` changes the paths that it gets"},
-    ),
-    *_of(
-        files.op_def_library,
-        {"_apply_op_helper": "`--map` changes the paths that ops of a graph get"},
-    ),
-    *_of(
-        files.pywrap_tfe,
-        {"TFE_Py_FastPathExecute": "`--map` changes the paths that ops get which run at once"},
-    ),
-    *_of(files.execute, {"execute": "as TFE_Py_FastPathExecute"}),
-]
-
-ATTRIBUTES: tuple[Attribute, ...] = (
-    *_GRAPHS,
-    *_SAVERS,
-    *_COLUMNS,
-    *_TPU,
-    *_ESTIMATOR,
-    *_TPU_ESTIMATOR,
-    *_KERAS,
-    *_CONTRIB,
-    *_FILES,
 )

@@ -119,12 +119,8 @@ def test_an_exported_model_drops_too(tmp_path):
     estimator = make(tmp_path / "model", "drop")
     estimator.train(BATCHES, steps=1)
 
-    def receiver():
-        ids = {key: tf.compat.v1.placeholder(tf.int64, [None], key) for key in "xy"}
-        return ee.export.ServingInputReceiver(ids, ids)
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    receive = harness.receiver_of(x=(tf.int64, [None]), y=(tf.int64, [None]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(x=tf.constant([2, 5], tf.int64), y=tf.constant([-1, 3], tf.int64))
     np.testing.assert_allclose(served["x"], [ROWS[2], [0, 0]])
     np.testing.assert_allclose(served["y"], [[0, 0], ROWS[3]])
