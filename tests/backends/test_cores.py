@@ -62,22 +62,6 @@ def test_context(of_input):
         assert harness.refusal(RuntimeError, get) == message
 
 
-def test_context_answers_all_that_tensorflow_estimators_does():
-    """Nothing reaches for the TPU system that is not there."""
-    members = {name for name in vars(tpu_context.TPUContext) if not name.startswith("_")}
-    assert members == {
-        "current_host",
-        "current_input_fn_deployment",
-        "device_assignment",
-        "device_for_replica",
-        "num_hosts",
-        "num_of_replicas_per_host",
-        "num_replicas",
-        "tpu_host_placement_function",
-    }
-    assert members - set(vars(HostContext)) == {"current_host"}
-
-
 # The core
 
 

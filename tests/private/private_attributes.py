@@ -4,6 +4,7 @@
 Nothing imports this table but its test, `tests/private/test_private.py`: it says which attributes
 a TensorFlow must have. An override is in it too, as nothing else would tell that what it overrides
 is no longer called. Of modules that other files take as a whole it lists what they use of them.
+tensorflow-estimator, which has one version only, is left out.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private import columns, estimator, files, graphs, tpu, tpu_estimator
+from estimator_emb.private import columns, files, graphs, tpu
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,104 +235,6 @@ ATTRIBUTES = (
             "KERAS_API_NAME": "its entry is the pattern of the new ones",
         },
     ),
-    *_of(
-        estimator.Estimator,
-        {
-            "_add_meta_graph_for_mode": "overridden: an export is checked, and built for CPU",
-            "_call_input_fn": "overridden: input_fn is wrapped for where the program runs",
-            "_call_model_fn": "overridden: what model_fn returned is checked and completed",
-            "_config": "set for one task of a cluster",
-            "_create_and_assert_global_step": "preflight makes the global step as an Estimator",
-            "_evaluate_run": "overridden: an evaluation says whether it read a batch",
-            "_export_all_saved_models": "overridden: a checkpoint that is given is judged first",
-            "_model_fn": "made anew in a copy of an estimator, as it refers to its own",
-            "_params": "checked params, which know the mode",
-            "_train_with_estimator_spec": "overridden, and wrapped: hooks and savers are added",
-            "_warm_start_settings": "set once it is known which tables the model uses",
-        },
-    ),
-    *_of(
-        tpu_estimator.StockRunConfig(model_dir="any"),
-        {
-            **dict.fromkeys(
-                (
-                    "_global_id_in_cluster _is_chief _num_ps_replicas _num_worker_replicas "
-                    "_service _task_id _task_type"
-                ).split(),
-                "set for one task of a cluster",
-            ),
-            **dict.fromkeys(
-                ("_cluster_spec", "_evaluation_master", "_master"),
-                "set for one task of a cluster; emptied for an emulated TPU",
-            ),
-            "_experimental_distribute": "the strategies of a remote cluster",
-            "_init_distributed_setting_from_environment_var": "the settings by TF_CONFIG",
-            "_maybe_overwrite_session_config_for_distributed_training": "the same",
-            "_train_distribute": "the strategy of a training",
-        },
-    ),
-    *_of(
-        estimator.TrainingExecutor,
-        {
-            "_estimator": "estimator-emb check: what train_and_evaluate was to run",
-            "_eval_spec": "the same",
-            "_start_continuous_evaluation": "what an evaluator task of a cluster does",
-            "_start_std_server": "overridden: a server of a cluster hears when training is over",
-            "_train_hooks": "as `_start_std_server`, for a worker's training",
-            "_train_spec": "as `_estimator`",
-        },
-    ),
-    *_of(
-        tpu_estimator.StockTPUEstimator,
-        {
-            "_augment_model_fn": "overridden: builds the step where the program runs",
-            "_convert_eval_steps_to_hooks": "preflight asks whether a TPU takes an evaluation so",
-            "_convert_train_steps_to_hooks": "the same of a training",
-            "_ctx": "replaced by the context of an emulated or fed TPU",
-            "_embedding_from_feature_columns": "this package names the variables itself",
-            "_get_features_and_labels_from_input_fn": "preflight builds what a TPU's graph has",
-            "_get_features_from_input_fn": "the same",
-            "_is_input_fn_invoked": "tells whether a graph is for an export",
-            "_iterations_per_training_loop": "how many steps a session call makes",
-            "_log_every_n_secs": "how often a training logs",
-            "_log_every_n_steps": "the same",
-            "_rendezvous": "a graph that preflight builds needs one, and never uses it",
-        },
-    ),
-    *_of(
-        tpu_estimator.InternalTPUContext,
-        {
-            "_assert_mode": "the mode that a context was taken for",
-            "_config": "how many cores a described TPU has",
-            "_eval_batch_size": "the samples that the embedding hardware is configured for",
-            "_get_master_address": "the TPU that the embedding hardware belongs to",
-            "_get_tpu_system_metadata": "overridden: an emulated TPU is not asked",
-            "_is_running_on_cpu": "overridden: predictions with tables on the host",
-            "_lazy_embedding_config_dict": "holds our TPUEmbedding in place of TensorFlow 2.15's",
-            "_lazy_tpu_system_metadata_dict": "preflight says which TPU an estimator is on",
-            "_lazy_validation_dict": "preflight checks modes that have no batch size",
-            "_train_batch_size": "as `_eval_batch_size`",
-        },
-    ),
-    *_of(
-        tpu_estimator.TPUContext,
-        {"_call_from_input_fn": "some members are for input_fn only, or for model_fn only"},
-    ),
-    *_of(
-        tpu_estimator.InputPipeline,
-        {"_validate_input_pipeline": "warns of queues, or refuses them, where a TPU is emulated"},
-    ),
-    *_of(tpu_estimator.Inputs, {"_parse_inputs": "features and labels of what input_fn gave"}),
-    *_of(
-        tpu_estimator.ModelFnWrapper,
-        {
-            "_call_model_fn": "calls model_fn with what it takes",
-            "_verify_estimator_spec": "refuses what a TPU would not take",
-            "_verify_tpu_spec_predictions": "the same, of predictions",
-        },
-    ),
-    *_of(tpu_estimator.OutfeedHostCallHook, {"_tensors": "what a host_call runs in every step"}),
-    *_of(tpu_estimator.CapturingContext, {"_message": "begins the errors of such a context"}),
     *_of(
         tf.keras.optimizers.experimental.Adagrad,
         {
