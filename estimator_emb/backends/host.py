@@ -21,7 +21,6 @@ from estimator_emb.private.graphs import fn_args
 from estimator_emb.private.tpu_estimator import StockRunConfig, add_item_to_params
 from estimator_emb.spec import options
 from estimator_emb.spec.resolved import check_for_host, with_own_keys
-from estimator_emb.step import transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
@@ -241,9 +240,10 @@ def with_context(input_fn: Function) -> Function:
 
 
 def with_one_more(input_fn: Function, batches: int) -> Function:
-    """Returns an input_fn whose dataset ends some batches later; see `transfer.with_one_more`."""
+    """Returns an input_fn whose dataset ends `batches` later, for steps that read batches ahead."""
 
     def wrapped(**kwargs: Any) -> Any:
-        return transfer.with_one_more(input_fn(**kwargs), batches)
+        made = input_fn(**kwargs)
+        return made.concatenate(made.take(batches)) if isinstance(made, tf.data.Dataset) else made
 
     return takes(wrapped, fn_args(input_fn))

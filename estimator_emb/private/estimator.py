@@ -34,19 +34,10 @@ from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec
 from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 
 LocalRunConfig = _run_config.RunConfig
-"""`tf.estimator.RunConfig`, of estimators other than TPUEstimator."""
-
+# Of which a `TPUEstimatorSpec` is a kind, whoever has replaced that class.
 AnyTPUEstimatorSpec = _model_fn._TPUEstimatorSpec
-"""Of which a `TPUEstimatorSpec` is a kind, whoever has replaced that class."""
-
 LOSS_METRIC_KEY = _model_fn.LOSS_METRIC_KEY
-"""The name of the loss in summaries."""
-
 stock_train_and_evaluate = _training.train_and_evaluate
-"""What `estimator_emb.train_and_evaluate` does where there is no cluster."""
-
+# Runs `train_and_evaluate`; ours ends a cluster, and `estimator-emb check` takes its place.
 TrainingExecutor = _training._TrainingExecutor
-"""Runs `train_and_evaluate`; ours ends a cluster, and `estimator-emb check` takes its place."""
-
 step_of_latest_checkpoint = _estimator._load_global_step_from_checkpoint_dir
-"""The step at which a model_dir stands, by which Estimators tell whether max_steps is reached."""
