@@ -49,19 +49,8 @@ def seen_by(inputs, batch=32):
         inputs.append({"model": (features.shape.as_list(), params["batch_size"])})
         w = v1.get_variable("w", initializer=0.0)
         loss = tf.reduce_sum(features) * w
-        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-
-        def metric_fn(features):
-            return {"mean": v1.metrics.mean(features)}
-
-        return ee.TPUEstimatorSpec(
-            mode,
-            predictions={"x": features},
-            loss=loss,
-            train_op=train_op,
-            eval_metrics=(metric_fn, [features]),
-        )
+        metrics = (lambda features: {"mean": v1.metrics.mean(features)}, [features])
+        return harness.minimized(mode, loss, predictions={"x": features}, eval_metrics=metrics)
 
     return input_fn, model_fn
 

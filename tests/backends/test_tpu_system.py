@@ -505,11 +505,8 @@ def test_a_generation_with_the_hardware(generation, tmp_path):
     assert train(dict_spec(), tmp_path, tpu_config=config).ops("LoadTPUEmbedding")
 
 
-def test_the_ways_round_exist(tmp_path):
-    """A TPU without the hardware has three ways.
-
-    Tables on the tensor core, tables on the TPU's host, and everything on the host.
-    """
+def test_a_way_round_without_the_hardware(tmp_path):
+    """Tables on the tensor core; the others are backends with tests of their own."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
         3,
@@ -531,13 +528,6 @@ def test_the_ways_round_exist(tmp_path):
     trained = [one.op.name for one in reached.graph.get_collection("trainable_variables")]
     assert trained == ["dense_features/item_embedding/embedding_weights"]
 
-    spec, model_fn, _ = dict_spec()
-    for way in ({"device": "host"}, {"tables": "host"}):
-        config = tpu_described.per_core_input(**way)
-        harness.configured(
-            model_fn, spec, ee.RunConfig(model_dir=str(tmp_path), tpu_config=config), use_tpu=True
-        )
-
 
 def only_items(params):
     return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
@@ -556,30 +546,25 @@ def topology(embedding_feature):
 
 
 def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
+    """By the metadata of the system, or by the resolver."""
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+    generations.check_system(metadata(1), resolver)
     for serialized in (topology(None), topology(feature.V1), topology(feature.V2)):
+        resolver.set_tpu_topology(serialized)
+        generations.check_system(metadata(1), resolver)
         for form in (serialized, tf.tpu.experimental.Topology(serialized=serialized), None):
             generations.check_system(metadata(1, form), resolver=None)
+    resolver.set_tpu_topology(topology(feature.UNSUPPORTED))
+    with pytest.raises(ValueError):
+        generations.check_system(metadata(1), resolver)
     with pytest.raises(ValueError) as caught:
         train(dict_spec(), tmp_path, topology=topology(feature.UNSUPPORTED))
     assert str(caught.value) == (
         "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
         f"tables of this spec cannot run there. {ELSEWHERE}."
     )
-
-
-def test_a_resolver_that_knows_its_tpu():
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-    feature = topology_pb2.TPUHardwareFeature
-    metadata = tpu_described.metadata(1)
-    generations.check_system(metadata, resolver)
-    for known in (topology(None), topology(feature.V1), topology(feature.V2)):
-        resolver.set_tpu_topology(known)
-        generations.check_system(metadata, resolver)
-    resolver.set_tpu_topology(topology(feature.UNSUPPORTED))
-    with pytest.raises(ValueError):
-        generations.check_system(metadata, resolver)
 
 
 def test_predict_says_where_to_predict(tmp_path):

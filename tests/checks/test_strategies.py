@@ -103,25 +103,39 @@ def test_two_mirrored_replicas_without_tables(tmp_path):
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 
-def trained_in_turn_and_at_once(make, tmp_path):
-    """Trains two estimators alone, then their like in two threads; returns both checkpoints."""
-    steps = 4
+@pytest.mark.parametrize(
+    "shards",
+    [
+        pytest.param((None, None), marks=pytest.mark.slow),
+        pytest.param((1, 1), marks=pytest.mark.slow),
+        pytest.param((2, 2), marks=pytest.mark.slow),
+        (2, None),
+    ],
+    ids=str,
+)
+def test_two_threads_train_at_once(shards, tmp_path):
+    """Each with its own number of cores."""
+    steps, errors = 4, []
 
     def train(folder, number):
         start = np.arange(10, dtype=np.float32).reshape(5, 2) * (number + 1)
         batches = [
             ({"x": np.array([1, 3, number, 4])}, {"x": np.full([4, 2], number + 0.5, np.float32)})
         ]
-        one = make(spec_of(start), folder / str(number))
+        one = harness.estimator(
+            harness.gradient_model_fn(["x"]),
+            spec_of(start),
+            tmp_path / folder / str(number),
+            num_shards=shards[number],
+        )
         one.train(harness.input_fn_of(batches * steps), steps=steps)
 
     for number in (0, 1):
-        train(tmp_path / "alone", number)
-    errors = []
+        train("alone", number)
 
     def in_thread(number):
         try:
-            train(tmp_path / "threads", number)
+            train("threads", number)
         except BaseException as error:
             errors.append(error)
 
@@ -135,33 +149,6 @@ def trained_in_turn_and_at_once(make, tmp_path):
     for number in (0, 1):
         alone = harness.saved(tmp_path / "alone" / str(number), steps)
         threaded = harness.saved(tmp_path / "threads" / str(number), steps)
-        yield alone, threaded
-
-
-@pytest.mark.parametrize(
-    "shards",
-    [
-        pytest.param((None, None), marks=pytest.mark.slow),
-        pytest.param((1, 1), marks=pytest.mark.slow),
-        pytest.param((2, 2), marks=pytest.mark.slow),
-        (2, None),
-    ],
-    ids=str,
-)
-def test_two_threads_train_at_once(shards, tmp_path):
-    """Each with its own number of cores."""
-
-    def make(spec, model_dir):
-        of_thread = shards[0 if str(model_dir).endswith("0") else 1]
-        return harness.estimator(
-            harness.gradient_model_fn(["x"]),
-            spec,
-            model_dir,
-            device=of_thread and "host",
-            num_shards=of_thread,
-        )
-
-    for alone, threaded in trained_in_turn_and_at_once(make, tmp_path):
         assert threaded.keys() == alone.keys()
         for name, value in threaded.items():
             np.testing.assert_array_equal(value, alone[name])

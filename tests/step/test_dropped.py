@@ -141,9 +141,3 @@ def test_a_tpu_cannot_do_it(tmp_path):
     with pytest.raises(ValueError) as error:
         harness.configured(lambda features: None, None, config, 2)
     assert str(error.value) == ("bad_ids='drop' works on the host only: a TPU does not check ids.")
-
-
-def test_the_choice_stays_with_the_config():
-    config = ee.RunConfig(tpu_config=ee.TPUConfig(bad_ids="drop", device="host"))
-    for one in (config.tpu_config._replace(num_shards=2), config.replace(model_dir="x").tpu_config):
-        assert (one.bad_ids, one.device) == ("drop", "host")
