@@ -176,6 +176,26 @@ def sequence_layers() -> dict[str, Any]:
     }
 
 
+def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Ways that every kind of layer has; `make` returns a function of the features."""
+
+    def one_layer(features: Any, by_key: Any) -> Any:
+        return make(list(by_key.values()))(features)
+
+    def one_for_each(features: Any, by_key: Any) -> Any:
+        return [make([column])(features) for column in by_key.values()]
+
+    def called_twice(features: Any, by_key: Any) -> Any:
+        made = make(list(by_key.values()))
+        return made(features), made(dict(features))
+
+    def in_name_scope(features: Any, by_key: Any) -> Any:
+        with tf.name_scope("deep"):
+            return make(list(by_key.values()))(features)
+
+    return {way.__name__: way for way in (one_layer, one_for_each, called_twice, in_name_scope)}
+
+
 def dense_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `DenseFeatures` has."""
 
@@ -188,22 +208,12 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
     def all_of(by_key: dict[str, Any]) -> list[Any]:
         return list(by_key.values())
 
-    def one_layer(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key))(features)
-
-    def one_for_each(features: Any, by_key: Any) -> Any:
-        return [make([column])(features) for column in by_key.values()]
-
     def named(features: Any, by_key: Any) -> Any:
         return make(all_of(by_key), name="inputs")(features)
 
     def two_of_one_name(features: Any, by_key: Any) -> Any:
         first, *others = all_of(by_key)
         return make([first], name="inputs")(features), make(others, name="inputs")(features)
-
-    def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(all_of(by_key))
-        return made(features), made(dict(features))
 
     def called_twice_and_another(features: Any, by_key: Any) -> Any:
         first, *others = all_of(by_key)
@@ -228,10 +238,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             with v1.variable_scope(None, "tower"):
                 made.append(make([column])(features))
         return made
-
-    def in_name_scope(features: Any, by_key: Any) -> Any:
-        with tf.name_scope("deep"):
-            return make(all_of(by_key))(features)
 
     def each_in_name_scope(features: Any, by_key: Any) -> Any:
         made = []
@@ -320,19 +326,19 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
                 made.append(make([column])(features))
         return made
 
+    common = common_ways(make)
     ways = {
-        way.__name__: Spelling(way, uses=2 if way is called_twice else 1)
+        name: Spelling(way, uses=2 if name == "called_twice" else 1) for name, way in common.items()
+    }
+    ways |= {
+        way.__name__: Spelling(way)
         for way in (
-            one_layer,
-            one_for_each,
             named,
             two_of_one_name,
-            called_twice,
             called_twice_and_another,
             in_variable_scope,
             each_in_one_variable_scope,
             in_default_variable_scope,
-            in_name_scope,
             each_in_name_scope,
             made_outside_of_the_scope,
             sequential,
@@ -345,14 +351,16 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
     }
     ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
     for name, way in {
-        "shared": one_layer,
-        "shared_by_two_layers": one_for_each,
+        "shared": common["one_layer"],
+        "shared_by_two_layers": common["one_for_each"],
         "shared_in_variable_scopes": shared_in_variable_scopes,
     }.items():
         ways[name] = Spelling(way, columns=shared_columns_of)
     names_in_two_cases = ("C0", "c0")
-    ways["names_in_two_cases"] = Spelling(one_layer, keys=names_in_two_cases)
-    ways["names_in_two_cases_in_two_layers"] = Spelling(one_for_each, keys=names_in_two_cases)
+    ways["names_in_two_cases"] = Spelling(common["one_layer"], keys=names_in_two_cases)
+    ways["names_in_two_cases_in_two_layers"] = Spelling(
+        common["one_for_each"], keys=names_in_two_cases
+    )
     return ways
 
 
@@ -360,49 +368,31 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `SequenceFeatures` has."""
 
     def make(columns: Any, **kwargs: Any) -> Any:
-        return sequence_layers()[layer](columns, **kwargs)
-
-    def one_layer(features: Any, by_key: Any) -> Any:
-        return make(list(by_key.values()))(features)[0]
-
-    def one_for_each(features: Any, by_key: Any) -> Any:
-        return [make([column])(features)[0] for column in by_key.values()]
+        made = sequence_layers()[layer](columns, **kwargs)
+        return lambda features: made(features)[0]
 
     def named_in_variable_scope(features: Any, by_key: Any) -> Any:
         with v1.variable_scope("deep"):
-            return make(list(by_key.values()), name="inputs")(features)[0]
-
-    def in_name_scope(features: Any, by_key: Any) -> Any:
-        with tf.name_scope("deep"):
-            return make(list(by_key.values()))(features)[0]
-
-    def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(list(by_key.values()))
-        return made(features)[0], made(features)[0]
+            return make(list(by_key.values()), name="inputs")(features)
 
     def subclassed(features: Any, by_key: Any) -> Any:
         class Tower(tf.keras.Model):
             def __init__(self, columns: Any):
                 super().__init__()
-                self.sequences = make(columns)
+                self.sequences = sequence_layers()[layer](columns)
 
             def call(self, features: Any) -> Any:
                 return self.sequences(features)[0]
 
         return Tower(list(by_key.values()))(features)
 
+    common = common_ways(make)
+    own = {"named_in_variable_scope": named_in_variable_scope, "subclassed": subclassed}
     ways = {
-        way.__name__: Spelling(way, keys=SEQUENCES, uses=2 if way is called_twice else 1)
-        for way in (
-            one_layer,
-            one_for_each,
-            named_in_variable_scope,
-            in_name_scope,
-            called_twice,
-            subclassed,
-        )
+        name: Spelling(way, keys=SEQUENCES, uses=2 if name == "called_twice" else 1)
+        for name, way in {**common, **own}.items()
     }
-    ways["shared"] = Spelling(one_layer, keys=SEQUENCES, columns=shared_columns_of)
+    ways["shared"] = Spelling(common["one_layer"], keys=SEQUENCES, columns=shared_columns_of)
     return ways
 
 

@@ -223,35 +223,27 @@ def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
     """Two cores of two samples each; the gradient of a sample is that of its core's mean."""
 
     def input_fn(params):
-        ids = tf.data.Dataset.from_tensor_slices({"f": np.array([0, 1, 1, 2])})
+        ids = tf.data.Dataset.from_tensor_slices({"x": np.array([0, 1, 1, 2])})
         return ids.repeat().batch(params["batch_size"], drop_remainder=True)
 
     def model_fn(features, labels, mode, params):
-        assert labels is None and features["f"].shape == [2, 2]
-        loss = tf.reduce_mean(features["f"])
-        return harness.minimized(mode, loss, 0.1)
+        assert labels is None and features["x"].shape == [2, 2]
+        return harness.minimized(mode, tf.reduce_mean(features["x"]), 0.1)
 
-    tpu_config = ee.TPUConfig(1, num_shards=2, device="host", per_host_input_for_training=pipeline)
-    estimator = harness.configured(
-        model_fn,
-        ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"f": ee.FeatureConfig("t")},
-            table_to_config_dict={"t": ee.TableConfig(4, 2, v1.zeros_initializer())},
-            optimization_parameters=ee.StochasticGradientDescentParameters(8.0),
-        ),
-        ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config),
-    )
-    estimator.train(input_fn, steps=1)
+    sgd = ee.StochasticGradientDescentParameters(8.0)
+    spec = harness.table_spec(4, 2, sgd, v1.zeros_initializer())
+    make(model_fn, tmp_path, 2, pipeline, spec, batch=4).train(input_fn, steps=1)
     got = harness.saved(tmp_path, 1)["t"]
     # The mean is over 4 numbers of a core, and CrossShardOptimizer halves it.
     np.testing.assert_allclose(got[:, 0], [-1, -2, -1, 0])
 
 
 def test_hooks_fire_once_a_loop(tmp_path):
-    hook = Steps()
-    estimator = make(one_weight(), tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
+    hook, of_spec = Steps(), Steps()
+    model_fn = one_weight(training_hooks=[of_spec])
+    estimator = make(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
-    assert hook.seen == [3, 6, 7]
+    assert hook.seen == of_spec.seen == [3, 6, 7]
 
 
 def test_a_loop_may_last_a_time(tmp_path):
@@ -324,13 +316,6 @@ def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
     assert hook.seen == [1, 2, 3]
     assert estimator.evaluate(numbers(*range(8)), steps=2)["mean"] == 1.5
     assert list((tmp_path / "summaries").glob("events*"))
-
-
-def test_hooks_of_the_spec(tmp_path):
-    hook = Steps()
-    estimator = make(one_weight(training_hooks=[hook]), tmp_path, 1, batch=1)
-    estimator.train(numbers(0), steps=4)
-    assert hook.seen == [2, 4]
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])

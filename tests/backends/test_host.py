@@ -263,10 +263,7 @@ def test_a_bad_id_stops_before_any_update(tmp_path):
 
 
 def test_a_table_without_optimizer(tmp_path):
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": ee.TableConfig(4, 2)},
-    )
+    spec = harness.table_spec(4, 2, None)
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == (
         "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
         "EmbeddingConfigSpec."

@@ -7,6 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -146,10 +147,8 @@ def test_other_spellings_of_the_optimizer(wrapped, apply, tmp_path):
 
 
 @pytest.fixture
-def control_flow_of_tensorflow_1():
-    tf.compat.v1.disable_control_flow_v2()
-    yield
-    tf.compat.v1.enable_control_flow_v2()
+def control_flow_of_tensorflow_1(monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "map_fn", "scan", "while_loop", "cond"])

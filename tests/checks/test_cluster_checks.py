@@ -15,11 +15,7 @@ CLUSTER = {
     "worker": ["localhost:2", "localhost:3"],
     "ps": ["localhost:4"],
 }
-SPEC = ee.EmbeddingConfigSpec(
-    feature_to_config_dict={"x": ee.FeatureConfig("x")},
-    table_to_config_dict={"x": ee.TableConfig(4, 2)},
-    optimization_parameters=ee.AdagradParameters(0.1),
-)
+SPEC = harness.table_spec(4, 2, ee.AdagradParameters(0.1))
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ RAGGED = (
     "Of a RaggedTensor, row splits begin with 0, do not decrease, and end with the number of "
     "values."
 )
-OLD = tf.__version__.startswith("2.15.")
 
 
 def model_fn(features, labels, mode, params):
@@ -107,7 +106,7 @@ DESERIALIZING = (
 SPLITS = (
     "Requires nested_row_splits[0][-1]=2 to be equal with the number of values in this dimension, "
     "which is 4"
-    if OLD
+    if harness.IS_2_15
     else "Invalid ragged splits: last element of ragged splits must be the number of ragged "
     "values(4) but is 2"
 )
