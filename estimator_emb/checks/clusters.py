@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rejects clusters that cannot train tables, and prepares the sessions of others."""
+"""Rejects clusters and strategies that cannot train tables, and prepares the sessions of others."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.private.tpu_estimator import StockRunConfig
 from estimator_emb.spec import tf_config
+from estimator_emb.spec.options import CannotEmulate
 
 _SYNCHRONOUS = "sync_token_q"
 """The queue that `SyncReplicasOptimizer` adds to a graph."""
@@ -29,6 +30,23 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
             "in one process."
         )
     return _with_device_filters(config)
+
+
+def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
+    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU.
+
+    Without either, tensorflow-estimator runs the strategy.
+    """
+    for option in ("train_distribute", "eval_distribute"):
+        strategy = getattr(config, option, None)
+        if strategy is not None and (tables or emulated):
+            what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
+            raise (ValueError if tables else CannotEmulate)(
+                f"RunConfig: {option} must be None with {what}; got a {type(strategy).__name__}. "
+                "Several replicas on this machine: TPUConfig(device='host', num_shards=N) and "
+                "use_tpu=True emulate N cores. Several machines: parameter servers, by TF_CONFIG "
+                "alone."
+            )
 
 
 def _check_emulated() -> None:
