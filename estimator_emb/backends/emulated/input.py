@@ -108,8 +108,7 @@ def read_cores(
 
 
 _Fed = tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]
-"""The batches of a step, each with the replicas that it feeds in the order of its parts, and the
-initializers."""
+"""The batches of a step, each with the replicas that it feeds, in its order; and initializers."""
 
 
 def _fed(
