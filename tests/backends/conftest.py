@@ -29,7 +29,6 @@ SLOW_WITH_TENSORFLOW = {
 SLOW_WITH_NATIVE = {
     "test_an_optimizer_that_scales_the_loss_is_refused",
     "test_clipping_between_compute_and_apply_leaves_the_tables_alone",
-    "test_cross_replica_sum_computes",
     "test_features_must_be_a_dict",
     "test_gradients_that_are_only_looked_at",
     "test_trains_by_other_arguments",

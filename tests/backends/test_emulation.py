@@ -180,22 +180,7 @@ def w_after(estimator):
     return estimator.get_variable_value("w")
 
 
-def test_the_mean_of_the_cores_gradients(tmp_path):
-    estimator = make(one_weight(), tmp_path, 2, batch=4)
-    estimator.train(numbers(1, 2, 30, 40), steps=1)
-    assert w_after(estimator) == 1 - (3 + 70) / 2
-
-
-def test_batch_statistics_are_those_of_a_core(tmp_path):
-    def loss_of(x, w):
-        return w * tf.reduce_sum(tf.square(x - tf.reduce_mean(x)))
-
-    estimator = make(one_weight(loss_of=loss_of), tmp_path, 2, batch=4)
-    estimator.train(numbers(1, 3, 30, 40), steps=1)
-    assert w_after(estimator) == 1 - (2 + 50) / 2
-
-
-def test_batch_axis(tmp_path):
+def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
     def input_fn(params):
         return tf.data.Dataset.from_tensors(np.array([[1, 2, 30, 40]], np.float32)).repeat()
 

@@ -233,16 +233,6 @@ def test_a_feature_without_gradient_counts_as_zero(tmp_path, caplog):
     assert "No gradient reaches features ['x'] of table t: zeros are used." in caplog.text
 
 
-def test_cross_replica_sum_computes(tmp_path):
-    def train_op_of(loss, _):
-        total = tf.compat.v1.tpu.cross_replica_sum(2.0 * loss)
-        return tf.compat.v1.train.GradientDescentOptimizer(0.0).minimize(
-            total, tf.compat.v1.train.get_global_step()
-        )
-
-    np.testing.assert_allclose(changed_by(train_op_of, tmp_path), 2 * SUMS, rtol=1e-5)
-
-
 def test_a_bad_id_stops_before_any_update(tmp_path):
     spec = spec_of(
         {"good": {}, "bad": {}},
