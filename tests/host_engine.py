@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a TableStep over batches and shows all it computes, with native kernels or without."""
 
-import contextlib
 import os
+from unittest import mock
 
 import harness
 import numpy as np
@@ -26,16 +26,8 @@ def one_table(parameters, rows, dimension, combiner="sum", feature=None, **field
     return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 
-@contextlib.contextmanager
 def native_is(on):
-    before = os.environ.get("ESTIMATOR_EMB_NATIVE")
-    os.environ["ESTIMATOR_EMB_NATIVE"] = "1" if on else "0"
-    try:
-        yield
-    finally:
-        del os.environ["ESTIMATOR_EMB_NATIVE"]
-        if before is not None:
-            os.environ["ESTIMATOR_EMB_NATIVE"] = before
+    return mock.patch.dict(os.environ, ESTIMATOR_EMB_NATIVE="1" if on else "0")
 
 
 def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
