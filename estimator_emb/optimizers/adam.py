@@ -152,23 +152,7 @@ class Adam(TF2Optimizer, AdamParameters):
         clipvalue: ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            beta_1,
-            beta_2,
-            epsilon,
-            lazy_adam,
-            sum_inside_sqrt,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._construct(locals())
 
     @property
     def beta_1(self) -> float:

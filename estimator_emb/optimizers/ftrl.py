@@ -186,25 +186,9 @@ class FTRL(TF2Optimizer, FtrlParameters):
         allow_zero_accumulator: bool = False,
         low_dimensional_packing_status: bool = False,
     ):
-        self.initial_accumulator_value = initial_accumulator_value
+        self._construct(locals())
+
+    def __post_init__(self) -> None:
         self._check_number("initial_accumulator_value")
-        self._check(initial_accumulator_value > 0, "initial_accumulator_value", "positive")
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            learning_rate_power,
-            initial_accumulator_value,
-            l1_regularization_strength,
-            l2_regularization_strength,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            multiply_linear_by_learning_rate,
-            beta,
-            allow_zero_accumulator,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._check(self.initial_accumulator_value > 0, "initial_accumulator_value", "positive")
+        super().__post_init__()
