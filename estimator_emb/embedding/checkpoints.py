@@ -84,9 +84,7 @@ def checkpoint_to_tensorflow(
         its variable, where the checkpoint has none or several of that name. None by default.
       sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles the
         rows when it restores them.
-      strict: as in `to_tensorflow`.
-      step: as in `to_tensorflow`.
-      batch_size: as in `to_tensorflow`.
+      strict, step, batch_size: as in `to_tensorflow`.
       order: as in `estimator_emb.checkpoint.table`.
       progress: function of the bytes done and the total bytes; None, the default, for none.
 
@@ -232,8 +230,12 @@ def checkpoint_from_tensorflow(
                     moved[key] = given.get(table, table) + suffixes[slot]
                 else:
                     left_out.append(tf2.shown(key))
-        _check_distinct(list(moved.values()))
-        for key in moved:
+        for key, name in moved.items():
+            if list(moved.values()).count(name) > 1:
+                raise ValueError(
+                    f"checkpoint_from_tensorflow: two variables would be called {name!r}; give the "
+                    "tables other names by variables."
+                )
             values.check(key)
         counted = tf2.saved_step(values)
         _write(values, destination, moved, counted, progress)
@@ -263,15 +265,6 @@ def _optimizer_of(
         f"checkpoint_from_tensorflow: table {table!r} in {values.path!r} has the slots "
         f"{sorted(names)}, which are those of no optimizer here; slots=False leaves them out."
     )
-
-
-def _check_distinct(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"checkpoint_from_tensorflow: two variables would be called {name!r}; give the "
-                "tables other names by variables."
-            )
 
 
 def _write(

@@ -28,9 +28,7 @@ class AdagradParameters(OptimizationParameters):
     Args:
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive.

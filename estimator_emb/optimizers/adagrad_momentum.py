@@ -41,9 +41,7 @@ class AdagradMomentumParameters(OptimizationParameters):
       exponent: which root of the accumulator divides, > 0; 2 is the square root of Adagrad.
       beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
       epsilon: added to a inside the power, > 0. It is no initial accumulator.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: `exponent` or `epsilon` is not positive.

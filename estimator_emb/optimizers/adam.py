@@ -40,9 +40,7 @@ class AdamParameters(OptimizationParameters):
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and

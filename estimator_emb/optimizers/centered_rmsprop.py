@@ -31,9 +31,7 @@ class CenteredRMSPropParameters(OptimizationParameters):
       momentum: decay of mom. Any number.
       epsilon: added inside the root. Any number; with 0, a row whose gradients were all 0 becomes
         NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Source: `CenteredRmsPropParameters` of optimization_parameters.proto and
     LoadTPUEmbeddingCenteredRMSPropParameters, TF 2.15.1; rule: `functor::ApplyCenteredRMSProp` of

@@ -49,9 +49,7 @@ class FtrlParameters(OptimizationParameters):
       initial_accumulator_value: start of every a, >= 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
         a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.

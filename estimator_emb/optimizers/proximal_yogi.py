@@ -35,9 +35,7 @@ class ProximalYogiParameters(OptimizationParameters):
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       initial_accumulator_value: start of every v. Any number; a negative one soon gives NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or a strength is negative.

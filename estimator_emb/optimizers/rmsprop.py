@@ -28,9 +28,7 @@ class RMSPropParameters(OptimizationParameters):
       momentum: decay of mom. Any number.
       epsilon: added to ms inside the root. Any number; with 0, a row whose gradients were all 0
         becomes NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
       initial_ms: start of every ms. `tf.compat.v1.train.RMSPropOptimizer` starts from 1; the TPU
         classes start from 0 and have no such argument, which is why it is keyword-only.
 

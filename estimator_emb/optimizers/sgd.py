@@ -18,9 +18,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
     Args:
       learning_rate: step size.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
+      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Source: `StochasticGradientDescentParameters` of tensorflow/python/tpu/tpu_embedding.py, TF
     2.15.1; rule: `BuildSgdOptimizerComputation` of
