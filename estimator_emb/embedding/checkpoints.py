@@ -84,7 +84,9 @@ def checkpoint_to_tensorflow(
         its variable, where the checkpoint has none or several of that name. None by default.
       sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles the
         rows when it restores them.
-      strict, step, batch_size: as in `to_tensorflow`.
+      strict: as in `to_tensorflow`.
+      step: as in `to_tensorflow`.
+      batch_size: as in `to_tensorflow`.
       order: as in `estimator_emb.checkpoint.table`.
       progress: function of the bytes done and the total bytes; None, the default, for none.
 

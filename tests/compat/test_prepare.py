@@ -11,12 +11,10 @@ import harness
 import processes
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
 from estimator_emb.names.legacy import LACKING
-from estimator_emb.step.cores import Cores
 
 on_2_15 = pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
@@ -285,16 +283,3 @@ def test_nothing_else_of_tensorflow_is_changed():
     if not harness.IS_2_15:
         expected.insert(0, "tensorflow.python.util.tf_export ESTIMATOR_API_NAME")
     assert run(program).stdout.splitlines() == expected
-
-
-def test_one_core_gives_back_the_ops_it_replaces():
-    names = ("cross_replica_sum", "collective_permute", "all_to_all")
-    before = {name: getattr(gen_tpu_ops, name) for name in names}
-    assert {one.__module__ for one in before.values()} == {gen_tpu_ops.__name__}
-    others = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}
-    with Cores().running(shard_context=True):
-        for name in names:
-            assert getattr(gen_tpu_ops, name) is not before[name]
-        inside = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}
-        assert inside == others
-    assert {name: getattr(gen_tpu_ops, name) for name in names} == before

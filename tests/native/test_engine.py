@@ -180,41 +180,6 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
         np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
 
 
-def test_strings_and_ragged_ids(tmp_path):
-    """Forms that reach the kernels through TensorFlow's ops, in a whole training."""
-    import feature_columns as fc
-
-    columns = [
-        fc.embedding_column(
-            fc.categorical_column_with_vocabulary_list("s", ["a", "b", "c"]), 2, combiner="mean"
-        ),
-        fc.embedding_column(fc.categorical_column_with_identity("r", 4), 2, combiner="sqrtn"),
-    ]
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=columns, optimization_parameters=ee.AdagradParameters(0.5)
-    )
-
-    def input_fn(params):
-        features = {
-            "s": tf.constant([["a", "zzz", ""], ["c", "a", "a"]]),
-            "r": tf.ragged.constant([[1, 1, 3], []], dtype=tf.int64),
-        }
-        return tf.data.Dataset.from_tensors((features, {k: tf.ones([2, 2]) for k in "sr"}))
-
-    found = []
-    for native in (False, True):
-        with host_engine.native_is(native):
-            directory = tmp_path / str(native)
-            estimator = harness.estimator(
-                harness.gradient_model_fn(["s", "r"]), spec, directory, batch_size=2
-            )
-            estimator.train(input_fn, steps=1)
-            found.append(harness.saved(directory, 1))
-    assert found[0].keys() == found[1].keys()
-    for name, value in found[0].items():
-        np.testing.assert_allclose(found[1][name], value, rtol=1e-6, err_msg=name)
-
-
 @pytest.mark.slow
 def test_a_checkpoint_continues_with_and_without(tmp_path):
     rng = np.random.default_rng(1)
