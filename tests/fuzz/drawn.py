@@ -22,19 +22,9 @@ STEPS, SAMPLES, LENGTH = 3, 8, 2
 
 FORMS = ("one", "dense", "sparse", "unsorted", "ragged", "weighted", "sequence", "padded sequence")
 CLASSES = {
-    "sgd": optimizers.StochasticGradientDescentParameters,
-    "adagrad": optimizers.AdagradParameters,
-    "adagrad_momentum": optimizers.AdagradMomentumParameters,
-    "adam": optimizers.AdamParameters,
-    "ftrl": optimizers.FtrlParameters,
-    "momentum": optimizers.MomentumParameters,
-    "rmsprop": optimizers.RMSPropParameters,
-    "centered_rmsprop": optimizers.CenteredRMSPropParameters,
-    "adadelta": optimizers.AdadeltaParameters,
-    "proximal_adagrad": optimizers.ProximalAdagradParameters,
-    "proximal_yogi": optimizers.ProximalYogiParameters,
-    "frequency_estimator": optimizers.FrequencyEstimatorParameters,
+    rule.__name__: ours for ours, rule in descriptors.RULES.items() if ours in optimizers.PARAMETERS
 }
+"""Name of an optimizer -> its class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,53 +295,46 @@ def _optimizer(rng, name, may_take_turns):
         around["multiply_weight_decay_factor_by_learning_rate"] = bool(rng.random() < 0.5)
     arguments |= descriptors.arguments(around)
     start: tuple[float, ...] = (0.25,)
-    hyper: dict[str, Any] = {}
     rate: tuple[float, ...] = (0.25,)
     flag, share, other = bool(rng.random() < 0.5), _one_of(rng, 0.0, 0.5, 0.75), 0.875
-    l1, l2 = _one_of(rng, 0.0, 0.125), _one_of(rng, 0.0, 0.25)
-    named: dict[str, Any] = {}
+    strengths = {"l1": _one_of(rng, 0.0, 0.125), "l2": _one_of(rng, 0.0, 0.25)}
+    nesterov = {"momentum": share, "use_nesterov": flag}
+    decayed = {"rho": other, "momentum": share, "epsilon": 0.125}
+    betas = {"beta1": share, "beta2": other, "epsilon": 0.125}
+    hyper: dict[str, Any] = {}
+    named: dict[str, Any] = {}  # Besides those of the formula.
     if name == "sgd":
         start = ()
     elif name == "adagrad":
-        named["initial_accumulator"] = 0.25
+        named = {"initial_accumulator": 0.25}
     elif name == "proximal_adagrad":
-        named = {"initial_accumulator": 0.25, **_regularization(l1, l2)}
-        hyper = {"l1": l1, "l2": l2}
+        hyper, named = strengths, {"initial_accumulator": 0.25}
     elif name == "adagrad_momentum":
-        hyper = {"momentum": share, "use_nesterov": flag, "exponent": int(rng.choice([2, 3]))}
+        hyper, start = {**nesterov, "exponent": int(rng.choice([2, 3]))}, (0, 0)
         hyper |= {"beta2": _one_of(rng, 1.0, 0.5), "epsilon": 0.125}
-        named, start = hyper, (0, 0)
     elif name == "adam":
-        hyper = {"beta1": share, "beta2": other, "epsilon": 0.125, "sum_inside_sqrt": flag}
-        named, start = {**hyper, "lazy_adam": not accumulates or bool(rng.random() < 0.5)}, (0, 0)
+        hyper, start = {**betas, "sum_inside_sqrt": flag}, (0, 0)
+        named = {"lazy_adam": not accumulates or bool(rng.random() < 0.5)}
     elif name == "ftrl":
-        hyper = {"learning_rate_power": _one_of(rng, -0.5, -0.25), "beta": share}
+        hyper = {"learning_rate_power": _one_of(rng, -0.5, -0.25), "beta": share, **strengths}
         hyper |= {"multiply_linear_by_learning_rate": flag}
-        named = {**hyper, "initial_accumulator_value": 0.25, **_regularization(l1, l2)}
-        hyper, start = {**hyper, "l1": l1, "l2": l2}, (0.25, 0)
+        named, start = {"initial_accumulator_value": 0.25}, (0.25, 0)
     elif name == "momentum":
-        hyper, start = {"momentum": share, "use_nesterov": flag}, (0,)
-        named = hyper
+        hyper, start = nesterov, (0,)
     elif name == "rmsprop":
-        hyper, start = {"rho": other, "momentum": share, "epsilon": 0.125}, (0.5, 0)
-        named = {**hyper, "initial_ms": 0.5}
+        hyper, named, start = decayed, {"initial_ms": 0.5}, (0.5, 0)
     elif name == "centered_rmsprop":
-        hyper, start = {"rho": other, "momentum": share, "epsilon": 0.125}, (0, 0, 0)
-        named = hyper
+        hyper, start = decayed, (0, 0, 0)
     elif name == "adadelta":
         hyper, start = {"rho": other, "epsilon": 0.125}, (0, 0)
-        named = hyper
     elif name == "proximal_yogi":
-        hyper = {"beta1": share, "beta2": other, "epsilon": 0.125}
-        named = {**hyper, "initial_accumulator_value": 0.25, **_regularization(l1, l2)}
-        hyper, start = {**hyper, "l1": l1, "l2": l2}, (0.25, 0)
+        hyper, start = {**betas, **strengths}, (0.25, 0)
+        named = {"initial_accumulator_value": 0.25}
     else:  # Its rate is the number of the step, and it takes nothing of the rest.
         hyper, start = {"tau": 0.25, "max_delta": 50.0, "outlier_threshold": 3.0}, (0,)
-        named, rate, arguments, around = {**hyper, "weight_exponent": 1.0}, (), {}, {}
+        named, rate, arguments, around = {"weight_exponent": 1.0}, (), {}, {}
+    called = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+    named |= {called.get(one, one): value for one, value in hyper.items()}
     return descriptors.Optimizer(
         name, CLASSES[name](*rate, **named, **arguments), hyper, start, around
     )
-
-
-def _regularization(l1, l2):
-    return {"l1_regularization_strength": l1, "l2_regularization_strength": l2}

@@ -9,24 +9,11 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from host_engine import one_table
+from host_engine import one_table, same
 
 import estimator_emb as ee
 
 pytestmark = pytest.mark.usefixtures("native")
-
-
-def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
-    """Trains both ways, compares all there is, and returns it."""
-    want = host_engine.train(spec, batches, native=False, **kwargs)
-    got = host_engine.train(spec, batches, native=True, **kwargs)
-    for of_got, of_want in zip(got[0], want[0], strict=True):
-        for key, value in of_want.items():
-            np.testing.assert_allclose(of_got[key], value, rtol=rtol, atol=atol)
-    assert got[1].keys() == want[1].keys()
-    for name, value in want[1].items():
-        np.testing.assert_allclose(got[1][name], value, rtol=rtol, atol=atol, err_msg=name)
-    return got
 
 
 def gradients(rng, *shape):
