@@ -39,12 +39,7 @@ def gradient_of(parts, shape):
 def drive(make, mode, initial, steps, constraint=None):
     """The state after each step: variables, then `optimizer.variables`, as NumPy arrays.
 
-    Args:
-      make: makes the optimizer.
-      mode: one of MODES.
-      initial: starting value of each variable.
-      steps: for each step, for each variable, the arrays that `gradient_of` takes.
-      constraint: of the first variable.
+    Steps hold for each variable what `gradient_of` takes; `constraint` is of the first variable.
     """
     flat = [[array for parts in step for array in parts] for step in steps]
     counts = [len(parts) for parts in steps[0]]

@@ -121,25 +121,15 @@ SPELLINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A categorical feature of a program.
-
-    Attributes:
-      key: its key in the batch.
-      kind: identity, list, file, hash, integer list, integer hash or default.
-      dtype: int32, int64 or string.
-      form: vector, matrix, sparse, ragged or sequence.
-      values: of each sample, a list of ids or words; of a vector, one id or word.
-      weights: in the form of `values`, where it is weighted.
-      column: source of its categorical column.
-    """
+    """A categorical feature of a program."""
 
     key: str
     kind: str
     dtype: str
     form: str
-    values: list
+    values: list  # Of each sample, a list of ids or words; of a vector, one id or word.
     weights: list | None
-    column: str
+    column: str  # Source.
 
     @property
     def sequence(self):
@@ -153,17 +143,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a program.
-
-    Attributes:
-      features: those that look it up.
-      shared: whether shared_embedding_columns makes its columns.
-      columns: lines of source that make its columns, called `<key>_column`.
-    """
+    """A table of a program."""
 
     features: list
     shared: bool
-    columns: list
+    columns: list  # Lines of source that make its columns, called `<key>_column`.
 
     @property
     def sequence(self):
@@ -172,24 +156,14 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program, and what the comparison needs to know of it.
-
-    Attributes:
-      seed: makes the same program again.
-      source: Python.
-      optimizer: name of the optimizer of its tables.
-      empty_tables: name of a table -> its row 0 as it starts, which no id names; of the tables that
-        a sample or a position without an id looks up.
-      rules: names of the differences from stock that it meets; see `comparison.py`.
-      native: whether ours runs it by the native kernels.
-      tags: what it is made of.
-    """
+    """A program, and what the comparison needs to know of it."""
 
     seed: int
     source: str
     optimizer: str
+    # Of the tables that a sample without an id looks up: name -> row 0, which no id names.
     empty_tables: dict
-    rules: frozenset
+    rules: frozenset  # The differences from stock that it meets; see `comparison.py`.
     native: bool
     tags: frozenset
 

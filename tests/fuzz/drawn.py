@@ -29,21 +29,13 @@ CLASSES = {
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A feature of a table.
+    """A feature of a table, for each step."""
 
-    Attributes:
-      form: one of `FORMS`.
-      dtype: of its ids.
-      ids: for each step and sample, a list of ids.
-      weights: likewise.
-      gradients: for each step, [samples, dimension] or [samples, LENGTH, dimension].
-    """
-
-    form: str
+    form: str  # One of FORMS.
     dtype: Any
     ids: list[list[list[int]]]
     weights: list[list[list[float]]]
-    gradients: list[np.ndarray]
+    gradients: list[np.ndarray]  # [samples, dimension] or [samples, LENGTH, dimension].
 
     @property
     def sequence(self) -> bool:
@@ -68,20 +60,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-      optimizer: with its formula.
-      rates: the learning rate of each step.
-      rate_from: what gives them: "optimizer", "table" or "function".
-      start: its first values.
-      combiner: of its features.
-      features: by key.
-    """
+    """A table."""
 
     optimizer: descriptors.Optimizer
-    rates: list[float]
-    rate_from: str
+    rates: list[float]  # Of each step.
+    rate_from: str  # "optimizer", "table" or "function".
     start: np.ndarray
     combiner: str
     features: dict[str, Feature]
@@ -89,28 +72,15 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A training.
-
-    Attributes:
-      seed: what it was drawn by.
-      native: whether native kernels train the tables.
-      cores: that share a batch.
-      shards: of each table.
-      pipelined: whether lookups are a step ahead.
-      summarized: whether the figures of tables are computed.
-      optimized: whether TensorFlow's graph optimizers run.
-      limit: the spec's clipping_limit.
-      multipliers: of each step, or None.
-      tables: by name.
-    """
+    """A training."""
 
     seed: int
     native: bool
     cores: int
     shards: int
-    pipelined: bool
-    summarized: bool
-    optimized: bool
+    pipelined: bool  # Lookups are a step ahead.
+    summarized: bool  # The figures of tables are computed.
+    optimized: bool  # TensorFlow's graph optimizers run.
     limit: float | None
     multipliers: list[float] | None
     tables: dict[str, Table]
@@ -171,11 +141,7 @@ class Training:
     def updated(
         self, table: Table, step: int, state: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns, in float64, the weights and slots of a table after a step.
-
-        It returns besides which of their elements are known: those that no update has found
-        infinite or NaN, for which rules differ in the order of their sums.
-        """
+        """Returns the weights and slots of a table after a step, in float64, and what is known."""
         parts = []
         for feature in table.features.values():
             given = feature.ids[step], feature.weights[step], feature.gradients[step]
@@ -197,6 +163,7 @@ class Training:
             if self.limit is not None:
                 g = np.clip(g, -self.limit, self.limit)
             w, *slots = (array[row] for array in after)
+            # Where one is infinite or NaN, rules differ in the order of their sums.
             known[row] &= np.all([np.isfinite(one) for one in (w, *slots)], axis=0)
             for array, values in zip(
                 after, table.optimizer.step(table.rates[step], g, w, slots), strict=True

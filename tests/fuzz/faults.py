@@ -23,18 +23,12 @@ MOST = 12
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A fault.
-
-    Attributes:
-      name: unique.
-      file: where it is planted, in the package.
-      shows: whether a training runs what it changes.
-      edits: texts of the file, each before what stands in its place; PLANTED holds where it is on.
-    """
+    """A fault of a file of the package."""
 
     name: str
     file: str
-    shows: Callable
+    shows: Callable  # Whether a training runs what it changes.
+    # Texts of the file, each before what stands in its place; PLANTED holds where it is on.
     edits: tuple[str, ...]
 
     @property
@@ -232,11 +226,7 @@ static inline bool planted(int number) {
 
 
 def plant(folder: pathlib.Path) -> None:
-    """Copies the package, and plants all faults in the copy.
-
-    Raises:
-      AssertionError: a text that is to be edited is not there, or more than once.
-    """
+    """Copies the package, and plants all faults in the copy."""
     original = HERE.parent.parent / "estimator_emb"
     copy = folder / "estimator_emb"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

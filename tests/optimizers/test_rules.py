@@ -266,21 +266,13 @@ def f64(x):
 
 @dataclasses.dataclass
 class Kernel:
-    """An op of TensorFlow that updates variables as one of our rules does.
+    """An op of TensorFlow that updates variables as one of our rules does."""
 
-    Attributes:
-      ops: "ResourceApply" and "ResourceSparseApply", or one of them, as prefixes of its name.
-      slots: the op's name of each slot -> its values.
-      hyper: our hyper-parameters besides the rate -> their values.
-      given: of the rate and the hyper-parameters, the op's arguments besides the rate.
-      parameters: of the rate and the hyper-parameters, our optimizer.
-    """
-
-    ops: tuple[str, ...]
-    slots: dict
-    hyper: dict
-    given: Callable
-    parameters: Callable
+    ops: tuple[str, ...]  # Prefixes of its name.
+    slots: dict  # The op's name of each slot -> its values.
+    hyper: dict  # Our hyper-parameters besides the rate -> their values.
+    given: Callable  # Of these, the op's arguments besides the rate.
+    parameters: Callable  # Of these, our optimizer.
 
 
 DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"
