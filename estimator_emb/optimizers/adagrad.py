@@ -25,10 +25,11 @@ from estimator_emb.optimizers._tf2 import (
 class AdagradParameters(OptimizationParameters):
     """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
-      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive.

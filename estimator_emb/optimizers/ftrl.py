@@ -43,13 +43,14 @@ class FtrlParameters(OptimizationParameters):
 
     Its slots a and z are saved as `<table>/Ftrl` and `<table>/Ftrl_1`; z starts from 0.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
       initial_accumulator_value: start of every a, >= 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
         a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.
@@ -144,14 +145,9 @@ class FTRL(TF2Optimizer, FtrlParameters):
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `FtrlParameters` has no default.
-      learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
-      l1_regularization_strength: `l1` above, >= 0.
-      l2_regularization_strength: `l2` above, >= 0.
-      beta: added to the root of the accumulator. Any number.
+      learning_rate_power, l1_regularization_strength, l2_regularization_strength, beta,
+        multiply_linear_by_learning_rate, allow_zero_accumulator: as in `FtrlParameters`.
       initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
-      multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so a
-        checkpoint of one form does not fit the other.
-      allow_zero_accumulator: no effect: accumulators of 0 give no NaN either way.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.

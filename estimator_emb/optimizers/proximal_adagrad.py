@@ -22,12 +22,13 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 class ProximalAdagradParameters(OptimizationParameters):
     """Proximal Adagrad for embedding tables. Its slot a is saved as `<table>/ProximalAdagrad`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive, or a strength is negative.

@@ -16,9 +16,10 @@ from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 class StochasticGradientDescentParameters(OptimizationParameters):
     """Stochastic gradient descent for embedding tables. It has no slots.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
-      use_gradient_accumulation, the limits and the decay: see `OptimizationParameters`.
 
     Source: `StochasticGradientDescentParameters` of tensorflow/python/tpu/tpu_embedding.py, TF
     2.15.1; rule: `BuildSgdOptimizerComputation` of
