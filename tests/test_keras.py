@@ -136,14 +136,12 @@ def reference_states(number, mode):
     return drive(lambda: Reference(**OPTIONS[number]), mode, initial, steps, tf.math.abs)
 
 
-# Two of every four have each clipping with and without decay, average and schedule. Others are
-# slow, and left out in a graph.
-FAST = (0, 3)
+# In a graph, two of every four: they have each clipping with and without decay, average, schedule.
 COMBINATIONS = [
-    pytest.param(number, mode, marks=[] if number % 4 in FAST else pytest.mark.slow)
+    (number, mode)
     for number in range(len(OPTIONS))
     for mode in MODES
-    if mode != "graph" or number % 4 in FAST
+    if mode != "graph" or number % 4 in (0, 3)
 ]
 
 

@@ -70,14 +70,15 @@ def x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
-def avx2(unit: str, *flags: str) -> Unit:
-    """Returns an arithmetic unit for processors with AVX2."""
-    return Unit(unit, ("-mavx2", *_NUMERIC, *flags))
+def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
+    """Returns units that define `<name>_any`, and on x86 `<name>_avx2` for processors with AVX2.
 
-
-def numeric(unit: str, *flags: str) -> Unit:
-    """Returns an arithmetic unit for any processor of this architecture."""
-    return Unit(unit, (*_NUMERIC, *flags))
+    `source` calls what it defines ESTIMATOR_EMB_NAME.
+    """
+    units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
+    if x86:
+        units.append(Unit(source, ("-mavx2", *_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_avx2")))
+    return units
 
 
 def read_source(name: str) -> str:

@@ -119,15 +119,6 @@ def test_names_of_the_embedding_module():
 # The API names
 
 
-def test_api_names_of_tensorflow_estimator():
-    assert tf_export.ESTIMATOR_API_NAME == "estimator"
-    for table, version in ((tf_export.API_ATTRS, ""), (tf_export.API_ATTRS_V1, "_v1")):
-        assert sorted(table) == ["estimator", "keras", "tensorflow"]
-        assert table["estimator"].names == f"_estimator_api_names{version}"
-        assert table["estimator"].constants == f"_estimator_api_constants{version}"
-        assert type(table["estimator"]) is type(table["keras"])
-
-
 def test_symbols_of_tensorflow_estimator_carry_their_names():
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
