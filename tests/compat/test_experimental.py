@@ -49,8 +49,9 @@ def plain(model_dir):
     return ee.Estimator(plain_model_fn, config=config)
 
 
-def of_ours(way, model_dir, model_fn=harness.gradient_model_fn(["item"])):
+def of_ours(way, model_dir, model_fn=None):
     device = None if WAYS[way] is None else "host"
+    model_fn = model_fn or harness.gradient_model_fn(["item"])
     return harness.estimator(model_fn, SPEC, model_dir, device=device, num_shards=WAYS[way])
 
 
