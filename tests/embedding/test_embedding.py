@@ -156,11 +156,6 @@ def test_learning_rate_accepted(ours):
         assert ours(rate).learning_rate is rate
 
 
-def test_non_lazy_adam_updates_untouched_rows():
-    assert embedding.Adam(lazy_adam=False).updates_untouched_rows is True
-    assert embedding.Adam().updates_untouched_rows is False
-
-
 TABLE = {"vocabulary_size": 4, "dim": 2}
 OPTIMIZERS = "optimizer must be one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or None; got "
 ALLOWED = {
