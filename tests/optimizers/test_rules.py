@@ -95,7 +95,7 @@ def check_golden(case, parameters, library):
         assert_state(state, case, "f32", name, 1e-5)
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("case", cases(more_than_one_core=False))
 def test_rule_and_step_equal_golden(case, library):
     check_golden(case, parameters_of(case)[0], library)
@@ -220,19 +220,6 @@ def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
     w, last_hit_step = parameters.update(NUMPY, lr, np.zeros_like(w), w, last_hit_step)
     np.testing.assert_array_equal(w, [[4 * 0.75 + 11 * 0.25], [12.0], [13.0]])
     np.testing.assert_array_equal(last_hit_step, np.full((3, 1), 20.0))
-
-
-@pytest.mark.parametrize("name", EXTREME)
-def test_step_in_a_v1_graph(name):
-    parameters = EXTREME[name].parameters
-    g = np.array([[0.5, -1.0], [0.0, 0.0]], np.float32)
-    w = np.array([[1.0, -2.0], [0.25, 0.0]], np.float32)
-    slots = [np.full_like(w, 0.1) for _ in parameters.slots]
-    lr = np.float32(0.1)
-    actual = stepped("v1 graph", parameters, lr, g, w, *slots)
-    expected = EXTREME[name].step(lr, g, w, slots)
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 # TensorFlow's kernels, in float64 so that only a wrong formula can differ.
