@@ -130,14 +130,19 @@ class WorkerHeartbeatManager:
         time.sleep(seconds)
 
 
-def _connected(target: str, config, devices: Sequence[str] | None = None) -> WorkerHeartbeatManager:
-    """Returns a manager with a session and a graph of its own: that of a training is final."""
+def _connected(
+    target: str, config, devices: Sequence[str] | None = None
+) -> tuple[WorkerHeartbeatManager, Sequence[str]]:
+    """Returns a manager with a session and a graph of its own, as a training's is final; devices.
+
+    By default these are of all workers.
+    """
     graph = tf.Graph()
     session = tf.compat.v1.Session(target=target, graph=graph, config=config)
+    if devices is None:
+        devices = all_worker_devices(session)
     with graph.as_default():
-        return WorkerHeartbeatManager.from_devices(
-            session, all_worker_devices(session) if devices is None else devices
-        )
+        return WorkerHeartbeatManager.from_devices(session, devices), devices
 
 
 class WatchdogManager(threading.Thread):
@@ -204,7 +209,7 @@ class WatchdogManager(threading.Thread):
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
         """Configures the workers through a new session."""
-        self._worker_manager = _connected(*self._session, self._devices)
+        self._worker_manager, self._devices = _connected(*self._session, self._devices)
         self._worker_manager.configure(
             event_pb2.WorkerHeartbeatRequest(
                 shutdown_mode=shutdown_mode,
@@ -266,7 +271,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
-        self._workers = _connected(session.sess_str, session._config)
+        self._workers, _ = _connected(session.sess_str, session._config)
         self._heartbeat_supported = False
         if not self._workers.num_workers():
             logging.warning("No worker supports heartbeats: no failure handling.")
