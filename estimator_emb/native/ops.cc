@@ -294,7 +294,8 @@ REGISTER_OP("HostTablesUpdate")
     .Attr("F: int >= 1")
     .Input("orders: N * uint8")  // Those of the lookup of the same features.
     .Attr("N: int >= 0")
-    .ESTIMATOR_EMB_RULES.Attr("cores: list(int)")  // That update rows one after the other; 1 sums up gradients.
+    // Cores that update rows one after the other; 1 sums up gradients.
+    .ESTIMATOR_EMB_RULES.Attr("cores: list(int)")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("One optimizer step on the rows that occur, for all tables.");

@@ -45,12 +45,12 @@ using tensorflow::TensorShape;
       .Attr("table_of: list(int)")
 
 // The attributes that describe the rules of tables or shards, alike in every op that updates them.
-#define ESTIMATOR_EMB_RULES              \
-  Attr("rules: list(string)")            \
-      .Attr("slots: list(int)")          \
-      .Attr("constants: list(float)")    /* of one after those of another */ \
-      .Attr("constants_of: list(int)")   \
-      .Attr("every_row: list(bool)")     /* whether rows that do not occur are updated too */
+#define ESTIMATOR_EMB_RULES                                                  \
+  Attr("rules: list(string)")                                                \
+      .Attr("slots: list(int)")                                              \
+      .Attr("constants: list(float)") /* of one after those of another */    \
+      .Attr("constants_of: list(int)")                                       \
+      .Attr("every_row: list(bool)") /* whether rows that do not occur are updated too */
 
 // What an op updates: a table or a shard, whose variables are its weights, then its slots.
 struct Updated {

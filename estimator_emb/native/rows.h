@@ -15,7 +15,7 @@ typedef float V __attribute__((vector_size(32), aligned(4), may_alias));
 
 constexpr int64_t kAhead = 16;  // How many rows ahead a lookup fetches into the cache.
 
-// Calls a function with a dimension as a constant: common ones have loops of their own. Others are 0.
+// Calls a function with a common dimension as a constant, for a loop of its own; else with 0.
 template <int64_t D>
 struct Width {
   static constexpr int64_t value = D;
