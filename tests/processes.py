@@ -53,7 +53,7 @@ def users_environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
 
 
-def run_python(*arguments, cwd=None, **more):
+def run_python(*arguments, cwd=None, timeout=300, **more):
     """Runs Python as a user does, to its end; the ended process."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -61,7 +61,7 @@ def run_python(*arguments, cwd=None, **more):
         env=users_environment(**more),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
     )
 
 

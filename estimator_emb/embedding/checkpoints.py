@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.progress import counter
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
 from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write

@@ -685,24 +685,27 @@ OWNER = "Table 't': slot_variable_creation_fn of Adagrad must return "
             )
             for made, shown in (({"m": 3}, "the keys ['m']"), (None, "None"))
         ),
-        (
-            lambda *_: {"accumulators": 3},
-            "a resource variable (use_resource=True) for slot 'accumulators'; got 3.",
-        ),
-        (
-            lambda *_: {"accumulators": tf.compat.v1.get_variable("x", [4, 2], use_resource=False)},
-            "a resource variable (use_resource=True) for slot 'accumulators'; got "
-            "<tf.Variable 'x:0' shape=(4, 2) dtype=float32_ref>.",
-        ),
         *(
             (
-                lambda *_, shape=shape, dtype=dtype: {
-                    "accumulators": tf.Variable(tf.zeros(shape, dtype))
-                },
-                "a variable of the table's shape (4, 2) and dtype float32 for slot 'accumulators'; "
-                f"got shape {tuple(shape)} and dtype {dtype.name}.",
+                lambda *_, made=made: {"accumulators": made()},
+                "a resource variable (use_resource=True) of the table's shape (4, 2) and dtype "
+                f"float32 for slot 'accumulators'; got {shown}.",
             )
-            for shape, dtype in (([4, 3], tf.float32), ([4, 2], tf.float64))
+            for made, shown in (
+                (lambda: 3, "3"),
+                (
+                    lambda: tf.compat.v1.get_variable("x", [4, 2], use_resource=False),
+                    "<tf.Variable 'x:0' shape=(4, 2) dtype=float32_ref>",
+                ),
+                (
+                    lambda: tf.Variable(tf.zeros([4, 3])),
+                    "<tf.Variable 'Variable:0' shape=(4, 3) dtype=float32>",
+                ),
+                (
+                    lambda: tf.Variable(tf.zeros([4, 2], tf.float64)),
+                    "<tf.Variable 'Variable:0' shape=(4, 2) dtype=float64>",
+                ),
+            )
         ),
     ],
     ids=["keys", "none", "number", "ref", "shape", "dtype"],

@@ -20,7 +20,7 @@ from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step.inputs import PADDING_ID
 from estimator_emb.tables import functions, helper_variable, names, scopes
-from estimator_emb.tables.description import describe
+from estimator_emb.tables.sizes import describe
 
 logger = logging.getLogger("estimator_emb")
 
