@@ -92,6 +92,17 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
             return found, session.run(variables)
 
 
+def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
+    """Trains with native kernels and without, compares all there is, and returns it."""
+    want = train(spec, batches, native=False, **kwargs)
+    got = train(spec, batches, native=True, **kwargs)
+    for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):
+        assert of_got.keys() == of_want.keys()
+        for name, value in of_want.items():
+            np.testing.assert_allclose(of_got[name], value, rtol, atol, err_msg=name)
+    return got
+
+
 def _placeholder(value):
     if isinstance(value, tf.compat.v1.SparseTensorValue):
         return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
@@ -123,3 +134,24 @@ def fields_of_descent(native, tables):
         "cores": [1] * tables,
         **rule_arguments([rule] * tables),
     }
+
+
+def looked_up_and_descended(native, tables, features, orders=0):
+    """Ops that look tables up, then take a step of descent along a gradient of ones.
+
+    Returns:
+      The activations, the orders and the update.
+    """
+    handles = [table.handle for table in tables]
+    activations, orders = native.ops.host_tables_lookup(
+        tables=handles, F=len(tables), N=orders, **features
+    )
+    with tf.control_dependencies(activations):
+        update = native.ops.host_tables_update(
+            variables=handles,
+            gradients=[tf.ones_like(activation) for activation in activations],
+            orders=orders,
+            **fields_of_descent(native, len(tables)),
+            **features,
+        )
+    return activations, orders, update
