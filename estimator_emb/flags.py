@@ -91,8 +91,8 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
     "device": (
         flags.DEFINE_enum,
         None,
-        "Where a program for a TPU runs: 'host' emulates a TPU, 'pjrt' takes the PJRT devices that are there. By default what "
-        f"{environment.DEVICE} of the environment says, or 'tpu'.",
+        "Where a program for a TPU runs: 'host' emulates a TPU, 'pjrt' takes the PJRT devices "
+        f"of this machine. By default what {environment.DEVICE} of the environment says, or 'tpu'.",
         {"enum_values": list(environment.DEVICE.choices)},
     ),
     "tpu": (_TEXT, None, "Name or address of the Cloud TPU.", {}),

@@ -17,7 +17,7 @@ LAYERS = """
     legacy preflight comparison
     estimator flags
     backends
-    native
+    native xla
     step training embedding
     checkpoints
     checks

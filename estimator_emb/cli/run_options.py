@@ -89,8 +89,9 @@ def _folder_of_prefix(text: str) -> tuple[str, str]:
 RUN_OPTIONS = (
     RunOption(
         "--device",
-        "where a program with use_tpu=True runs: 'host' emulates a TPU, 'pjrt' runs its model on the "
-        "PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by default what {environment.DEVICE} says, or 'host'",
+        "where a program with use_tpu=True runs: 'host' emulates a TPU, 'pjrt' runs its model on "
+        "the PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by "
+        f"default what {environment.DEVICE} says, or 'host'",
         variable=environment.DEVICE,
         choices=environment.DEVICE.choices,
     ),

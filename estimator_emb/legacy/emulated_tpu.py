@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the functions that look TPUs up by name or start them, where a TPU is emulated
-or PJRT devices take its place.
+"""Replaces the functions that look TPUs up by name or start them, where something stands in.
+
+A TPU is emulated, or PJRT devices take its place.
 
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """

@@ -33,12 +33,12 @@ class Rule:
     @property
     def name(self) -> str:
         """Returns a name that identifies the source."""
-        return "rule_" + hashlib.sha256(self.source("").encode()).hexdigest()[:16]
+        return "rule_" + hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
-    def source(self, name: str) -> str:
-        """Returns a translation unit that defines the function `name`, a `Rule` of kernels.h."""
+    @property
+    def source(self) -> str:
+        """Returns a translation unit that defines ESTIMATOR_EMB_NAME, a `Rule` of kernels.h."""
         return _SOURCE.format(
-            name=name,
             slots=self.slots,
             pointers="".join(
                 f"    float* __restrict s{k} = variables[{k + 1}] + at;\n"
@@ -197,7 +197,7 @@ _SOURCE = (
     }}  // namespace
 
     extern "C" __attribute__((visibility("default")))
-    void {name}(const estimator_emb::Rows* rows) {{
+    void ESTIMATOR_EMB_NAME(const estimator_emb::Rows* rows) {{
       estimator_emb::update_rows<Step>(rows, {slots});
     }}
     """

@@ -8,17 +8,9 @@ import tensorflow as tf
 
 from estimator_emb.preflight import static
 from estimator_emb.preflight.step import Step
-
-CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
-"""The custom call that replaces `CrossReplicaSum`, which only the lowering for a TPU has.
-
-`processes/compile.py` replaces it with XLA's all-reduce."""
+from estimator_emb.xla.core_step import CROSS_REPLICA_SUM, CannotLower
 
 _DROPPED = ("_class", "_output_shapes", "_pivot_for_cluster", static.CLUSTER, "_tpu_input_identity")
-
-
-class CannotLower(Exception):
-    """The error of a step that TensorFlow cannot lower."""
 
 
 def write(step: Step, folder: pathlib.Path) -> None:

@@ -17,6 +17,7 @@ from estimator_emb.step.cores import Collective, Cores
 from estimator_emb.xla import lower
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
+"""The custom call in place of a sum over cores, until `devices.py` makes an all-reduce of it."""
 _DROPPED = ("_class", "_output_shapes")
 _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 

@@ -44,7 +44,7 @@ _step.multiple_results = True
 _step.def_abstract_eval(lambda *_, module, count: module.results)
 
 
-def _lower(context: Any, *operands: Any, module: "Module", count: int) -> Any:
+def _lower(context: Any, *operands: Any, module: "LoweredModule", count: int) -> Any:
     parsed = ir.Module.parse(module.stablehlo(count), context=context.module_context.module.context)
     types = list(_main(parsed).type.results)
     name = mlir.merge_mlir_modules(context.module_context.module, "estimator_emb_step", parsed)
@@ -54,7 +54,7 @@ def _lower(context: Any, *operands: Any, module: "Module", count: int) -> Any:
 mlir.register_lowering(_step, _lower)
 
 
-class Module:
+class LoweredModule:
     """A lowered step: XLA's serialized module, whose parameters are `arguments`, then variables.
 
     Attributes:
@@ -116,7 +116,7 @@ def _with_all_reduce(text: str) -> str:
 class JittedStep:
     """A step on a mesh of devices, jitted: variables are the same everywhere, the rest by core."""
 
-    def __init__(self, module: Module, devices: Sequence[Any]):
+    def __init__(self, module: LoweredModule, devices: Sequence[Any]):
         self._module, self._cores = module, len(devices)
         mesh = Mesh(np.array(devices), ("core",))
         same, by_core = PartitionSpec(), PartitionSpec("core")
@@ -170,7 +170,7 @@ class DeviceStep:
     """
 
     def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
-        module = Module(serialized, arguments)
+        module = LoweredModule(serialized, arguments)
         self._devices = devices
         self._jitted = JittedStep(module, devices)
         self._values: list[Any] = []

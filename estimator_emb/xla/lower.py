@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has TensorFlow lower a step to XLA's HLO, without a TPU.
 
-It imports only TensorFlow. `python lower.py FOLDER` lowers the step of `CoreStep.write` in a process
-of its own, and writes step.hlo and lowered.json.
+It imports only TensorFlow. `python lower.py FOLDER` lowers in a process of its own the step that
+`preflight.lowering.write` wrote, and writes step.hlo and lowered.json.
 """
 
 import json
@@ -87,6 +87,7 @@ def _has_loops(graph: tf.compat.v1.GraphDef) -> bool:
 
 
 def main(folder: pathlib.Path) -> None:
+    """Lowers the step in a folder."""
     interface = json.loads((folder / "step.json").read_text())
     graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     result: dict

@@ -453,8 +453,10 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
     modules = []
     monkeypatch.setattr(
         devices,
-        "Module",
-        lambda *arguments, make=devices.Module: modules.append(make(*arguments)) or modules[-1],
+        "LoweredModule",
+        lambda *arguments, make=devices.LoweredModule: (
+            modules.append(make(*arguments)) or modules[-1]
+        ),
     )
     trained(emulated_program.model_fn, tmp_path, "pjrt", emulated_program.SPEC, batches, 8, steps=2)
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices

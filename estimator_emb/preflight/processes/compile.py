@@ -36,7 +36,7 @@ _NO_TENSORS = ("parameter", "broadcast", "constant", "iota")
 """Instructions whose results are arguments, or are computed where they are used."""
 
 
-def largest(module: devices.Module, count: int = 3) -> list[dict]:
+def largest(module: devices.LoweredModule, count: int = 3) -> list[dict]:
     sizes: dict[tuple[str, str], int] = {}
     for match in _INSTRUCTION.finditer(module.text):
         bits = re.search(r"\d+", match["dtype"])
@@ -49,7 +49,7 @@ def largest(module: devices.Module, count: int = 3) -> list[dict]:
     return [{"type": key[0], "op_name": key[1], "bytes": size} for key, size in ranked]
 
 
-def compiled(module: devices.Module, topology: str, replicas: int) -> dict:
+def compiled(module: devices.LoweredModule, topology: str, replicas: int) -> dict:
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     step = devices.JittedStep(module, list(described.devices)[:replicas])
     try:
@@ -74,7 +74,7 @@ def main(folder: pathlib.Path) -> None:
     arguments = len(json.loads((folder / "step.json").read_text())["arguments"])
     result: dict = {"libtpu": importlib.metadata.version("libtpu")}
     try:
-        module = devices.Module((folder / "step.hlo").read_bytes(), arguments)
+        module = devices.LoweredModule((folder / "step.hlo").read_bytes(), arguments)
         result["targets"] = [
             compiled(module, topology, replicas)
             for topology, replicas in json.loads((folder / "targets.json").read_text())
