@@ -42,18 +42,19 @@ def replace_methods(changes: Changes) -> None:
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
     }
     for name, method in {**called, **inner}.items():
-        make = functools.partial(_of_plain, method, is_called=name in called)
-        changes.wrap(Estimator, name, make)
+        of_any = _of_any(method, getattr(Estimator, name), is_called=name in called)
+        changes.set_attribute(Estimator, name, of_any)
 
 
-def _of_plain(
+def _of_any(
     method: Callable[..., Any], original: Callable[..., Any], is_called: bool
 ) -> Callable[..., Any]:
-    """Returns `original` for a TPUEstimator, and `method`, which gets `original`, for others."""
+    """Returns what calls `original` of a TPUEstimator, and `method`, which gets it, of others."""
     of_plain: Callable[..., Any] = functools.partial(method, original)
     if is_called:
         of_plain = called_by_program(functools.wraps(original)(of_plain))
 
+    @functools.wraps(original)
     def of_any(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = original if isinstance(self, StockTPUEstimator) else of_plain
         return chosen(self, *args, **kwargs)
