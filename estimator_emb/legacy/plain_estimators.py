@@ -23,6 +23,9 @@ from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu_estimator import StockTPUEstimator
 from estimator_emb.training import safeguards
 
+_DIRECTORY = "_estimator_emb_directory"
+"""The attribute of an estimator that holds its `ModelDirectory`."""
+
 _explain = functools.partial(explain, emulates_tpu=False)
 
 
@@ -67,10 +70,11 @@ def _unchanged(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _directory(estimator: Any) -> ModelDirectory:
-    found: ModelDirectory | None = vars(estimator).get("_emb_directory")
-    if found is None:
-        found = estimator._emb_directory = ModelDirectory(estimator.model_dir)
-    return found
+    attributes = vars(estimator)
+    if _DIRECTORY not in attributes:
+        attributes[_DIRECTORY] = ModelDirectory(estimator.model_dir)
+    directory: ModelDirectory = attributes[_DIRECTORY]
+    return directory
 
 
 def _train(

@@ -259,6 +259,7 @@ _ESTIMATOR = [
             "_model_fn": "made anew in a copy of an estimator, as it refers to its own",
             "_params": "checked params, which know the mode",
             "_train_with_estimator_spec": "overridden, and wrapped: hooks and savers are added",
+            "_train_distribution": "the log says on how many replicas an estimator trains",
             "_warm_start_settings": "set once it is known which tables the model uses",
         },
     ),
