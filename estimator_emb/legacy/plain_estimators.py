@@ -183,8 +183,8 @@ class _PlaceLog(tf.compat.v1.train.SessionRunHook):
         size = sum(variable.shape.num_elements() or 0 for variable in variables)
         name = type(self._estimator).__name__.removesuffix("V2")
         console.say_once(
-            f"{name} trains on {_place(self._estimator)}: {len(variables):,} variables, "
-            f"{size:,} parameters.",
+            f"{name} trains on {_place(self._estimator)}: {_counted(len(variables), 'variable')}, "
+            f"{_counted(size, 'parameter')}.",
             self._estimator.model_dir,
         )
 
@@ -192,7 +192,12 @@ class _PlaceLog(tf.compat.v1.train.SessionRunHook):
 def _place(estimator: Any) -> str:
     strategy = estimator._train_distribution
     if strategy is not None:
-        return f"{strategy.num_replicas_in_sync} replicas of a {type(strategy).__name__}"
+        replicas = _counted(strategy.num_replicas_in_sync, "replica")
+        return f"{replicas} of a {type(strategy).__name__}"
     place = "a GPU" if tf.config.list_physical_devices("GPU") else "the CPU"
     servers = estimator.config.num_ps_replicas
-    return f"{place}, beside {servers} parameter servers" if servers else place
+    return f"{place}, beside {_counted(servers, 'parameter server')}" if servers else place
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

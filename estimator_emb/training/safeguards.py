@@ -34,19 +34,19 @@ def training(
 ) -> Iterator[list[Any]]:
     """Surrounds a training; yields the program's `hooks` and those that the training needs.
 
-    A `batch_size` of None logs steps per second. Where it `needs_input`, no step is an error.
+    A `batch_size` of None logs steps per second. An input without any batch is an error if the
+    training `needs_input`, else a warning.
     """
     model_dir = estimator.model_dir
     run_checks.say_if_reached(model_dir, max_steps)
     log = progress.log_beside(hooks, steps, max_steps, batch_size, model_dir)
-    checked = run_checks.training(hooks) if needs_input else contextlib.nullcontext()
     with (
         errors.explained(explain),
         stopping.at_end_of_step(model_dir, estimator.config.is_chief) as end_hooks,
-        checked as check,
+        run_checks.training(hooks, needs_input) as check,
         directory.continuing(estimator.config),
     ):
-        yield [*(hooks or ()), *log, *([check] if check else ()), *end_hooks]
+        yield [*(hooks or ()), *log, check, *end_hooks]
 
 
 @contextlib.contextmanager
