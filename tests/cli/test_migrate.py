@@ -2,7 +2,6 @@
 """estimator-emb migrate: what it reads, prints and writes, and that its results train the same."""
 
 import codecs
-import json
 import os
 import pathlib
 import re
@@ -337,39 +336,33 @@ def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
 
 
 NEVER_HAD_A_TPU = """\
-import json
 import sys
 
 import tensorflow as tf
 from tensorflow.estimator import ModeKeys
 
 tf.keras.utils.set_random_seed(1)
-hours = [[hour / 24.0] for hour in range(24)]
 
 
 def input_fn(mode=ModeKeys.EVAL):
-    words = ["day" if 6 <= hour < 20 else "night" for hour in range(24)]
-    labels = [[hour % 2] for hour in range(24)]
-    data = tf.data.Dataset.from_tensor_slices(({"hour": hours, "word": words}, labels)).batch(6)
+    hours = {"hour": [[hour / 24.0] for hour in range(24)]}
+    data = tf.data.Dataset.from_tensor_slices((hours, [[h // 2 % 2] for h in range(24)])).batch(6)
     return data.repeat() if mode == ModeKeys.TRAIN else data
 
 
-word = tf.feature_column.categorical_column_with_vocabulary_list("word", ["day", "night"])
-columns = [tf.feature_column.numeric_column("hour"), tf.feature_column.indicator_column(word)]
+columns = [tf.feature_column.numeric_column("hour")]
 config = tf.estimator.RunConfig(sys.argv[1], tf_random_seed=1)
 classifier = tf.estimator.DNNClassifier([8], columns, config=config)
 classifier.train(lambda: input_fn(ModeKeys.TRAIN), max_steps=50)
-metrics = classifier.evaluate(input_fn)
+print(sorted((key, float(value)) for key, value in classifier.evaluate(input_fn).items()))
 receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(
     tf.feature_column.make_parse_example_spec(columns)
 )
 served = tf.saved_model.load(classifier.export_saved_model(sys.argv[1] + "/served", receiver))
 example = tf.train.Example()
 example.features.feature["hour"].float_list.value.append(0.5)
-example.features.feature["word"].bytes_list.value.append(b"day")
 given = tf.constant([example.SerializeToString()])
-scores = served.signatures["serving_default"](inputs=given)["scores"].numpy()
-print(json.dumps([{key: float(value) for key, value in metrics.items()}, scores.tolist()]))
+print(served.signatures["serving_default"](inputs=given)["scores"].numpy().tolist())
 """
 
 
@@ -393,12 +386,10 @@ def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
         "import tensorflow", f"{lines}import tensorflow", 1
     )
     printed.append(run_program([program, "migrated"], tmp_path))
-    expected, *others = (json.loads(text.splitlines()[-1]) for text in printed)
-    assert expected[0]["global_step"] == 50
+    expected, *others = (re.findall(r"-?\d+\.\d+(?:e-\d+)?", text) for text in printed)
+    assert len(expected) > 10 and "('global_step', 50.0)" in printed[0]
     for other in others:
-        tf.nest.map_structure(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), other, expected
-        )
+        np.testing.assert_allclose(np.float64(other), np.float64(expected), rtol=1e-5)
     assert migrate(capfdbinary, program)[0] == 2
 
 

@@ -28,15 +28,9 @@ SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4
 """Trainable variables, and the numbers in them, by hand."""
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    """As a program finds them."""
-    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, default) for number, default in defaults.items()}
-    yield
-    for number, default in defaults.items():
-        assert signal.getsignal(number) == default
-        signal.signal(number, before[number])
+of_each_kind = pytest.mark.parametrize(
+    "kind", ["own", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 
 
 @pytest.mark.slow
@@ -55,7 +49,7 @@ def test_what_stock_does():
 
 
 @pytest.mark.parametrize("evaluates", [False, True], ids=["train", "train_and_evaluate"])
-@pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 def test_sigterm_ends_a_training_with_a_checkpoint(kind, evaluates, tmp_path, caplog):
     estimator = make(kind, tmp_path)
     train = sends(signal.SIGTERM, 5)
@@ -79,19 +73,7 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, evaluates, tmp_path, ca
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{step + 2}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sigterm_ends_a_training_while_it_evaluates(kind, tmp_path):
-    specs = (
-        tf.estimator.TrainSpec(input_fn, max_steps=4),
-        tf.estimator.EvalSpec(sends(signal.SIGTERM, 2), steps=90),
-    )
-    with pytest.raises(SystemExit) as ended:
-        tf.estimator.train_and_evaluate(make(kind, tmp_path), *specs)
-    assert ended.value.code == 143
-    assert not list(tmp_path.glob("eval/events*"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
     estimator = make(kind, tmp_path)
     estimator.train(input_fn, steps=1)
@@ -170,7 +152,7 @@ WIDER = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 def test_a_checkpoint_of_another_shape_is_named(kind, call, tmp_path):
     make(kind, tmp_path).train(input_fn, max_steps=1)
     wider = make(kind, tmp_path, 5)
@@ -221,16 +203,7 @@ def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, ca
         estimator.evaluate(input_fn)
 
 
-def test_a_second_training_in_a_folder_is_refused(tmp_path):
-    class Trains(v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            make("own", tmp_path).train(input_fn, steps=1)
-
-    with pytest.raises(RuntimeError, match=f"model_dir '{tmp_path}' is held by this process"):
-        make("own", tmp_path).train(input_fn, hooks=[Trains()], steps=1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 def test_it_computes_what_it_did(kind, tmp_path):
     made = []
     for folder in ("with", "without"):

@@ -17,11 +17,11 @@ _MAKES_AN_ESTIMATOR = re.compile(
 )
 
 
-def keeps_names(program: Program) -> bool:
+def keeps_names(program: Program, is_installed: bool) -> bool:
     """Returns whether a program makes estimators, and has no legacy names but `tf.estimator`'s.
 
     A program that means TensorFlow 1 by `tensorflow` is not among them, nor is one that imports
-    estimator_emb but does not call `install`.
+    estimator_emb without its `install`.
     """
     paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
@@ -29,7 +29,7 @@ def keeps_names(program: Program) -> bool:
     said = {binding.imported for binding in program.bindings}
     said.update(path for use in program.uses for path in use.paths)
     imports_ours = any(path.partition(".")[0] == names.OURS for path in said)
-    if program.means_v1 or (imports_ours and not is_installed(program)):
+    if program.means_v1 or (imports_ours and not is_installed):
         return False
     legacy = {path: found[0] for path in said if (found := program.look_up(path)) is not None}
     if any(program.look_up(module) for _, module in program.stars) or any(
@@ -41,10 +41,3 @@ def keeps_names(program: Program) -> bool:
         _KEPT.match(names.canonical(path)) and not isinstance(meaning, names.Advice)
         for path, meaning in legacy.items()
     )
-
-
-def is_installed(program: Program) -> bool:
-    """Returns whether a program names `estimator_emb.install`, which brings these names back."""
-    install = f"{names.OURS}.install"
-    bound = any(binding.imported == install for binding in program.bindings)
-    return bound or any(install in use.paths for use in program.uses)

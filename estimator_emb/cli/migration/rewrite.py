@@ -61,8 +61,8 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     source = text.encode()
     edits = Edits(source)
     changes = imports.Imports(program, edits, is_package, notes)
-    if plain.keeps_names(program):
-        if not plain.is_installed(program):
+    if plain.keeps_names(program, notes.is_installed()):
+        if not notes.is_installed():
             changes.add_install()
     else:
         _rename(program, notes, edits, changes)
