@@ -203,6 +203,15 @@ def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, ca
         estimator.evaluate(input_fn)
 
 
+def test_a_second_training_in_a_folder_is_refused(tmp_path):
+    class Trains(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            make("own", tmp_path).train(input_fn, steps=1)
+
+    with pytest.raises(RuntimeError, match=f"model_dir '{tmp_path}' is held by this process"):
+        make("own", tmp_path).train(input_fn, hooks=[Trains()], steps=1)
+
+
 @of_each_kind
 def test_it_computes_what_it_did(kind, tmp_path):
     made = []
