@@ -3,10 +3,12 @@
 
 import platform
 
+import harness
 import pytest
 import tensorflow as tf
 from descriptors import OPTIMIZERS, SURROUNDED
 
+import estimator_emb as ee
 from estimator_emb.native import prebuilt, rules
 
 RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
@@ -18,6 +20,16 @@ def test_every_optimizer_has_its_rule():
         for limit in (None, 0.5):
             rule = rules.trace(optimizer.parameters, limit)
             assert rule.name in there, optimizer.name
+
+
+def test_a_rule_cannot_branch_on_rows():
+    class Branching(ee.StochasticGradientDescentParameters):
+        def update(self, math, lr, g, w, *slots):
+            return (w if g > 0 else -w,)
+
+    assert harness.refusal(TypeError, rules.trace, Branching(0.1), None) == (
+        "A rule cannot branch on the rows it updates: use where()."
+    )
 
 
 def test_tensorflow_asks_for_the_flags_that_they_are_built_with():
