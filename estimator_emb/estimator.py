@@ -102,29 +102,11 @@ class TPUEstimator(StockTPUEstimator):
             )
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
-        request = EstimatorRequest(
-            model_fn=model_fn,
-            spec=embedding_config_spec,
-            tables=tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu)),
-            config=config,
-            use_tpu=use_tpu,
-            train_batch_size=train_batch_size,
-            eval_batch_size=eval_batch_size,
-            predict_batch_size=predict_batch_size,
-            batch_axis=batch_axis,
-            eval_on_tpu=eval_on_tpu,
-            export_to_tpu=export_to_tpu,
-            export_to_cpu=export_to_cpu,
-        )
-        self.backend: Backend = choose(request)
-        self.current_call = Call()
         if params is None and "params" in fn_args(model_fn):
             params = {}  # For None tensorflow-estimator warns, though it adds 'batch_size' itself.
-        asked = {
+        asked: dict[str, Any] = {
             "model_fn": model_fn,
-            "model_dir": model_dir,
             "config": config,
-            "params": program_checks.checked_params(params),
             "use_tpu": use_tpu,
             "train_batch_size": train_batch_size,
             "eval_batch_size": eval_batch_size,
@@ -132,6 +114,16 @@ class TPUEstimator(StockTPUEstimator):
             "batch_axis": batch_axis,
             "export_to_tpu": export_to_tpu,
             "export_to_cpu": export_to_cpu,
+        }
+        tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
+        request = EstimatorRequest(
+            spec=embedding_config_spec, tables=tables, eval_on_tpu=eval_on_tpu, **asked
+        )
+        self.backend: Backend = choose(request)
+        self.current_call = Call()
+        asked |= {
+            "model_dir": model_dir,
+            "params": program_checks.checked_params(params),
             "warm_start_from": warm_start_from,
             "embedding_config_spec": embedding_config_spec,
             "export_saved_model_api_version": export_saved_model_api_version,

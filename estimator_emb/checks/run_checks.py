@@ -75,17 +75,11 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
         self.any = True
 
 
-class Evaluated(tf.compat.v1.train.SessionRunHook):
+class Evaluated(_Steps):
     """A hook that raises an error at the end of an evaluation without a batch."""
 
-    def __init__(self) -> None:
-        self._any_step = False
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._any_step = True
-
     def end(self, session: Any) -> None:
-        if not self._any_step:
+        if not self.any:
             raise no_batch(False)
 
 
@@ -109,20 +103,18 @@ def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start
     """Warns if an evaluation or a prediction, the `call`, has no checkpoint."""
     if checkpoint_path:
         return
+    begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(
-            "%s: Could not find trained model in model_dir: %s. Its weights are those that "
-            "warm_start_from takes from %s; what that leaves out has initial values, random ones "
-            "for the most part.",
-            call,
-            model_dir,
+            "%s Its weights are those that warm_start_from takes from %s; what that leaves out has "
+            "initial values, random ones for the most part.",
+            begin,
             warm_start.ckpt_to_initialize_from,
         )
         return
     logger.warning(
-        "%s: Could not find trained model in model_dir: %s. All weights have their initial values, "
-        "random ones for the most part, and so are the results. Train first, or give the model_dir "
-        "of a training, a checkpoint_path or warm_start_from.",
-        call,
-        model_dir,
+        "%s All weights have their initial values, random ones for the most part, and so are the "
+        "results. Train first, or give the model_dir of a training, a checkpoint_path or "
+        "warm_start_from.",
+        begin,
     )

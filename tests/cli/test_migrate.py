@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import migrate as migrate_lib
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
@@ -149,16 +148,16 @@ def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
     assert (folder / "a.py").read_bytes() == data
 
 
+PYTHON_2 = ". 2to3 and futurize convert programs of Python 2."
 BAD = {
-    "print 'x'\n": "bad.py:1: this is Python 2 (a print statement). Convert it to Python 3 first, "
-    "by 2to3 or futurize.",
-    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is Python 2 "
-    "(`except Error, name:`). Convert it to Python 3 first, by 2to3 or futurize.",
-    "tensorflow = 0777\n": "bad.py:1: this is Python 2 (a number such as 0777). Convert it to "
-    "Python 3 first, by 2to3 or futurize.",
-    "raise ValueError, 'x'\n": "bad.py:1: this is Python 2 (`raise Error, text`). Convert it to "
-    "Python 3 first, by 2to3 or futurize.",
-    "x = 1\ndef f(:\n": "bad.py:2: this is not Python: invalid syntax.",
+    "print 'x'\n": "bad.py:1: this is not Python 3: Missing parentheses in call to 'print'. Did "
+    f"you mean print(...)?: print 'x'{PYTHON_2}",
+    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is not "
+    "Python 3: multiple exception types must be parenthesized: except ValueError, e: (Python 3 "
+    f"writes it `except Error as name:`){PYTHON_2}",
+    "raise ValueError, 'x'\n": "bad.py:1: this is not Python 3: invalid syntax: raise ValueError, "
+    f"'x' (Python 3 writes it `raise Error(message)`){PYTHON_2}",
+    "x = 1\ndef f(:\n": f"bad.py:2: this is not Python 3: invalid syntax: def f(:{PYTHON_2}",
     "\0": "bad.py: this is not Python: it has null bytes.",
     "# coding: nonsense\n": "bad.py: this is not Python: unknown encoding",
 }
@@ -378,4 +377,3 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
-    assert migrate_lib.main.__module__ == "estimator_emb.cli.migrate"

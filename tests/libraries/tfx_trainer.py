@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the `run_fn` of the module given as argument, as a TFX Trainer does, in this folder."""
 
-# isort: off - TFX is imported where tf.estimator is.
+# ruff: noqa: E402, I001 - TFX is imported where tf.estimator is.
 import estimator_emb
 
 estimator_emb.install()

@@ -16,8 +16,7 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 from estimator_emb.private.estimator import VocabInfo, WarmStartSettings
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, tables_of
-from estimator_emb.tables.storage import constant
-from estimator_emb.tables.warm_start import InitialRows
+from estimator_emb.tables.storage import InitialRows, constant
 
 _Words = str | os.PathLike[str] | Iterable[str | bytes]
 

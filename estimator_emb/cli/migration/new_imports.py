@@ -52,16 +52,13 @@ class Part:
 
 
 class NewImports:
-    """The imports that new expressions need, written to `edits`.
+    """Base of `Imports`: the imports that new expressions need, written to `edits`."""
 
-    `parts` says what becomes of each name that the program imports, and is filled in later.
-    """
-
-    def __init__(self, program: Program, edits: Edits, parts: dict[Binding, Part], notes: Findings):
+    def __init__(self, program: Program, edits: Edits, notes: Findings):
         self._program = program
         self._edits = edits
         self._source = edits.source
-        self._parts = parts
+        self._parts: dict[Binding, Part] = {}
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)

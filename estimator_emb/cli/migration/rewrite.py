@@ -64,9 +64,9 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     changes = imports.Imports(program, edits, is_package, notes)
     changes.decide(plan.uses(Outcome.EDITED), plan.uses(Outcome.LEFT), plan.needed)
     removed = [alias.statement for alias in plan.removed]
-    changes.new.take_names([*(node for node, _ in plan.targets.values()), *removed])
+    changes.take_names([*(node for node, _ in plan.targets.values()), *removed])
     for use, (node, target) in plan.targets.items():
-        expression = changes.new.expression(target, use, plan.tf1.get(use))
+        expression = changes.expression(target, use, plan.tf1.get(use))
         edits.replace(program.start(node), program.end(node), expression)
     changes.write(removed, has_edits=bool(plan.targets or removed))
     result = edits.apply()
