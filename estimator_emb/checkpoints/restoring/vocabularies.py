@@ -55,7 +55,10 @@ def vocabulary_warm_start(
     path = (tf.io.gfile.isdir(path) and checkpoint_files.latest(path)) or path
     path = checkpoint_files.given(path)
     saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    target = _temporary_folder() if folder is None else tf.compat.path_to_str(folder)
+    if folder is None:
+        folder = tempfile.mkdtemp(prefix="estimator_emb_vocabularies_")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = tf.compat.path_to_str(folder)
     tf.io.gfile.makedirs(target)
     infos: dict[str, Any] = {}
     for key, (old, new) in vocabularies.items():
@@ -88,12 +91,6 @@ def vocabulary_warm_start(
             infos[name + slot.suffix] = info._replace(backup_initializer=initializer)
     # A list, because tensorflow-estimator takes slots only where patterns are listed.
     return WarmStartSettings(path, [".*"], infos)
-
-
-def _temporary_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="estimator_emb_vocabularies_")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def _find_table(key: str, tables: Sequence[Table]) -> Table:
