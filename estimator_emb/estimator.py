@@ -4,6 +4,7 @@
 A backend, which `backends.choose` makes once, does what depends on where the program runs.
 """
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from estimator_emb.backends.base import Backend, Call, EstimatorRequest
 from estimator_emb.backends.choose import choose
 from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checks import program_checks
 from estimator_emb.compat import custom_gradients
@@ -22,7 +24,7 @@ from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
 from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, StockTPUEstimator
 from estimator_emb.spec import config as config_lib
-from estimator_emb.spec import tf_config
+from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import tables_of
 from estimator_emb.training import safeguards
 
@@ -310,11 +312,15 @@ class TPUEstimator(StockTPUEstimator):
             for mode, receiver_fn in receivers.items()
         }
         self.backend.log_export()
-        self.current_call = Call(exporting=True)
+        rounds = options.serves_float16(self.config) and self.backend.request.tables
         try:
-            with self._directory.restoring(checkpoint_path):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(self._directory.restoring(checkpoint_path))
+                float16 = stack.enter_context(Float16Copy(checkpoint_path)) if rounds else None
+                self.current_call = Call(exporting=True, float16=float16)
+                restored = float16.path if float16 else checkpoint_path
                 return super()._add_meta_graph_for_mode(
-                    builder, receivers, checkpoint_path, *args, **kwargs
+                    builder, receivers, restored, *args, **kwargs
                 )
         finally:
             self.current_call = Call()
@@ -327,6 +333,7 @@ class TPUEstimator(StockTPUEstimator):
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
         call = self.current_call
+        rounded: list[str] = []
         completed.before_model_fn(self.backend, mode, call)
         try:
             with custom_gradients.ending_with_graph():
@@ -334,10 +341,15 @@ class TPUEstimator(StockTPUEstimator):
             spec = completed.after_model_fn(self.backend, spec, call)
             if mode == ModeKeys.TRAIN and call.graph is not None:
                 self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
+            if call.float16 and call.graph is not None:
+                rounded = call.graph.lookup.saved_names()
         finally:
             call.graph = None
         scaffold = getattr(spec, "scaffold", None)
-        self._directory.check(scaffold, self._warm_start_settings, self.backend.request.tables)
+        tables = self.backend.request.tables
+        self._directory.check(scaffold, self._warm_start_settings, tables, rounded)
+        if call.float16:
+            call.float16.write(rounded)
         return spec
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:

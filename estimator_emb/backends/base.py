@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checks import clusters
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
@@ -78,6 +79,7 @@ class Call:
       predict_keys: names of the predictions that are returned by example; None for all.
       exporting: whether graphs are for a SavedModel.
       hooks: classes of the hooks that the program gives to `train`.
+      float16: the checkpoint that an export with float16 tables restores; None for float32 tables.
       graph: the tables in the graph that is being built, once its backend has made them.
     """
 
@@ -85,6 +87,7 @@ class Call:
     predict_keys: Any = ()
     exporting: bool = False
     hooks: Sequence[type] = ()
+    float16: Float16Copy | None = None
     graph: TableGraph | None = None
 
 

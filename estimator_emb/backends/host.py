@@ -117,6 +117,11 @@ class HostTables(Backend):
         """Returns model_fn's `EstimatorSpec` on one core, with tables that its train_op trains."""
         call: Call = estimator.current_call
         training, exporting = mode == ModeKeys.TRAIN, call.exporting
+        if training and call.float16 is not None:
+            raise ValueError(
+                "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
+                "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
+            )
         servers = () if exporting else serving.addresses(estimator.config)
         choose = functools.partial(choice.kernels_for, servers=servers)
         dropped = self._dropped(exporting)
@@ -133,6 +138,7 @@ class HostTables(Backend):
             look_up_integers=True,
             summarizes=self._summarizes,
             in_this_process=not servers,
+            dtype=tf.float32 if call.float16 is None else tf.float16,
         )
         params = kwargs.get("params")
         if params is not None and not exporting:

@@ -57,6 +57,12 @@ def fill_parser(parser: arguments.Parser) -> None:
         metavar="TABLE=FILE",
         help="labels of the rows of a table, one on a line, in the order of the ids",
     )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "float16"),
+        default="float32",
+        help="float16 halves the tables of saved-model, whose embeddings stay float32",
+    )
     parser.add_count("--count", help="rows of --like; default 10", default=10)
     parser.add_argument(
         "--from",
@@ -103,6 +109,7 @@ def _export(options: argparse.Namespace) -> None:
             _vocabularies(options),
             options.order,
             progress,
+            options.precision,
         )
     for path in written:
         print(path)
@@ -118,6 +125,8 @@ def _show_nearest(options: argparse.Namespace) -> None:
         raise ValueError("--like needs one --table.")
     if options.out is not None or options.slots:
         raise ValueError("--like shows rows: it takes neither OUT nor --slots.")
+    if options.precision != "float32":
+        raise ValueError("--like shows rows: it takes no --precision.")
     (table,) = options.table
     files = _vocabularies(options)
     if set(files) - {table}:

@@ -83,12 +83,15 @@ class TPUConfig(StockTPUConfig):
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0, and that to whether `save_summary_steps` is
         at least 100: below, it could take more than 3 % of the time. True is an error on a TPU.
+      serving_tables: the type of the tables in a SavedModel that the estimator exports: 'float32',
+        or 'float16' for half the size, with activations that stay float32. None stands for
+        'float32'.
 
     Raises:
-      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables` or `table_summaries` has another
-        value; `iterations_per_loop` or `num_shards` is not positive; `num_cores_per_replica` is not
-        a power of 2 up to 128; or `input_partition_dims` is given without `num_cores_per_replica`
-        and `PER_HOST_V2`.
+      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables`, `table_summaries` or
+        `serving_tables` has another value; `iterations_per_loop` or `num_shards` is not positive;
+        `num_cores_per_replica` is not a power of 2 up to 128; or `input_partition_dims` is given
+        without `num_cores_per_replica` and `PER_HOST_V2`.
     """
 
     device: str | None
@@ -96,6 +99,7 @@ class TPUConfig(StockTPUConfig):
     tpu_generation: str | None
     tables: str | None
     table_summaries: bool | None
+    serving_tables: str | None
 
     def __new__(
         cls,
@@ -116,6 +120,7 @@ class TPUConfig(StockTPUConfig):
         tpu_generation: str | None = None,
         tables: str | None = None,
         table_summaries: bool | None = None,
+        serving_tables: str | None = None,
     ) -> "TPUConfig":
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(
@@ -145,11 +150,14 @@ class TPUConfig(StockTPUConfig):
             raise ValueError(
                 f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
             )
+        if serving_tables is not None:
+            _check_choice("TPUConfig: serving_tables", serving_tables, ("float32", "float16"))
         self.device = device
         self.bad_ids = bad_ids
         self.tpu_generation = tpu_generation
         self.tables = tables
         self.table_summaries = table_summaries
+        self.serving_tables = serving_tables
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
@@ -215,6 +223,12 @@ def asked_topology() -> slices.Slice | None:
 def asked_tables(config: Any) -> str:
     """Returns where a program on a TPU keeps its tables: 'tpu' or 'host'."""
     return _asked(config, "tables", environment.TABLES, "tpu")
+
+
+def serves_float16(config: Any) -> bool:
+    """Returns whether a SavedModel has its tables as float16."""
+    tpu_config = getattr(config, "tpu_config", None)
+    return getattr(tpu_config, "serving_tables", None) == "float16"
 
 
 def asked_bad_ids(config: Any) -> str:

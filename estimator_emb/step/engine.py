@@ -57,6 +57,7 @@ class TableStep:
       where: what trains the tables, in the words of the log.
       summarizes: True adds figures of the tables to the summaries of a training graph.
       in_this_process: False if the tables may be on another machine.
+      dtype: of the weights; float16 only where nothing trains them.
 
     Attributes:
       next_step: a session hook that keeps the lookup of the next step, in training with
@@ -77,6 +78,7 @@ class TableStep:
     where: str = "on the host"
     summarizes: bool = False
     in_this_process: bool = True
+    dtype: tf.DType = tf.float32
     next_step: NextStep | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -303,7 +305,7 @@ class GradientTap:
         if step.in_this_process:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
-            created = creation.create(tables, step.training, step.as_parts, step.shards)
+            created = creation.create(tables, step.training, step.as_parts, step.shards, step.dtype)
         found = Lookup(self, created)
         if tables:
             found.look_up(used, lookup_waits_for or list)
@@ -446,6 +448,10 @@ class Lookup:
             )
             for table in self.tables
         ]
+
+    def saved_names(self) -> list[str]:
+        """Returns the names of the tables in checkpoints."""
+        return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
     def check_saver(self, scaffold: Any) -> None:
         """Refuses a saver that model_fn made before the tables existed."""

@@ -3,12 +3,18 @@
 
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from estimator_emb.spec.resolved import Table, optimizer_of
 from estimator_emb.tables import names, scopes, storage
 
 
 def create(
-    tables: Sequence[Table], training: bool, name_as_part: bool, shards: int
+    tables: Sequence[Table],
+    training: bool,
+    name_as_part: bool,
+    shards: int,
+    dtype: tf.DType = tf.float32,
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
 
@@ -25,7 +31,7 @@ def create(
         storage.StoredTable(
             table,
             storage.create(
-                table, name_of[table.name], optimizers[table.name], name_as_part, shards
+                table, name_of[table.name], optimizers[table.name], name_as_part, shards, dtype
             ),
             optimizers[table.name],
         )

@@ -22,7 +22,7 @@ from estimator_emb.tables.partition import Partition
 class TableVariables:
     """The variables of one shard of a table, all float32 [rows of the shard, dimension].
 
-    The slots are in the optimizer's order.
+    The slots are in the optimizer's order. In a SavedModel, the weights may be float16.
     """
 
     weights: tf.Variable
@@ -81,6 +81,7 @@ def create(
     parameters: OptimizationParameters | None,
     name_as_part: bool,
     shards: int = 1,
+    dtype: tf.DType = tf.float32,
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
 
@@ -92,7 +93,8 @@ def create(
     are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
     their names, and have one shard; a ValueError says which of them does not fit. `parameters` of
-    None create no slots. No shard is empty.
+    None create no slots. No shard is empty. Weights of a `dtype` other than float32 have no initial
+    values: they are only restored.
     """
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
@@ -101,7 +103,7 @@ def create(
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(
-            _shard(table, name, parameters, _Place(partition, i, name_as_part))
+            _shard(table, name, parameters, _Place(partition, i, name_as_part), dtype)
             for i in range(shards)
         )
     if parameters is not None:
@@ -131,12 +133,18 @@ class _Place:
 
 
 def _shard(
-    table: Table, name: str, parameters: OptimizationParameters | None, place: _Place
+    table: Table,
+    name: str,
+    parameters: OptimizationParameters | None,
+    place: _Place,
+    dtype: tf.DType,
 ) -> TableVariables:
     # Trainable, because warm starting by pattern looks among the trainable variables. The program's
     # optimizer has made its list of them by now, and leaves the table alone.
     initializer = _of_shard(_unfolded(table.config.initializer), table, place)
-    weights = _variable(table, name, initializer, place, trainable=True)
+    if dtype != tf.float32:
+        initializer = constant(0.0)  # The table's own may give float32 only.
+    weights = _variable(table, name, initializer, place, trainable=True, dtype=dtype)
     shard = TableVariables(weights, ())
     if parameters is None:
         return shard
@@ -183,7 +191,8 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
 def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     """Returns `rows`, int32 or int64 [n], of weights or a slot as float32 [n, dimension]."""
     # sparse_read takes twice as long, and Grappler may turn it into a copy of the table.
-    return variable.gather_nd(tf.expand_dims(rows, 1))
+    values = variable.gather_nd(tf.expand_dims(rows, 1))
+    return values if values.dtype == tf.float32 else tf.cast(values, tf.float32)
 
 
 def _slots_of_program(
@@ -213,14 +222,19 @@ def _slots_of_program(
 
 
 def _variable(
-    table: Table, name: str, initializer: Callable[..., Any], place: _Place, trainable: bool
+    table: Table,
+    name: str,
+    initializer: Callable[..., Any],
+    place: _Place,
+    trainable: bool,
+    dtype: tf.DType = tf.float32,
 ) -> tf.Variable:
     part = place.name_as_part or place.divided
     dimension = table.config.dimension
     variable = tf.compat.v1.get_variable(
         f"{name}/part_{place.shard}" if part else name,
         shape=[place.rows, dimension],
-        dtype=tf.float32,
+        dtype=dtype,
         initializer=initializer,
         trainable=trainable,
         use_resource=True,

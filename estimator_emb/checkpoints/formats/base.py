@@ -16,13 +16,14 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 class TableFormat:
     """A format that `export` writes; its module has one as `FORMAT`.
 
-    With `widens`, it writes bfloat16 as float32; with `by_variable`, it names tables as their
+    With `widens`, it writes bfloat16 as float32; with `rounds`, it can write float16; with `by_variable`, it names tables as their
     variables, and not as files.
     """
 
     slots = True
     labels = True
     widens = True
+    rounds = False
     by_variable = False
 
     def check_package(self) -> None:

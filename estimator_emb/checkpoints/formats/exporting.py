@@ -23,6 +23,7 @@ def export(
     vocabularies: Mapping[str, str] | None = None,
     order: str | None = None,
     progress: Callable[[int, int], Any] | None = None,
+    precision: str = "float32",
 ) -> list[str]:
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
@@ -43,19 +44,25 @@ def export(
         the ids. Rows beyond its last line have no label, or ''.
       order: as in `table`.
       progress: function of the bytes done and the total bytes; None, the default, for none.
+      precision: 'float16' rounds the tables of a 'saved-model' to that type, whose embeddings stay
+        float32. 'float32', the default, rounds nothing.
 
     Returns:
       The paths of the written files, sorted; of a SavedModel, its folder.
 
     Raises:
       ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is
-        missing or does not fit, or the checkpoint is damaged.
+        missing or does not fit, or the checkpoint is damaged; or float16 cannot hold a number.
     """
     if to not in EXPORT_FORMATS:
         raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")
     format = format_of(to)
     if slots and not format.slots:
         raise ValueError(f"export: {to} has no slots.")
+    if precision not in ("float32", "float16"):
+        raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
+    if precision == "float16" and not format.rounds:
+        raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
     if vocabularies and not format.labels:
         raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
     format.check_package()
@@ -74,6 +81,8 @@ def export(
             )
         chosen = tables_to_write(values, names, format, slots, vocabularies or {}, order, progress)
         for table in chosen:
+            if precision == "float16":
+                table.rounded_for = "export: precision='float16'"
             if table.vocabulary:
                 format.check_labels(table.vocabulary)
         for table in chosen:

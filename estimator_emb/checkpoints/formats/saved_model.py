@@ -19,6 +19,7 @@ class _SavedModel(TableFormat):
     """A signature for each table that takes ids, and one that takes labels."""
 
     slots = False
+    rounds = True
 
     def check_labels(self, vocabulary: Vocabulary) -> None:
         vocabulary.check_distinct()
@@ -42,7 +43,9 @@ class _SavedModel(TableFormat):
             values: dict[str, SavedTable] = {}
             for table in tables:
                 # TensorFlow saves a model from memory: it saves a row, `_fill` writes the table.
-                row = tf.zeros([1, table.dimension], table.dtype)
+                row = tf.zeros(
+                    [1, table.dimension], tf.float16 if table.rounded_for else table.dtype
+                )
                 shape = [None, table.dimension]
                 name = table.safe_name.lstrip("_-") or None  # TensorFlow allows no other beginning.
                 weights = tf.Variable(row, trainable=False, name=name, shape=shape)
@@ -50,7 +53,7 @@ class _SavedModel(TableFormat):
                 values[place] = table
                 name = re.sub(r"[^A-Za-z0-9]", "_", table.safe_name)
                 module.kept.append(weights)  # type: ignore[attr-defined]
-                signatures[name] = _lookup(weights, table.rows)
+                signatures[name] = _lookup(weights, table)
                 if table.vocabulary:
                     ids = tf.lookup.StaticHashTable(
                         tf.lookup.TextFileInitializer(
@@ -63,7 +66,7 @@ class _SavedModel(TableFormat):
                         -1,
                     )
                     module.kept.append(ids)  # type: ignore[attr-defined]
-                    signatures[f"{name}_labels"] = _lookup(weights, table.rows, ids)
+                    signatures[f"{name}_labels"] = _lookup(weights, table, ids)
             if len(tables) == 1:
                 signatures["serving_default"] = next(iter(signatures.values()))
             tf.saved_model.save(module, folder, signatures=signatures)
@@ -73,8 +76,9 @@ class _SavedModel(TableFormat):
                 tf.io.gfile.remove(fingerprint)
 
 
-def _lookup(weights: tf.Variable, rows: int, labels: Any = None) -> Any:
+def _lookup(weights: tf.Variable, table: SavedTable, labels: Any = None) -> Any:
     """Returns a function that looks ids up, or labels by their table of ids."""
+    rows = table.rows
     given = tf.TensorSpec([None], tf.int64, "ids")
     unknown = f"ids must be from 0 to {rows - 1}."
     if labels is not None:
@@ -86,7 +90,8 @@ def _lookup(weights: tf.Variable, rows: int, labels: Any = None) -> Any:
         ids = given if labels is None else labels.lookup(given)
         all_known = tf.reduce_all((ids >= 0) & (ids < rows))
         with tf.control_dependencies([tf.debugging.assert_equal(all_known, True, unknown)]):
-            return {"embeddings": tf.gather(weights, ids)}
+            found = tf.gather(weights, ids)
+            return {"embeddings": tf.cast(found, tf.float32) if table.rounded_for else found}
 
     return lookup
 

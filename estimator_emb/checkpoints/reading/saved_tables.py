@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files import float16
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
@@ -87,7 +88,8 @@ class SavedTable:
 
     The argument `name` is as in `find`, and the attribute is that of the variable. `variables` has
     the weights first, then the slots. `widen` reads bfloat16 as float32. `advance` is called with
-    the number of bytes that `pieces` has read.
+    the number of bytes that `pieces` has read, which rounds them to float16 where `rounded_for`
+    says in which words to refuse a number.
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
@@ -100,6 +102,7 @@ class SavedTable:
         self.rows, self.dimension = found.shape
         self.optimizer = found.optimizer
         self.vocabulary: Vocabulary | None = None
+        self.rounded_for = ""
         self.advance: Callable[[int], None] = lambda size: None
         self._hosts = _hosts(values, found.name, order)
         self._widened = widen and found.dtype == tf.bfloat16
@@ -133,6 +136,8 @@ class SavedTable:
         for start, end in self.values.spans(self.name):
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)
+            if self.rounded_for:
+                piece = float16.rounded(self.rounded_for, self.name, piece, start)
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:

@@ -6,7 +6,8 @@ missing one only when the session is open, in a message that begins with the nam
 are errors before a session opens, which name variables and tables, and say what to do.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,9 +23,12 @@ _ANY = tf.TensorShape(None)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
+def check_restored(
+    path: str, scaffold: Any, tables: Sequence[Table], rounded: Collection[str] = ()
+) -> None:
     """Compares the default graph with the checkpoint that its saver will restore.
 
+    Variables named in `rounded` may have another type, to which their values will be rounded.
     Nothing is compared where the saver restores in a way of its own, or is a `tf.train.Checkpoint`.
     Raises MissingCheckpoint or DamagedCheckpoint if a file or a variable is missing or a file is
     too short, and UnfitCheckpoint if a variable has another shape or type there.
@@ -37,6 +41,9 @@ def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     here = _restored_by(saver)
     if here is None:
         return
+    for name in rounded:
+        if name in here:
+            here[name] = dataclasses.replace(here[name], dtype=None)
     misfits = Misfits(path, tables, here)
     there = _in_checkpoint(path)
     keys = dict(zip(here, here, strict=True))

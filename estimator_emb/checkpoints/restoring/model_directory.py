@@ -2,7 +2,7 @@
 """The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -64,16 +64,22 @@ class ModelDirectory:
         finally:
             self._start = outer
 
-    def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
+    def check(
+        self,
+        scaffold: Any,
+        warm_start: Any,
+        tables: Sequence[Table],
+        rounded: Collection[str] = (),
+    ) -> None:
         """Compares the default graph with the checkpoint that it restores or begins from, if any.
 
         `scaffold` is that of model_fn or None, and `warm_start` is for a graph that restores
-        nothing. The errors are those of `fitting.check_restored`.
+        nothing. Variables named in `rounded` are float32 in the checkpoint only. The errors are those of `fitting.check_restored`.
         """
         if self._start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
         (path,) = self._start
         if path is not None:
-            fitting.check_restored(path, scaffold, tables)
+            fitting.check_restored(path, scaffold, tables, rounded)
         elif warm_start:
             fitting.check_warm_start(warm_start, tables)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies a checkpoint for an export whose tables are float16."""
+
+import tempfile
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import float16
+from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.writer import Writer
+from estimator_emb.tables.storage import saved_name
+
+_OWNER = "TPUConfig: serving_tables='float16'"
+
+
+class Float16Copy:
+    """A temporary copy of a checkpoint, which any saver restores into float16 tables.
+
+    As a context, it removes the copy at the end. `path` is its prefix, of files that `write` makes.
+    """
+
+    def __init__(self, checkpoint_path: str):
+        self._source = checkpoint_path
+        self._folder = tempfile.TemporaryDirectory(prefix="estimator_emb_")
+        self.path = f"{self._folder.name}/model"
+
+    def __enter__(self) -> "Float16Copy":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._folder.cleanup()
+
+    def write(self, tables: Collection[str]) -> None:
+        """Copies the checkpoint for the default graph, rounds `tables`, and leaves out their slots.
+
+        Raises DamagedCheckpoint if a checksum differs, and a ValueError for a number that float16
+        cannot hold.
+        """
+        needed = set(map(saved_name, tf.compat.v1.global_variables()))
+        with Values(self._source) as values, Writer(self.path) as out:
+            of_tables = {name: values.shapes[name] for name in tables if name in values.shapes}
+            for name, dtype in values.dtypes.items():
+                shape = values.shapes[name]
+                owners = [one for one in of_tables if name.startswith(f"{one}/")]
+                if name not in needed and any(of_tables[one] == shape for one in owners):
+                    continue
+                values.check(name)
+                if name in of_tables:
+                    out.add_rows(name, tf.float16, shape, _rounded(values, name))
+                elif shape and shape[0] and dtype != tf.string:
+                    pieces = (values.rows(name, *span) for span in values.spans(name))
+                    out.add_rows(name, dtype, shape, pieces)
+                else:
+                    is_text = dtype == tf.string
+                    out.add(name, dtype, np.array(values.whole(name), object if is_text else None))
+            out.merge()
+            out.finish()
+
+
+def _rounded(values: Values, name: str) -> Iterator[np.ndarray]:
+    for start, end in values.spans(name):
+        yield float16.rounded(_OWNER, name, values.rows(name, start, end), start)
