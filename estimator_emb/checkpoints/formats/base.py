@@ -16,8 +16,8 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 class TableFormat:
     """A format that `export` writes; its module has one as `FORMAT`.
 
-    With `widens`, it writes bfloat16 as float32; with `rounds`, it can write float16; with `by_variable`, it names tables as their
-    variables, and not as files.
+    With `widens`, it writes bfloat16 as float32; with `rounds`, it writes float16 where asked; with
+    `by_variable`, it names tables as their variables, and not as files.
     """
 
     slots = True

@@ -49,7 +49,8 @@ class Float16Copy:
                     continue
                 values.check(name)
                 if name in of_tables:
-                    out.add_rows(name, tf.float16, shape, _rounded(values, name))
+                    table = float16.whole(shape, _rounded(values, name))
+                    out.add(name, tf.float16, table)
                 elif shape and shape[0] and dtype != tf.string:
                     pieces = (values.rows(name, *span) for span in values.spans(name))
                     out.add_rows(name, dtype, shape, pieces)

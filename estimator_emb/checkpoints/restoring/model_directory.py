@@ -74,7 +74,7 @@ class ModelDirectory:
         """Compares the default graph with the checkpoint that it restores or begins from, if any.
 
         `scaffold` is that of model_fn or None, and `warm_start` is for a graph that restores
-        nothing. Variables named in `rounded` are float32 in the checkpoint only. The errors are those of `fitting.check_restored`.
+        nothing. `rounded` and the errors are those of `fitting.check_restored`.
         """
         if self._start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
