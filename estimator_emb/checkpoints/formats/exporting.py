@@ -27,7 +27,8 @@ def export(
 ) -> list[str]:
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
-    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
+    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB,
+    those of float16 in a SavedModel as a whole.
     The values are compared with their checksums. The name of a file has `_` for every character but
     letters, digits, `-` and `.`; the name of a signature has it for those two as well. `names.json`
     says which variable a file, an array or a Keras layer stands for, where their names differ. A
