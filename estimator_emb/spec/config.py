@@ -325,10 +325,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns a spec, ours or tensorflow-estimator's, as an object of ours, and checks it again.
-
-    Raises TypeError for another object, or what the constructor raises.
-    """
+    """Returns a spec, ours or tensorflow-estimator's, as ours and checked; or TypeError."""
     names = {base.__name__ for base in type(spec).__mro__}
     if not {"tuple", "EmbeddingConfigSpec"} <= names:
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")

@@ -55,12 +55,9 @@ mlir.register_lowering(_step, _lower)
 
 
 class LoweredModule:
-    """A lowered step: XLA's serialized module, whose parameters are `arguments`, then variables.
+    """XLA's serialized module, whose parameters are `arguments`, then variables.
 
-    Attributes:
-      text: the module in XLA's words, in which each instruction has the name of its op.
-      results: the abstract values of what it returns, new values of variables included.
-      written: (index of a result, index of the variable whose new value it is).
+    `written` has (index of a result, index of the variable whose new value it is).
     """
 
     def __init__(self, serialized: bytes, arguments: int):
@@ -161,13 +158,7 @@ class JittedStep:
 
 
 class DeviceStep:
-    """A step on PJRT devices, and the values of its variables there.
-
-    Args:
-      serialized: what `lowering.lowered` returned.
-      arguments: how many of its parameters are no variables.
-      devices: one for each core.
-    """
+    """A serialized step on one device for each core, and the values of its variables there."""
 
     def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
         module = LoweredModule(serialized, arguments)
@@ -216,10 +207,7 @@ class DeviceStep:
 
 @functools.cache
 def devices(platform: str | None) -> list[Any]:
-    """Returns this process's devices of a platform ('cpu', 'gpu', 'tpu'; None: jax's default).
-
-    Raises RuntimeError, in jax's words, if there is none.
-    """
+    """Returns this process's devices of a platform, or of jax's default; or raises RuntimeError."""
     return jax.local_devices(backend=platform)
 
 

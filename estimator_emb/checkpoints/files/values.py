@@ -95,10 +95,7 @@ class Values:
         return values
 
     def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
-        """Returns the rows of the ids from `start` to before `end` of a variable.
-
-        Its rows are in the 'mod' order of `hosts` hosts; 1 is the order of the ids.
-        """
+        """Returns the rows of ids, of a variable in 'mod' order over `hosts`; 1 is id order."""
         if hosts == 1:
             return self.rows(name, start, end)
         places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))

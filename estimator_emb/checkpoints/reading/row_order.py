@@ -38,10 +38,8 @@ _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 class SavedGraph:
     """What the graph beside a checkpoint says; None where it does not.
 
-    `order` is 'ids' or 'mod', and `why` the evidence for it, in words. `hosts` is the number of TPU
-    hosts over which it divides tables, and `tables` are the variables that it loads into the
-    embedding hardware. `program` is 'estimator_emb', 'TPU' for a legacy program on a TPU, or
-    'other' for one that trains no tables on a TPU.
+    `order` is 'ids' or 'mod', and `why` the evidence. `tables` are the variables that it loads
+    into the embedding hardware. `program` is 'estimator_emb', 'TPU' (legacy) or 'other'.
     """
 
     order: str | None = None
@@ -103,11 +101,7 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts, by the slices in which it was saved.
-
-    A table is left out if it has a slice for each row, as under any larger number of hosts, or if
-    its slices are not those of a TPU, because another program has written the checkpoint since.
-    """
+    """Returns table -> number of hosts, for tables whose slices are such as a TPU makes."""
     found = {}
     for table in tables:
         parts = values.parts(table)
@@ -120,10 +114,7 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
 
 
 def record(values: Values) -> dict[str, int]:
-    """Returns table or slot -> number of hosts in whose 'mod' order it is; {} without a record.
-
-    1 stands for the order of the ids. Raises a ValueError if this version cannot read the record.
-    """
+    """Returns table or slot -> number of hosts in whose 'mod' order it is; 1 for that of ids."""
     if RECORD not in values.shapes:
         return {}
     try:
@@ -164,10 +155,7 @@ def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
 
 
 def undivided(values: Values, table: str) -> bool:
-    """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
-
-    Its rows are then in the order of the ids, as no TPU of several hosts has written it.
-    """
+    """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
     helped = any(saved_variables.is_helper(name) for name in values.shapes)
     return not helped and len(values.parts(table) or ()) == 1
 
