@@ -34,7 +34,7 @@ def status_of(
 
 @contextlib.contextmanager
 def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function (bytes done, bytes in all) that moves a bar, which `stays` at the end."""
+    """Yields a function of bytes done and bytes in all that moves a progress bar."""
     import tqdm
 
     with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=stays) as bar:

@@ -53,7 +53,7 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Wraps a method of our class; it also takes the arguments of `others`, for `**kwargs`."""
+    """Wraps a method of our class that programs call; `others` take its `**kwargs`."""
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)
     constructs = method in ("__init__", "__new__")

@@ -26,7 +26,7 @@ _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 def explained(
     explain: Callable[..., Exception | None], *args: Any, chained: bool = True
 ) -> Iterator[None]:
-    """Raises what `explain(error, *args)` returns for an error inside; None means the error."""
+    """Raises what `explain(error, *args)` returns for an error inside; None lets it pass."""
     try:
         yield
     except Exception as error:

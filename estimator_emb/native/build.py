@@ -71,7 +71,7 @@ def x86() -> bool:
 
 
 def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
-    """Returns units that define `<name>_any` and, on x86, `<name>_avx2` by ESTIMATOR_EMB_NAME."""
+    """Returns the units of `<name>_any` and, on x86, `<name>_avx2`: ESTIMATOR_EMB_NAME there."""
     units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
     if x86:
         units.append(Unit(source, ("-mavx2", *_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_avx2")))

@@ -45,7 +45,7 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """Returns an optimizer, ours or TensorFlow's, as ours; ValueError of `owner` for others."""
+    """Returns an optimizer, ours or TensorFlow's, as one of ours; or raises ValueError."""
     if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
     translated = from_tensorflow(value)

@@ -23,7 +23,7 @@ _NO_LIMIT = {
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
-    """Raises ValueError for NaN, and what is infinite in float32 and not `allowed`."""
+    """Raises ValueError for a number that is NaN, or infinite in float32 and not `allowed`."""
     try:
         value = float(value)
     except OverflowError:  # An int too large for a float.

@@ -45,7 +45,7 @@ FUNCTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """The ops that access a variable, as created; those that read and write are in `writes`."""
+    """The ops that access a variable, by creation; those that read and write are in `writes`."""
 
     name: str
     reference: bool

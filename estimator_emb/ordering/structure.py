@@ -20,7 +20,7 @@ _EXITS = frozenset(("Exit", "RefExit"))
 def leading_to(
     roots: Iterable[tf.Operation], before: dict[tf.Operation, Sequence[tf.Operation]]
 ) -> Ops:
-    """Returns the ops that a session runs for `roots`, in order, and fills `before` with waits."""
+    """Returns the ops that a session runs for `roots`, in order; `before` gets their waits."""
     done: Ops = {}
     waiting = [(root, False) for root in roots]
     begun = set()

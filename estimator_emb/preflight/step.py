@@ -225,7 +225,7 @@ def _take(spec: Any, step: Step) -> None:
 
 def _outfed(name: str, tensors: Any, step: Step) -> None:
     """Adds tensors that leave the core for the host, which concatenates those of all cores."""
-    for key, tensor in _named(tensors):
+    for key, tensor in tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors):
         tensor = tf.convert_to_tensor(tensor)
         step.results.append((f"{name}[{key!r}]", tensor))
         problem = instead = ""
@@ -246,7 +246,3 @@ def _outfed(name: str, tensors: Any, step: Step) -> None:
                     program.line_of(tensor.op),
                 )
             )
-
-
-def _named(tensors: Any) -> Iterator[tuple[Any, Any]]:
-    return iter(tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors))

@@ -325,7 +325,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns a spec, ours or tensorflow-estimator's, as ours and checked; or TypeError."""
+    """Returns a spec, ours or tensorflow-estimator's, as a checked one of ours."""
     names = {base.__name__ for base in type(spec).__mro__}
     if not {"tuple", "EmbeddingConfigSpec"} <= names:
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")

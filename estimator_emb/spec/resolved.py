@@ -270,7 +270,7 @@ def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParam
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Raises ValueError for a rule only of TPUs; warns of a `profile_data_directory`."""
+    """Raises ValueError for a rule of TPUs only; warns about a `profile_data_directory`."""
     for table in tables:
         if table.optimizer is not None and table.optimizer.only_on_hardware:
             raise ValueError(

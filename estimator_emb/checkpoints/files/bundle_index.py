@@ -46,7 +46,7 @@ class Index:
         self._count, self._entries, self._little_endian = _read(path)
 
     def parts(self, name: str) -> list[FilePart]:
-        """Returns the parts, which must be whole rows, in the order of these; or UnknownFormat."""
+        """Returns a variable's parts in the order of their rows, or raises UnknownFormat."""
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:
             raise UnknownFormat(f"{self._path}.index has no place of {name}.")

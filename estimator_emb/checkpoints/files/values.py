@@ -69,10 +69,7 @@ class Values:
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of the pieces in which a variable is read.
-
-        A piece has `rows` rows, or as many as fit into `PIECE_BYTES` for `variables` variables.
-        """
+        """Yields (first row, end) of pieces of `rows`, or as many as fit into `PIECE_BYTES`."""
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
             yield start, min(start + rows, self.shapes[name][0])

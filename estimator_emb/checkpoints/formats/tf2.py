@@ -130,7 +130,7 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
 
 
 def saved_tables(values: Values) -> Keys:
-    """Returns the tables in a TPUEmbedding's graph of objects; ValueError for the SparseCore's."""
+    """Returns a TPUEmbedding's tables by its graph of objects; raises ValueError for others."""
     if _GRAPH not in values.shapes:
         raise ValueError(
             f"{values.path!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of "

@@ -101,7 +101,7 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts, for tables whose slices are such as a TPU makes."""
+    """Returns table -> number of hosts, where slices are a TPU's and fewer than the rows."""
     found = {}
     for table in tables:
         parts = values.parts(table)
@@ -187,9 +187,8 @@ def described(values: Values) -> str:
         one_host = ", rows in the order of the ids" if counts == [1] else ""
         unknown = ", whether under 'div' or 'mod' is not known"
         return f"of a legacy TPU{over}{one_host or unknown}"
-    if any(saved_variables.cpu_slots(name, values.shapes) for name in tables):
-        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
-    if graph.program == "other" and tables:
+    has_cpu_slots = any(saved_variables.cpu_slots(name, values.shapes) for name in tables)
+    if has_cpu_slots or (graph.program == "other" and tables):
         return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
     if not tables:
         return "in which no variable is known to be an embedding table"

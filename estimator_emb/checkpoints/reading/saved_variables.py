@@ -187,7 +187,7 @@ def own_name(variable: str) -> str:
 def tables(
     variables: Sequence[SavedVariable], also: Sequence[str] = ()
 ) -> dict[str, SavedVariable]:
-    """Returns name -> variable of the tables by name, slots, legacy helpers or `also`."""
+    """Returns name -> variable of the tables, told by name, slots, a legacy helper or `also`."""
     helped = {
         part.removeprefix(HELPER_PREFIX)
         for variable in variables

@@ -52,7 +52,7 @@ class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: igno
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A variable's shape, unknown if any will do, and type; no saver reshapes one `in_parts`."""
+    """A variable's type, None for any, and shape; no saver reshapes one that is `in_parts`."""
 
     shape: tf.TensorShape
     dtype: tf.DType | None

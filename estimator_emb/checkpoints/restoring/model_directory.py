@@ -36,7 +36,7 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def continuing(self, config: Any) -> Iterator[None]:
-        """Prepares the folder for a training, which locks it to save, and explains errors."""
+        """Prepares and locks the folder for a training that saves, and explains errors inside."""
         # Under a coordinator, it is not known here which of its processes saves.
         if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield

@@ -28,7 +28,7 @@ _descriptors: set[int] = set()
 
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[bool]:
-    """Holds the lock of a model directory, or raises RuntimeError; False without locks."""
+    """Yields whether it holds a model directory's lock; raises RuntimeError if another does."""
     folder = file_paths.local(model_dir).removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
     descriptor, why_not = None, "its file system has no locks"

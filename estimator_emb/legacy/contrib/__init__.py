@@ -30,7 +30,7 @@ NAME = "tensorflow.contrib"
 
 
 class _Namespace(ModuleType):
-    """A module of `tf.contrib`, or itself, that has the names of the module `owner` too."""
+    """`tf.contrib`, or a module of it, which also has the names of the module `owner`."""
 
     def __init__(self, path: str, owner: str | None = None):
         super().__init__(f"{NAME}.{path}" if path else NAME)
