@@ -18,7 +18,7 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Raises WrongArguments unless the options name a program, sound if run `by_this_python`."""
+    """Raises WrongArguments unless the options name one program, which runs `by_this_python`."""
     prefixes = [prefix for prefix, _ in options.map]
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:

@@ -25,7 +25,7 @@ SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
 @dataclasses.dataclass
 class Item:
-    """What both sides have, by its name on side A; `steps` is {step: distance after it}."""
+    """A thing that both sides have, by its name on A; `steps` is {step: distance after it}."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class OfTraining:
 
 @dataclasses.dataclass
 class Comparison:
-    """The comparison of two runs; `outputs` has (item, value of A, value of B) or None."""
+    """The comparison of two runs; `outputs` has (item, value of A, value of B), None for arrays."""
 
     trainings: list[OfTraining]
     outputs: list[tuple[Item, Any, Any]]

@@ -154,7 +154,7 @@ def _seal(name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
-    """Locks the folder, or raises BuildError after `timeout` seconds, and removes what is left."""
+    """Locks the folder, or raises BuildError after `timeout` seconds, and removes left files."""
     with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
         while not _try_lock(file.fileno()):

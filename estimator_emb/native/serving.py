@@ -60,7 +60,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
 def obstacle(
     library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
 ) -> str | None:
-    """Returns why the first of the servers `tasks` lacks native kernels; waits for those not up."""
+    """Returns why the first of `tasks` to lack native kernels does so; waits for those not up."""
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
         if found:

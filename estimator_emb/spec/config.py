@@ -358,10 +358,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         EmbeddingColumn,
         LegacySharedEmbeddingColumn,
     )
-    device_specific = (
-        TPUDeviceSpecificEmbeddingColumn,
-        TPUSharedDeviceSpecificEmbeddingColumn,
-    )
+    device_specific = (TPUDeviceSpecificEmbeddingColumn, TPUSharedDeviceSpecificEmbeddingColumn)
     embedding_core: list[Any] = []
     tensor_core: list[Any] = []
     for column in columns:

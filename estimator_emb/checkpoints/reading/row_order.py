@@ -101,7 +101,10 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts, where slices are a TPU's and fewer than the rows."""
+    """Returns table -> number of hosts, where it was saved in the slices of a TPU's hosts.
+
+    A slice for each row tells nothing, as any larger number of hosts has the same slices.
+    """
     found = {}
     for table in tables:
         parts = values.parts(table)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class Vocabulary:
-    """The labels of a table's first rows, one on a line; others have none, as unknown words."""
+    """The labels of a table's first rows, lines of a UTF-8 file; ValueError if they do not fit."""
 
     def __init__(self, file: str, table: str, rows: int):
         self.file = file

@@ -21,7 +21,7 @@ OLD_SECONDS = 3600
 
 
 def remove(model_dir: str, alone: bool) -> None:
-    """Removes the folders of killed saves: unless `alone`, those older than `OLD_SECONDS`."""
+    """Removes the folders of killed saves; unless `alone`, only those older than `OLD_SECONDS`."""
     for folder in _folders(model_dir):
         if alone or _is_old(folder):
             logger.info("Removing %s, which a killed save has left.", folder)
