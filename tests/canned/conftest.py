@@ -25,7 +25,6 @@ def stock_python():
 @pytest.fixture
 def run_program(tmp_path):
     """A function that runs a program of this folder, with estimator_emb to import or without."""
-
     # The stock Python need not have what estimator_emb imports beside TensorFlow.
     library = tmp_path / "library"
     library.mkdir()

@@ -13,8 +13,6 @@ import unittest
 import pytest
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column, feature_column_v2
-
-import estimator_emb  # noqa: F401 - tensorflow-estimator can be imported only after this.
 from tensorflow_estimator.python.estimator.canned import dnn, dnn_linear_combined, linear
 
 MODULES = {
