@@ -28,8 +28,10 @@ def main(side, folder, group):
     assert ("estimator_emb" in sys.modules) == (side == "ours")
 
     def written(value):
-        if isinstance(value, bytes):
-            return value.decode()
+        if isinstance(value, dict):
+            return {str(key): written(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [written(one) for one in value]
         value = value.numpy() if tf.is_tensor(value) else np.asarray(value)
         return value.astype(str).tolist() if value.dtype.kind in "SO" else value.tolist()
 
@@ -44,7 +46,7 @@ def main(side, folder, group):
         except Exception:
             found[name] = "raised " + traceback.format_exc()[-3000:]
     with open(os.path.join(folder, f"{side}.json"), "w") as file:
-        json.dump(found, file, default=written)
+        json.dump(written(found), file)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def differences(stock, ours, name=""):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("group", cases.GROUPS)
 def test_numbers_of_stock(group, stock_python, run_program, tmp_path):
     if group == "real data" and not cases.DATA.is_dir():

@@ -11,6 +11,7 @@ from tables_exported import EXPORTERS  # isort: skip
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", ["host", "none"])
 @pytest.mark.parametrize("newer_exports", [True, False], ids=["to 2.15", "from 2.15"])
 def test_exports_serve_what_predict_gives(
